@@ -1,0 +1,70 @@
+"""lw2g: continual learning on frozen pre-trained ViTs.
+
+``lw2g.run`` and ``lw2g.load`` do from Python what ``lw2g run`` and ``lw2g predict`` do on the command line.
+Importing this package imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lw2g.training.saved import SavedRun
+
+__all__ = ["__version__", "load", "run"]
+
+__version__ = "0.1.0"
+
+_NAMES = ("baseline", "retrieval", "policy", "constraints", "benchmark", "backbone", "weights")
+_RUN_OPTIONS = ("seed", "device", "precision")
+
+
+def run(
+    config: str | Path | None = None, *, out: str | Path | None = None, **names_and_overrides: Any
+) -> dict[str, Any]:
+    """Run an experiment and return its record (the content of ``record.json``).
+
+    Args:
+        config: A TOML file.
+        out: The run's directory; None for a new one under ``runs/``.
+        **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` (a list),
+            ``benchmark``, ``backbone``, ``weights``, ``seed``, ``device``, ``precision``; and single options
+            by their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
+
+    Raises:
+        ConfigError: Something cannot be used; the message lists every problem.
+        Interrupted: The run was stopped by Ctrl-C and can be resumed.
+    """
+    from lw2g.config.directory import new_directory
+    from lw2g.config.resolve import resolve
+    from lw2g.registry.catalogue import load_catalogue
+
+    names = {key: value for key, value in names_and_overrides.items() if key in _NAMES}
+    overrides = {
+        f"run.{key}" if key in _RUN_OPTIONS else key: value
+        for key, value in names_and_overrides.items()
+        if key not in _NAMES
+    }
+    catalogue = load_catalogue()
+    resolved = resolve(catalogue, file=Path(config) if config else None, overrides=overrides, **names)
+    from lw2g.training.runner import start
+
+    with new_directory(resolved.config, Path(out) if out else None) as directory:
+        return start(resolved, catalogue, directory, ())
+
+
+def load(run: str | Path, *, task: int | None = None) -> SavedRun:
+    """Open a saved run, to predict with it.
+
+    Args:
+        run: The run's directory.
+        task: The finished task (from 0) whose checkpoint is wanted; None for the newest.
+
+    Raises:
+        DataError: There is no such run or checkpoint.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.saved import open_run
+
+    return open_run(Path(run), load_catalogue(), task)

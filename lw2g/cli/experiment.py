@@ -1,0 +1,52 @@
+"""``lw2g run`` and ``lw2g config``: the same options, run or only resolved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lw2g.cli.options import ExperimentOptions, experiment_options
+
+__all__ = ["config", "run"]
+
+
+@click.command(short_help="Run an experiment.")
+@experiment_options
+def run(**values: Any) -> None:
+    """Run an experiment: a TOML file, or names and options, or both (options win).
+
+    Without any, the embedded default is run. The policies min, max, rnd and one are LW2G and bring the
+    constraints orthogonal and cpk unless --constraint says otherwise; always alone is the published baseline.
+    """
+    if values["seed"] is not None and values["seeds"] is not None:
+        raise click.UsageError("--seed and --seeds exclude each other")
+    from lw2g.cli.execute import announce, run_one, run_seeds
+    from lw2g.config.directory import new_directory
+    from lw2g.registry.catalogue import load_catalogue
+
+    catalogue = load_catalogue()
+    resolved = ExperimentOptions.of(values).resolve(catalogue)
+    announce(resolved, catalogue)
+    with new_directory(resolved.config, values["out"]) as directory:
+        if values["seeds"] is None:
+            run_one(resolved, catalogue, directory)
+        else:
+            run_seeds(resolved, catalogue, directory, values["seeds"])
+
+
+@click.command(short_help="Print the complete configuration of a run command.")
+@experiment_options
+def config(**values: Any) -> None:
+    """Print the complete TOML of an experiment without running it.
+
+    Takes what `lw2g run` takes; --out and --seeds are no part of a configuration and change nothing.
+    """
+    from lw2g.cli.output import note
+    from lw2g.config.toml import dump_resolved
+    from lw2g.registry.catalogue import load_catalogue
+
+    resolved = ExperimentOptions.of(values).resolve(load_catalogue())
+    for text in resolved.notes:
+        note(text)
+    click.echo(dump_resolved(resolved), nl=False)

@@ -1,0 +1,151 @@
+"""The options that ``run`` and ``config`` share, and how they become one resolved experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+import click
+
+from lw2g.cli.completion import complete_component
+from lw2g.interfaces.component import Kind
+
+if TYPE_CHECKING:
+    from lw2g.config.model import Resolved
+    from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["ExperimentOptions", "experiment_options", "parse_seeds"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentOptions:
+    """What the command line says about an experiment, before anything is looked up."""
+
+    file: Path | None
+    names: dict[str, str | None]
+    constraints: Sequence[str] | None
+    weights: Path | None
+    overrides: dict[str, Any]
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> ExperimentOptions:
+        """Collect the values that click has parsed."""
+        overrides = dict(values["settings"])
+        for key in ("seed", "device", "precision"):
+            if values[key] is not None:
+                overrides[f"run.{key}"] = values[key]
+        return cls(
+            file=values["file"],
+            names={
+                kind: values[kind] for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")
+            },
+            constraints=values["constraint"] or None,
+            weights=values["weights"],
+            overrides=overrides,
+        )
+
+    def resolve(self, catalogue: Catalogue) -> Resolved:
+        """Resolve the experiment.
+
+        Raises:
+            ConfigError: Something cannot be used.
+        """
+        from lw2g.config.resolve import resolve
+
+        return resolve(
+            catalogue,
+            file=self.file,
+            overrides=self.overrides,
+            constraints=self.constraints,
+            weights=self.weights,
+            **self.names,
+        )
+
+
+def experiment_options(command: F) -> F:
+    """Add the argument and options that describe an experiment."""
+    path = click.Path(path_type=Path)
+    parts: tuple[tuple[Kind, str], ...] = (
+        ("baseline", "Baseline: how a parameter set adapts the backbone."),
+        ("policy", "Growth policy: when a set is added."),
+        ("retrieval", "Retrieval strategy in place of the baseline's own."),
+        ("benchmark", "Task stream."),
+        ("backbone", "Backbone component, or any timm model."),
+    )
+    decorators = [
+        click.argument("file", metavar="[CONFIG.toml]", type=path, required=False),
+        *(
+            click.option(f"--{kind}", metavar="NAME", help=text, shell_complete=complete_component(kind))
+            for kind, text in parts
+        ),
+        click.option(
+            "--constraint",
+            metavar="NAME",
+            multiple=True,
+            help="Constraint in place of the policy's own; repeatable; `none` for none.",
+            shell_complete=complete_component("constraint"),
+        ),
+        click.option("--weights", metavar="FILE", type=path, help="Weights file for the backbone."),
+        click.option(
+            "--set",
+            "settings",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=_parse_settings,
+            help="Any option by its dotted key, such as growth.energy=0.99; repeatable.",
+        ),
+        click.option("--seed", type=int, help="Seed of everything random."),
+        click.option("--seeds", callback=_seeds_callback, metavar="0,1,2", help="One run per seed."),
+        click.option(
+            "--out", type=path, metavar="DIR", help="The run's directory (default: a new one in runs/)."
+        ),
+        click.option("--device", metavar="NAME", help="auto, cpu, mps, cuda or cuda:N."),
+        click.option("--precision", metavar="NAME", help="32-true or bf16-mixed."),
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds of a list such as ``0,1,2``.
+
+    Raises:
+        ValueError: It is no list of different whole numbers.
+    """
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"expected whole numbers separated by commas but got {text!r}") from None
+    if len(set(seeds)) != len(seeds):
+        raise ValueError(f"expected different seeds but got {text!r}")
+    return seeds
+
+
+def _seeds_callback(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return parse_seeds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+def _parse_settings(
+    context: click.Context, parameter: click.Parameter, settings: Sequence[str]
+) -> tuple[tuple[str, Any], ...]:
+    from lw2g.config.toml import parse_value
+
+    pairs = []
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"expected KEY=VALUE but got {text!r}", context, parameter)
+        pairs.append((key.strip(), parse_value(value.strip())))
+    return tuple(pairs)

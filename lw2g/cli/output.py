@@ -1,0 +1,48 @@
+"""How commands print: consoles, tables of a fixed look, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["console", "note", "number", "table"]
+
+_PIPE_WIDTH = 160
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console; where the output is no terminal, one that is wide enough for our tables."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
+
+
+def note(text: str) -> None:
+    """Print something a user should know, on stderr."""
+    click.echo(f"note: {text}", err=True)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number for a table, a dash for what is not defined."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:
+    """Return a plain table; the first ``left`` columns are text, the others are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, column in enumerate(columns):
+        made.add_column(Text(column), justify="left" if position < left else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made

@@ -1,0 +1,1 @@
+"""From names, files and options to one complete experiment; everything here is free of torch."""

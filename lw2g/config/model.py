@@ -1,0 +1,197 @@
+"""The complete configuration of an experiment, and the defaults of what a user leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+from attrs.validators import ge, gt, le, matches_re, optional
+
+from lw2g.interfaces.options import option
+
+__all__ = [
+    "DEFAULT_BACKBONE",
+    "DEFAULT_BASELINE",
+    "DEFAULT_BENCHMARK",
+    "DEFAULT_FIXED_POLICY",
+    "DEFAULT_POLICY",
+    "TIMM_BACKBONE",
+    "BackboneChoice",
+    "BackboneSource",
+    "Chosen",
+    "ExperimentConfig",
+    "GrowthConfig",
+    "Resolved",
+    "RunConfig",
+]
+
+DEFAULT_BASELINE = "hide-prompt"
+DEFAULT_BENCHMARK = "glyphs"
+DEFAULT_BACKBONE = "micro"
+DEFAULT_POLICY = "min"
+DEFAULT_FIXED_POLICY = "always"
+"""The policy of a baseline that does not grow."""
+TIMM_BACKBONE = "timm"
+"""The backbone component that takes any timm model name as its option ``model``."""
+
+
+@attrs.frozen(kw_only=True)
+class Chosen:
+    """A component and its options.
+
+    Attributes:
+        name: The component's name.
+        config: An instance of its config class.
+    """
+
+    name: str
+    config: Any
+
+
+@attrs.frozen(kw_only=True)
+class BackboneSource:
+    """What every backbone can be told beside its own options."""
+
+    weights: Path | None = option(  # noqa: RUF009 (an attrs field, not a shared default)
+        None, "weights file to load in place of the component's own source"
+    )
+    image_size: int | None = option(
+        None, "side of the input image in pixels; empty: the backbone's own", validator=optional(ge(1))
+    )
+
+
+@attrs.frozen(kw_only=True)
+class BackboneChoice:
+    """A backbone component, its options, and where its weights come from.
+
+    Attributes:
+        name: The component's name.
+        config: An instance of its config class.
+        weights: A weights file in place of the component's own source.
+        image_size: Side of the input image in pixels, None for the backbone's own.
+    """
+
+    name: str
+    config: Any
+    weights: Path | None = None
+    image_size: int | None = None
+
+
+def _is_even(_instance: object, field: attrs.Attribute[int], value: int) -> None:
+    """Even."""
+    if value % 2:
+        raise ValueError(f"'{field.name}' must be even: {value}")
+
+
+@attrs.frozen(kw_only=True)
+class GrowthConfig:
+    """How representation subspaces are built and how hindrance is measured."""
+
+    energy: float = option(
+        0.95, "share of the energy that the space of a finished task must reach", validator=[gt(0), le(1)]
+    )
+    energy_pre: float | None = option(
+        None,
+        "the same for the pre-trained space of a new task; empty: as energy",
+        validator=optional([gt(0), le(1)]),
+    )
+    energy_power: Literal[2, 4] = option(
+        2,
+        "energies are singular values to this power",
+        published=2,
+        literal={4: "the released code takes squares of eigenvalues"},
+    )
+    rule: Literal["reach", "below"] = option(
+        "reach",
+        "rank rule: the least rank that reaches the energy, or one short of it",
+        published="reach",
+        literal={"below": "the released code stops one short of the energy"},
+    )
+    heads: Literal["per-head", "joint"] = option(
+        "per-head",
+        "spaces of attention sites: direct sum of one space per head, or one space of the full width",
+        published="joint",
+        literal={"joint": "the paper's full-width spaces do not keep the logits of single heads"},
+    )
+    images: int = option(256, "images of a new task on which evidence is collected", validator=ge(2))
+    groups: int = option(
+        16, "groups of those images, one gradient each, for the error of Z", validator=[ge(16), _is_even]
+    )
+    centre: bool = option(
+        False, "whether spaces are centred for evidence (never for protection)", published=False
+    )
+    reduce: Literal["mean-cos", "mean-angle", "global"] = option(
+        "mean-cos", "how the angles of rows and sites become one HFC"
+    )
+    protect: Literal["assigned", "visible"] = option(
+        "assigned",
+        "whose activations a finished task leaves in memory: its own set, or every set it can meet",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.images < self.groups:
+            raise ValueError(f"'images' must be at least 'groups': {self.images} < {self.groups}")
+
+
+@attrs.frozen(kw_only=True)
+class RunConfig:
+    """How an experiment is run; nothing here belongs to a method."""
+
+    seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)])
+    device: str = option(
+        "auto", "auto, cpu, mps, cuda or cuda:N", validator=matches_re(r"auto|cpu|mps|cuda(:\d+)?")
+    )
+    precision: Literal["32-true", "bf16-mixed"] = option("32-true", "arithmetic of training and evaluation")
+    evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
+    workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
+    keep_checkpoints: int = option(2, "checkpoints of epochs that are kept", validator=ge(1))
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentConfig:
+    """Everything that decides the outcome of a run.
+
+    Attributes:
+        baseline: How a parameter set adapts the backbone.
+        retrieval: How a test sample finds its set; None where the baseline makes no hard choice.
+        policy: When a set is added.
+        constraints: How updates are bent; empty for none.
+        benchmark: The task stream.
+        backbone: The frozen backbone.
+        growth: How evidence is collected and spaces are built.
+        run: Seed, device and the like.
+        trackers: What receives the run's events, beside the run directory.
+    """
+
+    baseline: Chosen
+    retrieval: Chosen | None
+    policy: Chosen
+    constraints: tuple[Chosen, ...]
+    benchmark: Chosen
+    backbone: BackboneChoice
+    growth: GrowthConfig
+    run: RunConfig
+    trackers: tuple[Chosen, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Resolved:
+    """A complete configuration and how it came about.
+
+    Attributes:
+        config: The configuration.
+        preset: ``"official FAMILY"`` (the authors' values), ``"tuned FAMILY"`` (ours), or ``"general"`` where
+            the baseline has none for the benchmark.
+        preset_values: The preset's dotted keys and values.
+        preset_differences: Where the configuration differs from the authors' values, one mapping
+            ``{option, value, published, note}`` each; empty unless the preset is official.
+        notes: What a user should know, one sentence each.
+    """
+
+    config: ExperimentConfig
+    preset: str = "general"
+    preset_values: Mapping[str, Any] = attrs.field(factory=dict)
+    preset_differences: list[dict[str, Any]] = attrs.field(factory=list)
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,354 @@
+"""From names, a TOML file and single options to one complete, valid configuration.
+
+Precedence, lowest first: the defaults of each config class, the baseline's preset for the benchmark's family,
+the TOML file, explicit options. The preset follows the benchmark that is finally used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.config.layers import (
+    SECTIONS,
+    Preset,
+    choose_preset,
+    nest,
+    preset_differences,
+    preset_tables,
+    table_of,
+)
+from lw2g.config.model import (
+    DEFAULT_BACKBONE,
+    DEFAULT_BASELINE,
+    DEFAULT_BENCHMARK,
+    DEFAULT_FIXED_POLICY,
+    DEFAULT_POLICY,
+    TIMM_BACKBONE,
+    BackboneChoice,
+    BackboneSource,
+    Chosen,
+    ExperimentConfig,
+    GrowthConfig,
+    Resolved,
+    RunConfig,
+)
+from lw2g.config.structure import NONE, structure
+from lw2g.config.toml import read_toml, to_mapping
+from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
+from lw2g.interfaces.component import (
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    Kind,
+    PolicyComponent,
+)
+from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["Resolved", "load_resolved", "resolve"]
+
+
+def resolve(
+    catalogue: Catalogue,
+    *,
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    retrieval: str | None = None,
+    policy: str | None = None,
+    constraints: Sequence[str] | None = None,
+    benchmark: str | None = None,
+    backbone: str | None = None,
+    weights: Path | str | None = None,
+) -> Resolved:
+    """Resolve an experiment.
+
+    Args:
+        catalogue: Where components are looked up.
+        file: A TOML file.
+        overrides: Dotted keys and values, such as ``{"baseline.epochs": 3}``.
+        baseline: Name of the baseline; likewise the other names.
+        retrieval: Name of the retrieval strategy in place of the baseline's own.
+        policy: Name of the growth policy.
+        constraints: Names of the constraints in place of the policy's own; empty or ``["none"]`` for none.
+        benchmark: Name of the benchmark.
+        backbone: Name of a backbone component or of any timm model.
+        weights: A weights file for the backbone.
+
+    Raises:
+        ConfigError: Something cannot be used; the message lists every problem with its path.
+    """
+    named = {
+        "baseline.name": baseline,
+        "retrieval.name": retrieval,
+        "policy.name": policy,
+        "benchmark.name": benchmark,
+        "backbone.name": backbone,
+        "backbone.weights": weights,
+    }
+    explicit = dict(overrides or {}) | {key: value for key, value in named.items() if value is not None}
+    if constraints is None and explicit.get("constraints") == NONE:
+        constraints = (explicit.pop("constraints"),)
+    return _Resolver(catalogue, read_toml(file) if file else {}, explicit, constraints).resolve()
+
+
+def load_resolved(path: Path, catalogue: Catalogue) -> Resolved:
+    """Resolve a file that :func:`lw2g.config.toml.dump_resolved` wrote.
+
+    Raises:
+        ConfigError: It cannot be read, or a component or option it names is no longer there.
+    """
+    return resolve(catalogue, file=path)
+
+
+class _Resolver:
+    """The state of one resolution: the layers, and the problems and notes so far."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        file: Mapping[str, Any],
+        explicit: Mapping[str, Any],
+        constraints: Sequence[str] | None,
+    ) -> None:
+        self.catalogue = catalogue
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self.explicit = nest(explicit, self.problems)
+        self.explicit_constraints = constraints
+        self.file_constraints: list[str] | None = None
+        self.file = self._read_sections(file)
+        self.preset = Preset()
+        self.preset_tables: dict[str, Any] = {}
+
+    def resolve(self) -> Resolved:
+        """Choose the components, then fill in their options, then give up if anything was wrong."""
+        benchmark = self._choose("benchmark", DEFAULT_BENCHMARK)
+        baseline = self._choose("baseline", DEFAULT_BASELINE)
+        self._find_preset(baseline, benchmark)
+        config = self._fill(baseline, benchmark)
+        if self.problems or config is None:
+            raise ConfigError(_listing(self.problems))
+        return Resolved(
+            config=config,
+            preset=self.preset.label,
+            preset_values=self.preset.values,
+            preset_differences=preset_differences(self.preset, to_mapping(config)),
+            notes=tuple(self.notes),
+        )
+
+    # -- layers ----------------------------------------------------------------------------------------
+
+    def _read_sections(self, file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        sections: dict[str, dict[str, Any]] = {}
+        for name, value in file.items():
+            if name not in SECTIONS:
+                self.problems.append(f"{name}: no such section{nearest(name, SECTIONS)}")
+            elif name == "constraints" and value == NONE:
+                self.file_constraints = []
+            else:
+                sections[name] = table_of(value, name, self.problems)
+        if "constraints" in sections:
+            self.file_constraints = list(sections["constraints"])
+        return sections
+
+    def _find_preset(self, baseline: Component | None, benchmark: Component | None) -> None:
+        if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
+            return
+        self.preset = choose_preset(baseline, benchmark.family)
+        self.preset_tables = preset_tables(self.preset, baseline.name, self.problems)
+        if not self.preset.values:
+            label = f"baseline {baseline.name!r} has no preset for {benchmark.family!r}"
+            self.notes.append(f"{label}; its general values are used")
+
+    def _user(self, section: str) -> dict[str, Any]:
+        """Return what file and explicit options say in a section, explicit ones first."""
+        return {**self.file.get(section, {}), **self.explicit.get(section, {})}
+
+    # -- components ------------------------------------------------------------------------------------
+
+    def _find(self, kind: Kind, name: Any, path: str) -> Component | None:
+        if not isinstance(name, str):
+            self.problems.append(f"{path}: expected a name but got {name!r}")
+            return None
+        try:
+            return self.catalogue.get(kind, name)
+        except (UnknownComponentError, PluginError) as error:
+            self.problems.append(f"{path}: {error}")
+            return None
+
+    def _choose(self, section: Kind, default: str) -> Component | None:
+        """Find the component of a section; the file's options are dropped if they belong to another one."""
+        self._adopt_timm_names(section)
+        in_file, said = self.file.get(section, {}), self.explicit.get(section, {})
+        written = in_file.get("name", default)
+        name = said.get("name", written)
+        if "name" in said and not _is_same(name, said, written, in_file):
+            options = sorted(in_file.keys() - {"name"})
+            if options:
+                self.notes.append(
+                    f"the file's [{section}] options ({', '.join(options)}) are for {written!r} and not used"
+                )
+            self.file[section] = {}
+        return self._find(section, name, section)
+
+    def _adopt_timm_names(self, section: str) -> None:
+        """Read an unregistered backbone name as the timm model of that name (ours have no underscore)."""
+        if section != "backbone":
+            return
+        for layer in (self.file, self.explicit):
+            name = layer.get(section, {}).get("name")
+            if isinstance(name, str) and "_" in name and name not in self.catalogue.names("backbone"):
+                layer[section] = {"model": name, **layer[section], "name": TIMM_BACKBONE}
+
+    def _choose_policy(self, baseline: BaselineComponent | None) -> PolicyComponent | None:
+        fixed = baseline is not None and baseline.growth == "fixed"
+        policy = self._choose("policy", DEFAULT_FIXED_POLICY if fixed else DEFAULT_POLICY)
+        if not isinstance(policy, PolicyComponent):
+            return None
+        if baseline is not None and fixed and not policy.adds_always:
+            self.problems.append(
+                f"policy: baseline {baseline.name!r} does not grow and runs under {DEFAULT_FIXED_POLICY!r} "
+                f"only, but got {policy.name!r}; leave the policy out"
+            )
+        return policy
+
+    def _choose_retrieval(self, baseline: BaselineComponent | None) -> Component | None:
+        if baseline is None:
+            return None
+        if baseline.retrieval is not None:
+            return self._choose("retrieval", baseline.retrieval)
+        if self._user("retrieval"):
+            self.problems.append(
+                f"retrieval: baseline {baseline.name!r} makes no hard choice of a set and takes no retrieval "
+                "strategy; leave it out"
+            )
+        return None
+
+    def _constraint_names(self, policy: PolicyComponent | None) -> list[str]:
+        """Return the constraints in use: named explicitly, else in the file, else the policy's own."""
+        if self.explicit_constraints is not None:
+            names = list(dict.fromkeys(self.explicit_constraints))
+            if NONE in names and len(names) > 1:
+                self.problems.append(f"constraints: {NONE!r} cannot be combined with other constraints")
+            return [name for name in names if name != NONE]
+        if self.file_constraints is not None:
+            return self.file_constraints
+        return list(policy.default_constraints) if policy is not None else []
+
+    # -- options ---------------------------------------------------------------------------------------
+
+    def _fill(self, baseline: Component | None, benchmark: Component | None) -> ExperimentConfig | None:
+        host = baseline if isinstance(baseline, BaselineComponent) else None
+        policy, retrieval = self._choose_policy(host), self._choose_retrieval(host)
+        own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
+        parts: dict[str, Any] = {
+            "benchmark": self._chosen(benchmark, "benchmark"),
+            "baseline": self._chosen(baseline, "baseline"),
+            "policy": self._chosen(policy, "policy"),
+            "retrieval": self._chosen(retrieval, "retrieval", preset=own_retrieval),
+            "constraints": self._constraints(policy),
+            "backbone": self._backbone(self._choose("backbone", DEFAULT_BACKBONE)),
+            "growth": self._record(
+                GrowthConfig, "growth", self._user("growth"), self.preset_tables.get("growth", {})
+            ),
+            "run": self._record(RunConfig, "run", self._user("run")),
+            "trackers": self._trackers(),
+        }
+        return None if self.problems else ExperimentConfig(**parts)
+
+    def _record(
+        self,
+        cls: type[Any],
+        path: str,
+        user: Mapping[str, Any],
+        preset: Mapping[str, Any] | None = None,
+        known: Sequence[str] = (),
+    ) -> Any:
+        """Make one option record; problems are collected under its path."""
+        record, found = structure(cls, {**(preset or {}), **user}, also_known=known)
+        for key, message in found:
+            where = f"{path}.{key}" if key else path
+            source = (
+                f" (in the preset {self.preset.label!r})"
+                if preset and key in preset and key not in user
+                else ""
+            )
+            self.problems.append(f"{where}: {message}{source}")
+        return record
+
+    def _chosen(self, component: Component | None, section: str, *, preset: bool = True) -> Chosen | None:
+        if component is None:
+            return None
+        user = {key: value for key, value in self._user(section).items() if key != "name"}
+        values = self.preset_tables.get(section, {}) if preset else {}
+        config = self._record(component.config, section, user, values, known=("name",))
+        return Chosen(name=component.name, config=config)
+
+    def _named(self, kind: Kind, section: str, name: str) -> Chosen | None:
+        """Make a component of a section that holds one table per component."""
+        component = self._find(kind, name, f"{section}.{name}")
+        if component is None:
+            return None
+        path = f"{section}.{name}"
+        user = {
+            key: value
+            for layer in (self.file, self.explicit)
+            for key, value in table_of(layer.get(section, {}).get(name, {}), path, self.problems).items()
+        }
+        preset = self.preset_tables.get(section, {}).get(name, {})
+        return Chosen(name=name, config=self._record(component.config, path, user, preset))
+
+    def _constraints(self, policy: PolicyComponent | None) -> tuple[Chosen | None, ...]:
+        names = self._constraint_names(policy)
+        for name in self.explicit.get("constraints", {}):
+            if name not in names and policy is not None:
+                used = ", ".join(map(repr, names)) or "none"
+                self.problems.append(
+                    f"constraints.{name}: no such constraint in use ({used}){nearest(name, names)}; "
+                    "name it with --constraint or in the file"
+                )
+        return tuple(self._named("constraint", "constraints", name) for name in names)
+
+    def _trackers(self) -> tuple[Chosen | None, ...]:
+        names = dict.fromkeys([*self.file.get("trackers", {}), *self.explicit.get("trackers", {})])
+        return tuple(self._named("tracker", "trackers", name) for name in names)
+
+    def _backbone(self, component: Component | None) -> BackboneChoice | None:
+        user = self._user("backbone")
+        shared = {field.name for field in attrs.fields(BackboneSource)}
+        source = self._record(
+            BackboneSource, "backbone", {key: value for key, value in user.items() if key in shared}
+        )
+        if component is None:
+            return None
+        own = {key: value for key, value in user.items() if key not in shared | {"name"}}
+        config = self._record(component.config, "backbone", own, known=sorted(shared | {"name"}))
+        if source is None:
+            return None
+        if source.weights is not None and not source.weights.is_file():
+            self.problems.append(
+                f"backbone.weights: no file {str(source.weights)!r}; give the path of a weights file"
+            )
+        return BackboneChoice(
+            name=component.name, config=config, weights=source.weights, image_size=source.image_size
+        )
+
+
+def _is_same(name: Any, said: Mapping[str, Any], written: Any, in_file: Mapping[str, Any]) -> bool:
+    """Whether an explicit choice is the file's one; for timm the model counts, not the component."""
+    if name != written:
+        return False
+    model = in_file.get("model")
+    return bool(name != TIMM_BACKBONE or said.get("model", model) == model)
+
+
+def _listing(problems: Sequence[str]) -> str:
+    """Return all problems, each once and on a line of its own."""
+    lines = list(dict.fromkeys(problems))
+    if len(lines) == 1:
+        return lines[0]
+    return "\n".join([f"{len(lines)} problems in the configuration:", *(f"  {line}" for line in lines)])

@@ -1,0 +1,216 @@
+"""Plain tables to typed option records, strictly, with every problem of a table found at once."""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+import attrs
+import cattrs
+
+from lw2g.errors import nearest
+
+__all__ = ["NONE", "describe_type", "structure", "unstructure"]
+
+T = TypeVar("T")
+
+NONE = "none"
+"""How the missing value is written in TOML, which has no null."""
+
+
+def structure(
+    cls: type[T], table: Mapping[str, Any], *, also_known: Iterable[str] = ()
+) -> tuple[T | None, list[tuple[str, str]]]:
+    """Make an option record from a plain table.
+
+    Args:
+        cls: An attrs class in which every option has a default.
+        table: Option names and plain values.
+        also_known: Further names to suggest where a key is unknown.
+
+    Returns:
+        The record and no problems, or None and each problem as ``(key, message)``; the key is empty where
+        the options are each fine but do not go together.
+    """
+    fields = {field.alias or field.name: field for field in attrs.fields(cls) if field.init}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    values: dict[str, Any] = {}
+    problems: list[tuple[str, str]] = []
+    # Defaults go through the same door as what is given, so that what is written to a file reads back equal.
+    for key, plain in (unstructure(cls()) | dict(table)).items():
+        if key not in fields:
+            problems.append((key, f"no such option{nearest(key, [*fields, *also_known])}"))
+            continue
+        field = fields[key]
+        try:
+            value = _converter().structure(plain, hints.get(field.name, Any))
+            _validate(cls, field, value)
+        except cattrs.BaseValidationError as error:
+            problems.extend(
+                (key, text.replace(" @ $", " at ")) for text in cattrs.transform_error(error, path="$")
+            )
+        except (ValueError, TypeError) as error:
+            problems.append((key, _message(error, field.name)))
+        else:
+            values[key] = value
+    if problems:
+        return None, problems
+    try:
+        return cls(**values), []
+    except (ValueError, TypeError) as error:
+        return None, [("", _message(error, ""))]
+
+
+def unstructure(config: Any) -> dict[str, Any]:
+    """Return the plain table of a record: paths are strings, tuples lists; None stays."""
+    plain: dict[str, Any] = _converter().unstructure(config)
+    return plain
+
+
+def describe_type(kind: Any) -> str:
+    """Return a type as a user would say it.
+
+    >>> describe_type(tuple[int, ...] | None)
+    "list of int or 'none'"
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is type(None):
+        return repr(NONE)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(arg) for arg in args)
+    if _is_union(kind):
+        return " or ".join(describe_type(arg) for arg in args)
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return f"list of {describe_type(args[0])}"
+    if origin is tuple:
+        return f"list of {len(args)} values: " + ", ".join(describe_type(arg) for arg in args)
+    if kind is Path:
+        return "path"
+    if kind is Any:
+        return "anything"
+    return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+def _validate(cls: type[Any], field: attrs.Attribute[Any], value: Any) -> None:
+    """Run one option's own converter and validator, so that its fault is found beside all others."""
+    if field.converter is not None and not isinstance(field.converter, attrs.Converter):
+        value = field.converter(value)
+    if field.validator is not None:
+        field.validator(cls(), field, value)
+
+
+def _message(error: Exception, name: str) -> str:
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return text.removeprefix(f"'{name}' ")
+
+
+def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
+    return ValueError(f"expected {describe_type(kind)} but got {value!r}{hint}")
+
+
+def _is_union(kind: Any) -> bool:
+    return typing.get_origin(kind) in (Union, types.UnionType)
+
+
+def _is_literal(kind: Any) -> bool:
+    return typing.get_origin(kind) is Literal
+
+
+def _is_tuple(kind: Any) -> bool:
+    return typing.get_origin(kind) is tuple
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    """Return the converter: cattrs made strict, since its own hooks turn ``"3"`` and ``3.7`` into 3."""
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
+    for kind, hook in ((bool, _bool), (int, _int), (float, _float), (str, _str), (Path, _path)):
+        converter.register_structure_hook(kind, hook)
+    converter.register_structure_hook_factory(_is_literal, lambda kind: _literal)
+    converter.register_structure_hook_factory(_is_tuple, lambda kind: _tuple)
+    converter.register_structure_hook_factory(_is_union, lambda kind: _union)
+    converter.register_unstructure_hook(Path, str)
+    converter.register_unstructure_hook_func(
+        _is_tuple, lambda value: [converter.unstructure(item) for item in value]
+    )
+    return converter
+
+
+def _bool(value: Any, kind: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _expected(kind, value)
+    return value
+
+
+def _int(value: Any, kind: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _expected(kind, value)
+    return value
+
+
+def _float(value: Any, kind: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise _expected(kind, value)
+    return float(value)
+
+
+def _str(value: Any, kind: Any) -> str:
+    if not isinstance(value, str):
+        raise _expected(kind, value)
+    return value
+
+
+def _path(value: Any, kind: Any) -> Path:
+    """Return an absolute path: a resolved configuration must mean the same from any folder."""
+    if not isinstance(value, str | Path) or not str(value):
+        raise _expected(kind, value)
+    return Path(value).expanduser().absolute()
+
+
+def _literal(value: Any, kind: Any) -> Any:
+    choices = typing.get_args(kind)
+    for choice in choices:
+        if type(choice) is type(value) and choice == value:
+            return choice
+    hint = (
+        nearest(value, [choice for choice in choices if isinstance(choice, str)])
+        if isinstance(value, str)
+        else ""
+    )
+    raise _expected(kind, value, hint)
+
+
+def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
+    args = typing.get_args(kind)
+    if not isinstance(value, list | tuple):
+        raise _expected(kind, value)
+    if len(args) == 2 and args[1] is Ellipsis:
+        args = (args[0],) * len(value)
+    if len(args) != len(value):
+        raise _expected(kind, value)
+    try:
+        return tuple(_converter().structure(item, arg) for item, arg in zip(value, args, strict=True))
+    except ValueError as error:
+        raise _expected(kind, value) from error
+
+
+def _union(value: Any, kind: Any) -> Any:
+    """Take the first member that accepts the value; the word ``none`` is None unless a Literal says it."""
+    members = typing.get_args(kind)
+    if type(None) in members:
+        says_none = any(NONE in typing.get_args(member) for member in members if _is_literal(member))
+        if value is None or (value == NONE and not says_none):
+            return None
+    for member in members:
+        if member is type(None):
+            continue
+        try:
+            return _converter().structure(value, member)
+        except (ValueError, TypeError, cattrs.BaseValidationError):
+            continue
+    raise _expected(kind, value)

@@ -1,0 +1,94 @@
+"""Experiments as TOML: reading a file, parsing one value, and writing a resolved configuration."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from lw2g.config.model import BackboneChoice, Chosen, ExperimentConfig, Resolved
+from lw2g.config.structure import NONE, unstructure
+from lw2g.errors import ConfigError
+
+__all__ = ["dump_resolved", "parse_value", "read_toml", "to_mapping", "to_toml"]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: It cannot be read or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{str(path)!r} cannot be read: {error.strerror}; give the path of a TOML file"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is no TOML: {error}") from error
+
+
+def parse_value(text: str) -> Any:
+    """Read one TOML value; what is none is taken as a string, but for the numbers TOML is strict about.
+
+    >>> parse_value("[1, 2]"), parse_value("0.5"), parse_value(".5"), parse_value("joint")
+    ([1, 2], 0.5, 0.5, 'joint')
+    """
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text) else text
+    return table["value"] if table.keys() == {"value"} else text
+
+
+def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
+    """Return the configuration as nested plain values in the layout of the TOML file; None stays None."""
+    return {
+        "baseline": _section(config.baseline),
+        "retrieval": None if config.retrieval is None else _section(config.retrieval),
+        "policy": _section(config.policy),
+        "constraints": {chosen.name: unstructure(chosen.config) for chosen in config.constraints},
+        "benchmark": _section(config.benchmark),
+        "backbone": _section(config.backbone),
+        "growth": unstructure(config.growth),
+        "run": unstructure(config.run),
+        "trackers": {chosen.name: unstructure(chosen.config) for chosen in config.trackers},
+    }
+
+
+def to_toml(config: ExperimentConfig) -> str:
+    """Return the configuration as a complete TOML file, which resolves to an equal configuration.
+
+    An option without a value is written as ``"none"``, so that no preset can fill it when the file is read
+    again.
+    """
+    sections = {name: value for name, value in to_mapping(config).items() if value is not None}
+    if not sections["trackers"]:
+        del sections["trackers"]
+    return tomli_w.dumps(_without_null(sections))
+
+
+def dump_resolved(resolved: Resolved) -> str:
+    """Return the configuration as TOML with a comment that names its preset."""
+    return f"# preset: {resolved.preset}\n\n{to_toml(resolved.config)}"
+
+
+def _section(chosen: Chosen | BackboneChoice) -> dict[str, Any]:
+    section: dict[str, Any] = {"name": chosen.name}
+    if isinstance(chosen, BackboneChoice):
+        section["weights"] = None if chosen.weights is None else str(chosen.weights)
+        section["image_size"] = chosen.image_size
+    return section | unstructure(chosen.config)
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_null(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    return NONE if value is None else value

@@ -1,0 +1,50 @@
+"""The errors that lw2g raises for a user's or a plugin author's mistake (bugs keep their tracebacks)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "ContractError",
+    "DataError",
+    "Lw2gError",
+    "PluginError",
+    "UnknownComponentError",
+    "nearest",
+]
+
+
+class Lw2gError(Exception):
+    """Base of all errors that the command line prints as one line and exit code 2."""
+
+
+class UnknownComponentError(Lw2gError):
+    """A component name that no loaded plugin registers."""
+
+
+class ConfigError(Lw2gError):
+    """A configuration that cannot be used; the message lists every problem with its path."""
+
+
+class PluginError(Lw2gError):
+    """A plugin that cannot be loaded or registered; names plugin, distribution, version and remedy."""
+
+
+class ContractError(Lw2gError):
+    """A component that breaks a promise of its interface; names the component and the promise."""
+
+
+class DataError(Lw2gError):
+    """Data, weights or run files that are missing, incomplete or altered."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``" (did you mean 'x'?)"`` for the closest known name, or an empty string.
+
+    >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"])
+    " (did you mean 'hide-prompt'?)"
+    """
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {found[0]!r}?)" if found else ""

@@ -1,0 +1,101 @@
+"""The contract of a baseline: how a parameter set adapts the frozen backbone, and how it is trained."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.heads import mask_logits
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, TrainingPhase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+
+__all__ = ["Baseline", "FeatureScope"]
+
+FeatureScope = Literal["backbone", "set", "set+shared", "pool"]
+
+
+class Baseline(nn.Module, ABC):
+    """A method: everything about it that is not growth, retrieval or constraint.
+
+    A baseline is a module: its parameters and buffers are what all tasks share (heads, shared prompts,
+    statistics), and its state dict is what a checkpoint holds. Parameters that belong to a growth step live
+    in the modules that :meth:`new_set` makes, which the pool owns. Why a set is shared, the baseline never
+    learns.
+
+    Attributes:
+        feature_scope: What :meth:`features` depends on beside the image: nothing learned (``"backbone"``),
+            the chosen set (``"set"``), also shared parameters (``"set+shared"``), or all sets of the pool
+            (``"pool"``; then one backward gives all candidates' gradients).
+    """
+
+    feature_scope: ClassVar[FeatureScope] = "set"
+
+    def __init__(self, context: BuildContext) -> None:
+        super().__init__()
+        self._context = context
+
+    @property
+    def context(self) -> BuildContext:
+        """What was known when the baseline was built."""
+        return self._context
+
+    # -- sets ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a new parameter set, drawn from torch's global generator.
+
+        Args:
+            source: The most recently trained set to start from, None to start at random.
+        """
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the set that the next new set starts from; None (the default) for a random start."""
+        return None
+
+    # -- forward ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return what the head is fed, ``[B, F]``: the expensive half of a prediction."""
+
+    @abstractmethod
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits over all classes of the stream, ``[B, num_classes]``: the cheap half.
+
+        Columns of unseen classes are masked by the framework.
+        """
+
+    # -- learning a task -------------------------------------------------------------------------------
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Make room for a task before evidence is collected (a new classifier, say).
+
+        On resume it is called again for every task up to the current one, before the state is loaded.
+        """
+
+    @abstractmethod
+    def phases(self, context: TaskContext) -> Sequence[TrainingPhase | ComputePhase]:
+        """Return what is done with the task, in order. Must change nothing by itself."""
+
+    def probe_loss(self, batch: Batch, routing: Routing, task: TaskInfo) -> Tensor:
+        """Return the loss whose gradient is the evidence: cross-entropy over the new classes (ruling a)."""
+        logits = self.logits(self.features(batch, routing))
+        return functional.cross_entropy(mask_logits(logits, task.classes), batch.labels)
+
+    # -- what can be measured and protected ------------------------------------------------------------
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the sites of one parameter set."""
+        return ()
+
+    def shared_sites(self) -> Sequence[Site]:
+        """Return the sites of parameters shared by all tasks."""
+        return ()

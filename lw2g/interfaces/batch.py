@@ -1,0 +1,51 @@
+"""A batch as a baseline sees it: images and un-prompted features, each made only when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+__all__ = ["Batch"]
+
+
+class Batch:
+    """Some samples of one task on the run's device.
+
+    Args:
+        labels: Positions of the classes in the class order, ``[B]`` int64.
+        samples: Positions of the samples in their data set, ``[B]`` int64 on the CPU.
+        images: Gives the transformed and normalised images, ``[B, 3, S, S]`` float.
+        query: Gives the un-prompted features of those images, ``[B, dim]`` float32, without gradient.
+    """
+
+    def __init__(
+        self,
+        *,
+        labels: Tensor,
+        samples: Tensor,
+        images: Callable[[], Tensor],
+        query: Callable[[], Tensor],
+    ) -> None:
+        self.labels = labels
+        self.samples = samples
+        self._make_images, self._make_query = images, query
+        self._images: Tensor | None = None
+        self._query: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def images(self) -> Tensor:
+        """Transformed, normalised images ``[B, 3, S, S]``."""
+        if self._images is None:
+            self._images = self._make_images()
+        return self._images
+
+    @property
+    def query(self) -> Tensor:
+        """Un-prompted features ``[B, dim]`` float32 (CLS after the final norm), without gradient."""
+        if self._query is None:
+            self._query = self._make_query()
+        return self._query

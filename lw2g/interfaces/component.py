@@ -1,0 +1,169 @@
+"""The records by which a plugin offers components: one frozen record a component, one class a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lw2g.interfaces.baseline import Baseline
+    from lw2g.interfaces.constraint import Constraint
+    from lw2g.interfaces.context import BuildContext
+    from lw2g.interfaces.growth import GrowthPolicy
+    from lw2g.interfaces.retrieval import RetrievalStrategy
+    from lw2g.interfaces.stream import Benchmark
+    from lw2g.interfaces.tracker import Tracker
+    from lw2g.vit.backbone import Backbone
+
+__all__ = [
+    "KINDS",
+    "BackboneComponent",
+    "BaselineComponent",
+    "BenchmarkComponent",
+    "Component",
+    "ConstraintComponent",
+    "Kind",
+    "PolicyComponent",
+    "RetrievalComponent",
+    "TrackerComponent",
+]
+
+Kind = Literal["baseline", "retrieval", "policy", "constraint", "benchmark", "backbone", "tracker"]
+KINDS: tuple[Kind, ...] = (
+    "baseline",
+    "retrieval",
+    "policy",
+    "constraint",
+    "benchmark",
+    "backbone",
+    "tracker",
+)
+
+_KEBAB = attrs.validators.matches_re(r"[a-z][a-z0-9]*(-[a-z0-9+]+)*")
+
+
+@attrs.frozen(kw_only=True)
+class Component:
+    """What every component says of itself.
+
+    Attributes:
+        name: The kebab-case name users type; unique within the kind.
+        config: The attrs class of its options (frozen, keyword only, every option with a default).
+        summary: One line for listings.
+        citation: Where the method was published, empty for our own.
+    """
+
+    kind: ClassVar[Kind]
+
+    name: str = attrs.field(validator=_KEBAB)
+    config: type[Any]
+    summary: str
+    citation: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class BaselineComponent(Component):
+    """A baseline: how a prompt set (or low-rank set, adapter ...) adapts the backbone.
+
+    Attributes:
+        build: ``build(config, context)``.
+        growth: ``"sets"`` composes with every growth policy; ``"fixed"`` runs under ``always`` only.
+        retrieval: The retrieval strategy it uses by default; None where it makes no hard choice of a set.
+        presets: Official values: benchmark family -> dotted keys of an experiment
+            (``{"cifar100": {"baseline.epochs": 40, "growth.energy": 0.95}}``).
+        tuned: Our own values for benchmarks the authors never ran (``digits``, ``glyphs``, ``folder``).
+    """
+
+    kind: ClassVar[Kind] = "baseline"
+
+    build: Callable[[Any, BuildContext], Baseline]
+    growth: Literal["sets", "fixed"] = "sets"
+    retrieval: str | None = None
+    presets: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    tuned: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class RetrievalComponent(Component):
+    """A retrieval strategy: which task's set a test sample gets.
+
+    Attributes:
+        control: True for a strategy that looks at the answer (``oracle``): control rows only, marked in the
+            record.
+    """
+
+    kind: ClassVar[Kind] = "retrieval"
+
+    build: Callable[[Any, BuildContext], RetrievalStrategy]
+    control: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class PolicyComponent(Component):
+    """A growth policy.
+
+    Attributes:
+        needs_evidence: Whether hindrance must be measured before each decision.
+        default_constraints: Constraints that come with the policy unless the user names others.
+        adds_always: True where every task gets a set of its own (what ``fixed`` baselines can run under).
+    """
+
+    kind: ClassVar[Kind] = "policy"
+
+    build: Callable[[Any], GrowthPolicy]
+    needs_evidence: bool = True
+    default_constraints: tuple[str, ...] = ("orthogonal", "cpk")
+    adds_always: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ConstraintComponent(Component):
+    """A constraint: how gradients or updates are bent."""
+
+    kind: ClassVar[Kind] = "constraint"
+
+    build: Callable[[Any, BuildContext], Constraint]
+
+
+@attrs.frozen(kw_only=True)
+class BenchmarkComponent(Component):
+    """A benchmark: a stream of tasks with disjoint classes.
+
+    Attributes:
+        family: The name under which baselines keep presets for it.
+        embedded: True where it ships with lw2g or is generated (a default to learn with, not to publish).
+    """
+
+    kind: ClassVar[Kind] = "benchmark"
+
+    build: Callable[[Any], Benchmark]
+    family: str
+    embedded: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class BackboneComponent(Component):
+    """A frozen pre-trained ViT under a short name.
+
+    Attributes:
+        build: ``build(config, weights, image_size)``; ``weights`` overrides the preset's source.
+        embedded: True for weights that ship with lw2g.
+    """
+
+    kind: ClassVar[Kind] = "backbone"
+
+    build: Callable[[Any, Path | None, int | None], Backbone]
+    embedded: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class TrackerComponent(Component):
+    """A tracker: receives the typed events of a run."""
+
+    kind: ClassVar[Kind] = "tracker"
+
+    build: Callable[[Any, Path], Tracker]

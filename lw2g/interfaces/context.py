@@ -1,0 +1,116 @@
+"""What components are told: about the run when they are built, about the task while it is learned."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import attrs
+import torch
+from torch import nn
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.pool import Pool
+
+if TYPE_CHECKING:
+    from lw2g.interfaces.retrieval import RetrievalStrategy
+    from lw2g.vit.backbone import Backbone
+
+__all__ = ["BuildContext", "TaskContext", "TaskInfo", "derive_seed"]
+
+
+def derive_seed(seed: int, *names: int | str) -> int:
+    """Return a 63-bit seed for one purpose of a run, independent of every other purpose.
+
+    >>> derive_seed(42, "task", 0) == derive_seed(42, "task", 0) != derive_seed(42, "task", 1)
+    True
+    """
+    text = "/".join(str(part) for part in (seed, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@attrs.frozen(kw_only=True)
+class BuildContext:
+    """What is known before the first task.
+
+    Attributes:
+        backbone: The frozen backbone.
+        num_tasks: Number of tasks of the stream (known metadata; future data never is).
+        num_classes: Number of classes of the whole stream.
+        device: Where parameters live.
+        seed: The run's seed.
+    """
+
+    backbone: Backbone
+    num_tasks: int
+    num_classes: int
+    device: torch.device
+    seed: int
+
+
+@attrs.frozen(kw_only=True)
+class TaskInfo:
+    """What is known of a task before it is learned.
+
+    Attributes:
+        index: From 0.
+        classes: Positions of its classes in the class order.
+        class_names: Their names.
+        seen: Number of classes seen once this task has arrived, its own included.
+        num_images: Number of its training images.
+    """
+
+    index: int
+    classes: tuple[int, ...]
+    class_names: tuple[str, ...]
+    seen: int
+    num_images: int
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TaskContext:
+    """A task once it has its set: what phases, retrieval strategies and constraints work with.
+
+    Attributes:
+        task: The task.
+        history: All tasks so far, this one last.
+        pool: The pool, in which this task already has its set.
+        set_id: The set this task trains.
+        grew: Whether the set is new; False when it is reused.
+        retrieval: The run's retrieval strategy, None where the baseline makes no hard choice.
+        backbone: The frozen backbone.
+        device: Where tensors live.
+        seed: The run's seed.
+        statistics: Gives the task's training images under the test transform, in a fixed order, as batches
+            of at most the given size; may be called again and again.
+    """
+
+    task: TaskInfo
+    history: tuple[TaskInfo, ...]
+    pool: Pool
+    set_id: int
+    grew: bool
+    retrieval: RetrievalStrategy | None
+    backbone: Backbone
+    device: torch.device
+    seed: int
+    statistics: Callable[[int], Iterable[Batch]]
+
+    @property
+    def parameters(self) -> nn.Module:
+        """The set this task trains."""
+        return self.pool[self.set_id]
+
+    def task_of_class(self) -> torch.Tensor:
+        """Return the task of each seen class, ``[seen]`` int64 on the run's device."""
+        table = torch.empty(self.task.seen, dtype=torch.long)
+        for info in self.history:
+            table[list(info.classes)] = info.index
+        return table.to(self.device)
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Return a CPU generator of its own for one purpose within this task."""
+        generator = torch.Generator()
+        generator.manual_seed(derive_seed(self.seed, "task", self.task.index, purpose))
+        return generator

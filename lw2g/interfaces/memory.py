@@ -1,0 +1,102 @@
+"""The memory: representation subspaces of old tasks, per set and site, and run-wide for shared sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+from lw2g.interfaces.site import Site
+from lw2g.subspace import SecondMoment, Subspace, build, extend
+
+__all__ = ["SpaceOptions", "SubspaceMemory"]
+
+
+@attrs.frozen(kw_only=True)
+class SpaceOptions:
+    """How spaces are built from second moments.
+
+    Attributes:
+        energy: Share of the energy a space must reach (the paper's epsilon).
+        power: 2: energies are squared singular values (the paper); 4: their squares (released code).
+        rule: ``"reach"``: least rank that reaches the energy; ``"below"``: one short of it (released code).
+    """
+
+    energy: float
+    power: Literal[2, 4] = 2
+    rule: Literal["reach", "below"] = "reach"
+
+    def build(self, moment: SecondMoment) -> Subspace:
+        """Return the space of a second moment."""
+        return build(moment, self.energy, power=self.power, rule=self.rule)
+
+    def extend(self, space: Subspace, moment: SecondMoment) -> Subspace:
+        """Return the space with what is new in the moment."""
+        return extend(space, moment, self.energy, power=self.power, rule=self.rule)
+
+
+class SubspaceMemory:
+    """Spaces by ``(set id or None, site name)``; None stands for shared sites."""
+
+    def __init__(self, options: SpaceOptions) -> None:
+        self.options = options
+        self._spaces: dict[str, Subspace] = {}
+
+    @staticmethod
+    def key(set_id: int | None, site: Site) -> str:
+        """Return the name under which a site's space is kept."""
+        return f"{'shared' if set_id is None or site.owner == 'shared' else set_id}/{site.name}"
+
+    def space(self, set_id: int | None, site: Site) -> Subspace | None:
+        """Return the space that protects a site of a set (or a shared site), None before any task."""
+        return self._spaces.get(self.key(set_id, site))
+
+    def absorb(self, set_id: int | None, site: Site, moment: SecondMoment) -> None:
+        """Extend a site's space by a finished task's activations (paper section 4, stage 2).
+
+        For a site with a derived activation the tapped activation's space is extended under the tap's name
+        and the site's own space is its image.
+        """
+        key = self.key(set_id, site)
+        if site.derive is None:
+            self._spaces[key] = self._grown(self._spaces.get(key), moment)
+            return
+        tapped = f"{key}@tap"
+        self._spaces[tapped] = self._grown(self._spaces.get(tapped), moment)
+        self._spaces[key] = site.derive(self._spaces[tapped])
+
+    def _grown(self, old: Subspace | None, moment: SecondMoment) -> Subspace:
+        return self.options.build(moment) if old is None else self.options.extend(old, moment)
+
+    def ranks(self, owner: int | str) -> dict[str, int]:
+        """Return the ranks by key, of one set or of the ``"shared"`` sites."""
+        prefix = f"{owner}/"
+        return {
+            key: space.rank
+            for key, space in self._spaces.items()
+            if key.startswith(prefix) and not key.endswith("@tap")
+        }
+
+    @property
+    def basis_vectors(self) -> int:
+        """Number of basis vectors stored for derived and plain sites alike."""
+        return sum(space.rank for space in self._spaces.values())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all spaces as ``"<key>|basis"`` and ``"<key>|ranks"``."""
+        return {
+            f"{key}|{name}": value
+            for key, space in self._spaces.items()
+            for name, value in space.state().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in state.items():
+            key, part = name.rsplit("|", 1)
+            parts.setdefault(key, {})[part] = value.to(device) if part == "basis" else value
+        self._spaces = {key: Subspace.from_state(part) for key, part in parts.items()}

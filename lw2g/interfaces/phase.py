@@ -1,0 +1,114 @@
+"""Phases: what a baseline does with a task, in order, each with its own optimizer and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.interfaces.batch import Batch
+from lw2g.schedules import Schedule, constant
+
+__all__ = ["ComputePhase", "ParameterGroup", "Phase", "StepOutput", "TrainingPhase"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StepOutput:
+    """What one training step gives.
+
+    Attributes:
+        loss: Scalar to minimise.
+        features: What the head was fed, ``[B, F]`` with gradient, for losses that others add.
+    """
+
+    loss: Tensor
+    features: Tensor | None = None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ParameterGroup:
+    """Parameters trained at one learning rate.
+
+    Attributes:
+        parameters: The parameters.
+        lr: Learning rate at schedule factor 1.
+        weight_decay: L2 coefficient as torch's optimizers understand it.
+    """
+
+    parameters: tuple[nn.Parameter, ...] = attrs.field(converter=tuple)
+    lr: float
+    weight_decay: float = 0.0
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TrainingPhase:
+    """Gradient descent over the task's training images; a checkpoint is taken after every epoch.
+
+    Attributes:
+        name: Shown in the progress and stored in checkpoints; unique within a task.
+        groups: What is trained. Everything else is frozen during the phase.
+        step: The loss of a batch. It must not depend on anything that a checkpoint does not hold.
+        epochs: Number of passes over the task's images.
+        batch_size: Images per step.
+        optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``; made anew for the phase.
+        betas: Of Adam.
+        momentum: Of SGD.
+        schedule: Factor on every learning rate, by epoch.
+        clip_norm: Bound of the gradient norm over all groups; None: no clipping.
+        images: False where the step reads only ``batch.query`` and labels, so that images need not be
+            decoded when their features are known.
+        host: True for the phase that trains the task's set: the retrieval strategy's loss and parameters
+            join it, and constraints act on it.
+        drop_last: Whether a last, smaller batch is left out (never the only one).
+    """
+
+    name: str
+    groups: tuple[ParameterGroup, ...] = attrs.field(converter=tuple)
+    step: Callable[[Batch], StepOutput]
+    epochs: int = attrs.field(validator=attrs.validators.ge(0))
+    batch_size: int = attrs.field(validator=attrs.validators.ge(1))
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    betas: tuple[float, float] = (0.9, 0.999)
+    momentum: float = 0.0
+    schedule: Schedule = constant
+    clip_norm: float | None = None
+    images: bool = True
+    host: bool = False
+    drop_last: bool = False
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        """Return a fresh optimizer over the groups."""
+        groups = [
+            {"params": list(group.parameters), "lr": group.lr, "weight_decay": group.weight_decay}
+            for group in self.groups
+        ]
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(groups, momentum=self.momentum)
+        kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adam
+        return kind(groups, betas=self.betas)
+
+    @property
+    def trained(self) -> tuple[nn.Parameter, ...]:
+        """All parameters of all groups."""
+        return tuple(parameter for group in self.groups for parameter in group.parameters)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ComputePhase:
+    """Anything else: statistics, replay on stored features, a prompt merge. Restarts whole on resume.
+
+    Attributes:
+        name: Shown in the progress.
+        run: Does the work; takes a callback ``progress(done, total)``. Its randomness must come from
+            ``TaskContext.generator``.
+    """
+
+    name: str
+    run: Callable[[Callable[[int, int], None]], None]
+
+
+Phase = TrainingPhase | ComputePhase
+Phases = Sequence[Phase]

@@ -1,0 +1,76 @@
+"""Sites: the places where a parameter multiplies an activation, and so can be measured and protected.
+
+The one rule behind every projection: a gradient is projected along the axis that multiplies an activation,
+with the representation subspace of that activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.subspace import Subspace
+from lw2g.vit.taps import Tap
+
+__all__ = ["Owner", "Restriction", "Site"]
+
+Owner = Literal["set", "shared"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Site:
+    """One protected and measured place of a baseline.
+
+    Attributes:
+        name: Stable across sets and tasks, e.g. ``"blocks.2.prefix_key"``; also the site's position for
+            run-wide spaces.
+        parameter: The parameter that holds it; its last axis multiplies the activation.
+        index: Leading index into the parameter: ``parameter[index]`` is ``[rows..., dim]``.
+        tap: Where the activation is read.
+        owner: ``"set"``: the site belongs to a parameter set and is constrained when that set is reused;
+            ``"shared"``: to parameters shared by all tasks, constrained from the second task on.
+        measured: Whether the site counts in HFC.
+        soft: Whether soft constraints (CPK) act on it.
+        derive: For an activation computed from the tapped one (LoRA's ``z = D x``): maps the tap's space to
+            the activation's (``image(D, space)``), evaluated when the memory absorbs a task.
+    """
+
+    name: str
+    parameter: nn.Parameter
+    index: tuple[int, ...] = ()
+    tap: Tap
+    owner: Owner = "set"
+    measured: bool = True
+    soft: bool = True
+    derive: Callable[[Subspace], Subspace] | None = None
+
+    def view(self, tensor: Tensor) -> Tensor:
+        """Return the site's part of ``tensor`` (the parameter, its gradient, ...), ``[..., dim]``."""
+        return tensor[self.index] if self.index else tensor
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """Return the site's part of ``tensor`` as ``[rows, dim]``."""
+        part = self.view(tensor)
+        return part.reshape(-1, part.shape[-1])
+
+    @torch.no_grad()
+    def write(self, tensor: Tensor, value: Tensor) -> None:
+        """Overwrite the site's part of ``tensor`` in place."""
+        self.view(tensor).copy_(value)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Restriction:
+    """A constraint's rule at one site: remove ``strength`` of the component inside ``subspace``.
+
+    Attributes:
+        subspace: The protected space.
+        strength: 1 removes the component (a hard rule), 0 leaves it.
+    """
+
+    subspace: Subspace
+    strength: float = attrs.field(default=1.0, validator=[attrs.validators.ge(0), attrs.validators.le(1)])

@@ -1,0 +1,223 @@
+"""What a benchmark hands to the framework: images, tasks, transforms and the stream that orders them.
+
+A *raw label* is the class number of the original data set. A *position* is the place of a class in the class
+order of the stream. Everything after the benchmark sees positions only: task ``t`` owns a contiguous range of
+them, and the ranges follow each other from 0 to ``num_classes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+__all__ = [
+    "Benchmark",
+    "ImageSource",
+    "ImageTransform",
+    "IndexArray",
+    "Task",
+    "TaskData",
+    "TaskStream",
+    "Transforms",
+]
+
+IndexArray: TypeAlias = npt.NDArray[np.int64]
+ImageTransform: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class ImageSource(Protocol):
+    """Images by number; decoding is lazy and calls may come from several threads or worker processes."""
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        ...
+
+    def image(self, index: int) -> Tensor:
+        """Return image ``index`` decoded to RGB, uint8 [3, H, W]; H and W may differ between images.
+
+        The tensor may share memory with the source: callers must not write into it.
+        """
+        ...
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """One stable id per image, such as a relative path or ``"train/17"``."""
+        ...
+
+
+class Transforms(Protocol):
+    """From decoded images to network input, for training and for testing.
+
+    A random training transform draws from torch's global CPU generator only, so that the loader can seed it
+    per sample.
+    """
+
+    @property
+    def train(self) -> ImageTransform:
+        """Map uint8 [3, H, W] to float32 [3, S, S] for training."""
+        ...
+
+    @property
+    def test(self) -> ImageTransform:
+        """Map uint8 [3, H, W] to float32 [3, S, S] for testing; deterministic."""
+        ...
+
+    @property
+    def train_is_deterministic(self) -> bool:
+        """True when ``train`` equals ``test``: features of training images may then be cached."""
+        ...
+
+
+def _index_array(values: npt.ArrayLike) -> IndexArray:
+    """Return a read-only int64 vector."""
+    array = np.array(values, dtype=np.int64)
+    if array.ndim != 1:
+        raise ValueError(f"expected a vector but got shape {array.shape}")
+    array.setflags(write=False)
+    return array
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TaskData:
+    """The samples of one task in one split.
+
+    Attributes:
+        source: Where the images are; several tasks may share one source.
+        indices: Numbers of the samples in the source, int64 [n].
+        labels: Class positions of the samples, int64 [n].
+
+    Raises:
+        ValueError: If the lengths differ or an index lies outside the source.
+    """
+
+    source: ImageSource
+    indices: IndexArray = attrs.field(converter=_index_array)
+    labels: IndexArray = attrs.field(converter=_index_array)
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.indices) != len(self.labels):
+            raise ValueError(
+                f"expected as many labels as indices but got {len(self.labels)}, {len(self.indices)}"
+            )
+        if len(self.indices) and not 0 <= self.indices.min() <= self.indices.max() < len(self.source):
+            raise ValueError(f"expected indices below {len(self.source)} but got up to {self.indices.max()}")
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.indices)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The stable ids of the samples, in order."""
+        ids = self.source.ids
+        return tuple(ids[i] for i in self.indices)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Task:
+    """One task of a class-incremental stream.
+
+    Attributes:
+        index: Place in the stream, from 0.
+        classes: Positions of the classes of this task: a contiguous ascending range.
+        class_names: Their names, in the same order.
+        train: Training samples.
+        test: Test samples.
+
+    Raises:
+        ValueError: If the classes are not contiguous or a label lies outside them.
+    """
+
+    index: int
+    classes: tuple[int, ...]
+    class_names: tuple[str, ...]
+    train: TaskData
+    test: TaskData
+
+    def __attrs_post_init__(self) -> None:
+        if not self.classes or self.classes != tuple(range(self.classes[0], self.classes[-1] + 1)):
+            raise ValueError(f"expected a contiguous range of classes but got {self.classes}")
+        if len(self.class_names) != len(self.classes):
+            raise ValueError(f"expected {len(self.classes)} class names but got {len(self.class_names)}")
+        for split, data in (("train", self.train), ("test", self.test)):
+            outside = (data.labels < self.classes[0]) | (data.labels > self.classes[-1])
+            if outside.any():
+                raise ValueError(
+                    f"expected {split} labels of task {self.index} in {self.classes[0]}..{self.classes[-1]} "
+                    f"but got {int(data.labels[outside][0])}"
+                )
+
+
+def _same_length_as_tasks(
+    stream: TaskStream, field: attrs.Attribute[Any], value: tuple[int, ...] | None
+) -> None:
+    if value is not None and len(value) != len(stream.tasks):
+        raise ValueError(f"expected {len(stream.tasks)} {field.name} but got {len(value)}")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TaskStream:
+    """A class-incremental sequence of tasks.
+
+    Attributes:
+        name: Name of the benchmark, such as ``"digits"``.
+        tasks: The tasks in order.
+        class_order: Raw labels in the order in which the stream meets them.
+        class_names: Class names in the same order.
+        fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
+        planted_groups: For synthetic streams the group (family) each task was made from, else None.
+        deviations: What makes this stream differ from the published one, in words (for the run record).
+
+    Raises:
+        ValueError: If the tasks do not partition ``range(num_classes)`` in order.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    class_order: tuple[int, ...]
+    class_names: tuple[str, ...]
+    fingerprint: str
+    planted_groups: tuple[int, ...] | None = attrs.field(default=None, validator=_same_length_as_tasks)
+    deviations: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if len(set(self.class_order)) != len(self.class_order):
+            raise ValueError("expected distinct raw labels in class_order but got a repeated one")
+        if len(self.class_names) != len(self.class_order):
+            raise ValueError(f"expected {len(self.class_order)} class names but got {len(self.class_names)}")
+        if tuple(task.index for task in self.tasks) != tuple(range(len(self.tasks))):
+            raise ValueError("expected task indices 0, 1, ... in order")
+        if tuple(c for task in self.tasks for c in task.classes) != tuple(range(self.num_classes)):
+            raise ValueError(f"expected tasks that partition range({self.num_classes}) in order")
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of the whole stream."""
+        return len(self.class_order)
+
+
+class Benchmark(Protocol):
+    """What a benchmark component builds from its configuration."""
+
+    def stream(self) -> TaskStream:
+        """Load or render the data and return the task stream.
+
+        Raises:
+            DataError: If data are missing, incomplete or altered.
+        """
+        ...
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Transforms:
+        """Return the transforms for square network input of ``image_size`` pixels.
+
+        Args:
+            image_size: Side S of the network input in pixels.
+            mean: The backbone's native channel means, used when the benchmark normalises natively.
+            std: The backbone's native channel standard deviations.
+        """
+        ...

@@ -1,0 +1,115 @@
+"""Trackers receive the typed events of a run."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+__all__ = [
+    "EpochEnded",
+    "Event",
+    "PhaseStarted",
+    "RunEnded",
+    "RunStarted",
+    "Stepped",
+    "TaskDecided",
+    "TaskEvaluated",
+    "Tracker",
+    "Warned",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """Something that happened in a run."""
+
+
+@attrs.frozen(kw_only=True)
+class RunStarted(Event):
+    """A run has started or was resumed."""
+
+    name: str
+    config: dict[str, Any]
+    resumed: bool
+
+
+@attrs.frozen(kw_only=True)
+class TaskDecided(Event):
+    """A task has got its set; ``decision`` is the record's entry."""
+
+    task: int
+    decision: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class PhaseStarted(Event):
+    """Work of a kind begins: evidence, a phase of the baseline, spaces, evaluation."""
+
+    task: int
+    tasks: int
+    phase: str
+
+
+@attrs.frozen(kw_only=True)
+class Stepped(Event):
+    """Work has moved on; sent a few times a second at most. ``loss`` is None outside training."""
+
+    task: int
+    tasks: int
+    phase: str
+    done: int
+    total: int
+    epoch: int = 0
+    epochs: int = 1
+    loss: float | None = None
+    images_per_second: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class EpochEnded(Event):
+    """An epoch of a training phase has ended."""
+
+    task: int
+    phase: str
+    epoch: int
+    epochs: int
+    loss: float
+    lr: float
+    images_per_second: float
+
+
+@attrs.frozen(kw_only=True)
+class TaskEvaluated(Event):
+    """All seen classes have been evaluated; accuracies and retrieval in percent, by task."""
+
+    task: int
+    accuracy: tuple[float, ...]
+    retrieval: tuple[float, ...] | None
+    metrics: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Warned(Event):
+    """Something a user should know."""
+
+    message: str
+
+
+@attrs.frozen(kw_only=True)
+class RunEnded(Event):
+    """A run has ended; ``metrics`` as in the record."""
+
+    metrics: dict[str, Any]
+    seconds: float
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """Receives events in order; must not change anything."""
+
+    def on_event(self, event: Event) -> None:
+        """Take note of an event."""
+
+    def close(self) -> None:
+        """The run has ended or was interrupted."""

@@ -1,0 +1,227 @@
+"""Metrics of continual learning, computed from an accuracy matrix and the map from tasks to sets.
+
+``matrix[i][t]`` is the accuracy in percent on task i after learning task t, None for i > t; tasks count
+from 0. A run that is not finished is the matrix over the tasks seen so far. What is not defined is None,
+never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a report reads stored numbers; it must not wait for torch
+    from torch import Tensor
+
+__all__ = [
+    "AccuracyMatrix",
+    "accuracy",
+    "adjusted_rand_index",
+    "bwt",
+    "caa",
+    "chance_pra",
+    "faa",
+    "faa_samples",
+    "ffm",
+    "ffm_code",
+    "pra",
+    "ssp",
+]
+
+AccuracyMatrix = Sequence[Sequence[float | None]]
+
+
+def accuracy(predicted: Tensor, true: Tensor) -> float | None:
+    """Return the percentage of equal entries of two label tensors [n], None when they are empty.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if predicted.shape != true.shape:
+        raise ValueError(f"expected labels {tuple(true.shape)} but got {tuple(predicted.shape)}")
+    total = math.prod(true.shape)
+    return 100.0 * int((predicted == true).sum()) / total if total else None
+
+
+def faa(matrix: AccuracyMatrix) -> float | None:
+    """Return the final average accuracy: the mean over tasks of the last column.
+
+    >>> faa([[90.0, 70.0], [None, 80.0]])
+    75.0
+
+    Raises:
+        ValueError: the matrix is not square, or lacks a number at i <= t, or has one at i > t.
+    """
+    return _mean([row[-1] for row in _learned(matrix)])
+
+
+def faa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
+    """Return the final accuracy over samples: the last column weighted by the test samples of each task.
+
+    >>> faa_samples([[90.0, 70.0], [None, 80.0]], [30, 10])
+    72.5
+
+    Raises:
+        ValueError: as :func:`faa`, or ``samples`` is not one positive count per task.
+    """
+    last = [row[-1] for row in _learned(matrix)]
+    _check_samples(samples, len(last))
+    total = sum(samples)
+    return math.fsum(a * n for a, n in zip(last, samples, strict=True)) / total if last else None
+
+
+def caa(matrix: AccuracyMatrix) -> float | None:
+    """Return the cumulative average accuracy: the mean over t of the mean accuracy after task t.
+
+    >>> caa([[90.0, 70.0], [None, 80.0]])
+    82.5
+
+    Raises:
+        ValueError: as :func:`faa`.
+    """
+    learned = _learned(matrix)
+    steps = range(len(learned))
+    return _mean([math.fsum(learned[i][t - i] for i in range(t + 1)) / (t + 1) for t in steps])
+
+
+def ffm(matrix: AccuracyMatrix) -> float | None:
+    """Return forgetting as LW2G defines it: the mean over i < T of ``max_{i<=t<=T-1} A[i][t] - A[i][T]``.
+
+    The maximum leaves the last task out, so a task that keeps improving counts negative. None for one task.
+
+    >>> ffm([[90.0, 92.0], [None, 80.0]])
+    -2.0
+
+    Raises:
+        ValueError: as :func:`faa`.
+    """
+    return _mean([max(row[:-1]) - row[-1] for row in _learned(matrix)[:-1]])
+
+
+def ffm_code(matrix: AccuracyMatrix) -> float | None:
+    """Return forgetting as the released code computes it: its maximum includes the last task.
+
+    So no task counts negative. None for one task.
+
+    >>> ffm_code([[90.0, 92.0], [None, 80.0]])
+    0.0
+
+    Raises:
+        ValueError: as :func:`faa`.
+    """
+    return _mean([max(row) - row[-1] for row in _learned(matrix)[:-1]])
+
+
+def bwt(matrix: AccuracyMatrix) -> float | None:
+    """Return backward transfer: the mean over tasks i < T of ``A[i][T] - A[i][i]``, None for one task.
+
+    >>> bwt([[90.0, 92.0], [None, 80.0]])
+    2.0
+
+    Raises:
+        ValueError: as :func:`faa`.
+    """
+    return _mean([row[-1] - row[0] for row in _learned(matrix)[:-1]])
+
+
+def pra(retrieval: AccuracyMatrix | None) -> float | None:
+    """Return prompt retrieval accuracy: the mean over tasks of the last column of the retrieval matrix.
+
+    An entry is the share of a task's test samples whose retrieved set is the one that holds the task. None
+    where a method makes no hard choice of a set: no matrix, or a matrix of None.
+
+    Raises:
+        ValueError: as :func:`faa`.
+    """
+    if retrieval is None or all(entry is None for row in retrieval for entry in row):
+        return None
+    return faa(retrieval)
+
+
+def ssp(task_to_set: Mapping[int, int]) -> int:
+    """Return the size of the pool: the number of distinct sets that hold a task.
+
+    >>> ssp({0: 0, 1: 0, 2: 1})
+    2
+    """
+    return len(set(task_to_set.values()))
+
+
+def chance_pra(task_to_set: Mapping[int, int], samples: Sequence[int]) -> float | None:
+    """Return the PRA in percent of guessing a task at random: fewer sets alone make retrieval easier.
+
+    It is the sum over sets of the share of tasks in the set times the share of test samples in it.
+    ``samples`` are the test samples per task, in ascending order of the tasks; None without tasks.
+
+    >>> chance_pra({0: 0, 1: 0, 2: 1}, [10, 20, 30])
+    50.0
+
+    Raises:
+        ValueError: ``samples`` is not one positive count per task.
+    """
+    _check_samples(samples, len(task_to_set))
+    if not task_to_set:
+        return None
+    task_count: dict[int, int] = {}
+    sample_count: dict[int, int] = {}
+    for task, count in zip(sorted(task_to_set), samples, strict=True):
+        held_by = task_to_set[task]
+        task_count[held_by] = task_count.get(held_by, 0) + 1
+        sample_count[held_by] = sample_count.get(held_by, 0) + count
+    matches = sum(task_count[one] * sample_count[one] for one in task_count)
+    return 100.0 * matches / (len(task_to_set) * sum(samples))
+
+
+def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Hashable]) -> float | None:
+    """Return how well the sets match planted groups of tasks: 1 for equal partitions, near 0 by chance.
+
+    None below two tasks, where there is only one partition.
+
+    >>> adjusted_rand_index({0: 0, 1: 0, 2: 1, 3: 1}, {0: "photo", 1: "photo", 2: "sketch", 3: "sketch"})
+    1.0
+
+    Raises:
+        ValueError: a task of the run has no planted group.
+    """
+    missing = sorted(set(task_to_set) - set(planted))
+    if missing:
+        raise ValueError(f"expected a planted group for every task but got none for {missing}")
+    if len(task_to_set) < 2:
+        return None
+    from sklearn.metrics import adjusted_rand_score  # slow to import, wanted by few
+
+    labels: dict[Hashable, int] = {}
+    groups = [labels.setdefault(planted[task], len(labels)) for task in task_to_set]
+    return float(adjusted_rand_score(groups, list(task_to_set.values())))
+
+
+def _learned(matrix: AccuracyMatrix) -> list[list[float]]:
+    """Check the matrix and return row i from its own task on: ``result[i][t - i] = A[i][t]``."""
+    tasks = len(matrix)
+    result: list[list[float]] = []
+    for i, row in enumerate(matrix):
+        if len(row) != tasks:
+            raise ValueError(
+                f"expected {tasks} entries for each of {tasks} tasks but got {len(row)} for task {i}"
+            )
+        if any(_defined(entry) for entry in row[:i]):
+            raise ValueError(f"expected None before task {i} was learned but got {list(row[:i])!r}")
+        learned = [float(entry) for entry in row[i:] if entry is not None]
+        if len(learned) != tasks - i or not all(0 <= entry <= 100 for entry in learned):
+            raise ValueError(f"expected percentages from task {i} on but got {list(row[i:])!r}")
+        result.append(learned)
+    return result
+
+
+def _defined(entry: float | None) -> bool:
+    return entry is not None and not math.isnan(entry)
+
+
+def _check_samples(samples: Sequence[int], tasks: int) -> None:
+    if len(samples) != tasks or any(count < 1 for count in samples):
+        raise ValueError(f"expected {tasks} positive sample counts but got {list(samples)!r}")
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

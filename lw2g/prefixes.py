@@ -1,0 +1,260 @@
+"""Building block: prompt sets in the form of prefixes, extra keys and values in the attention of some blocks.
+
+A method whose parameter set is a prefix and whose classifier is one linear head derives from
+:class:`PrefixBaseline` and adds its phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import attrs
+import torch
+from attrs.validators import deep_iterable, ge, gt, in_, min_len, optional
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.errors import ConfigError
+from lw2g.heads import linear_head, mask_logits
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Owner, Site
+from lw2g.schedules import Schedule, constant, cosine, step_at
+from lw2g.vit.prefix import PrefixInjection
+from lw2g.vit.taps import Tap
+
+__all__ = [
+    "PrefixBaseline",
+    "PrefixOptions",
+    "PrefixSet",
+    "blocks_option",
+    "check_blocks",
+    "inject_prefixes",
+    "prefix_injection",
+    "prefix_sites",
+    "schedule_option",
+]
+
+
+class PrefixSet(nn.Module):
+    """Prefix keys and values for some blocks, drawn from U(-1, 1).
+
+    Args:
+        num_blocks: Number of blocks that get a prefix.
+        length: Extra tokens per block.
+        dim: Width of the backbone.
+
+    Attributes:
+        key: ``[num_blocks, length, dim]``, in the head-major order of the backbone's fused projection. It
+            multiplies the block's queries and is what constraints protect.
+        value: ``[num_blocks, length, dim]``.
+    """
+
+    def __init__(self, num_blocks: int, length: int, dim: int) -> None:
+        super().__init__()
+        self.key = nn.Parameter(torch.empty(num_blocks, length, dim).uniform_(-1, 1))
+        self.value = nn.Parameter(torch.empty(num_blocks, length, dim).uniform_(-1, 1))
+
+    def copy_from(self, source: nn.Module | None) -> PrefixSet:
+        """Take over the values of another set of the same shape; None changes nothing. Returns itself."""
+        if source is not None:
+            self.load_state_dict(source.state_dict())
+        return self
+
+
+def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> PrefixInjection:
+    """Return the injection of stacked prefixes.
+
+    Args:
+        blocks: The blocks, in the order of the tensors' block axis.
+        key: ``[num_blocks, L, dim]``, or ``[B, num_blocks, L, dim]`` where samples differ.
+        value: Of the same shape.
+    """
+    return PrefixInjection(
+        {block: (key[..., i, :, :], value[..., i, :, :]) for i, block in enumerate(blocks)}
+    )
+
+
+def prefix_injection(blocks: Sequence[int], routing: Routing) -> PrefixInjection:
+    """Return the injection that gives each sample the prefixes of its set.
+
+    Args:
+        blocks: The blocks of the routing's sets.
+        routing: Over sets that are :class:`PrefixSet`. Prefixes get a batch axis only where it chooses per
+            sample.
+    """
+    return inject_prefixes(
+        blocks,
+        routing.select(lambda item: cast(PrefixSet, item).key),
+        routing.select(lambda item: cast(PrefixSet, item).value),
+    )
+
+
+def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set") -> tuple[Site, ...]:
+    """Return one site per block: the key half, measured and protected against the block's queries.
+
+    The value half multiplies attention probabilities, which depend on the prefix length, and is no site.
+    """
+    key = cast(PrefixSet, prefixes).key
+    return tuple(
+        Site(
+            name=f"blocks.{block}.prefix_key",
+            parameter=key,
+            index=(position,),
+            tap=Tap(block=block, kind="query"),
+            owner=owner,
+        )
+        for position, block in enumerate(blocks)
+    )
+
+
+def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...]:
+    """Return the blocks as a tuple once they are known to exist in the backbone.
+
+    Args:
+        blocks: Block indices from 0.
+        depth: Number of blocks of the backbone.
+        path: Name of the option, for the message.
+
+    Raises:
+        ConfigError: A block is repeated or lies outside the backbone.
+    """
+    if len(set(blocks)) != len(blocks):
+        raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat; name each block once")
+    outside = [block for block in blocks if not 0 <= block < depth]
+    if outside:
+        raise ConfigError(
+            f"{path}: block {outside[0]!r} is outside the backbone's {depth} blocks; use 0 to {depth - 1}"
+        )
+    return tuple(blocks)
+
+
+def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
+    """Declare an option that lists blocks; its default is the published value."""
+    members: Any = deep_iterable(ge(0), iterable_validator=min_len(0 if empty else 1))
+    return option(default, help, validator=members, converter=tuple, published=default)
+
+
+def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:
+    """Declare the option that names a schedule."""
+    return option(
+        default,
+        "learning rate over a task's epochs: constant, a drop to a tenth at decay_epoch, or half a cosine",
+        validator=in_(("constant", "step", "cosine")),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PrefixOptions:
+    """Options that all prefix methods share; a method overrides what its authors chose differently."""
+
+    blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a set's prefix")
+    length: int = option(20, "prefix tokens per block", validator=ge(1))
+    init_from: Literal["previous", "random"] = option(
+        "previous",
+        "what a new set starts from: the most recently trained set, or U(-1, 1)",
+        validator=in_(("previous", "random")),
+    )
+    epochs: int = option(40, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(24, "images per step", validator=ge(1))
+    lr: float = option(
+        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
+    decay_epoch: int = option(30, "epoch, from 0, at which the step schedule drops", validator=ge(1))
+    clip_norm: float | None = option(
+        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
+    )
+
+    @property
+    def effective_lr(self) -> float:
+        """The learning rate an optimizer sees: linear in the batch size."""
+        return self.lr * self.batch_size / 256
+
+    def build_schedule(self) -> Schedule:
+        """Return the schedule; the cosine ends at a learning rate of 1e-5."""
+        match self.schedule:
+            case "constant":
+                return constant
+            case "step":
+                return step_at(self.decay_epoch)
+            case "cosine":
+                return cosine(min(1.0, 1e-5 / self.effective_lr))
+
+
+class PrefixBaseline(Baseline):
+    """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
+
+    The head is allocated at full size; training masks the logits of other tasks, so their rows get no
+    gradient. Subclasses give the phases, and override what they do otherwise: :meth:`injections`,
+    :meth:`step`, :meth:`trained_groups`.
+    """
+
+    def __init__(self, config: PrefixOptions, context: BuildContext) -> None:
+        super().__init__(context)
+        self.options = config
+        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a new prefix set: a copy of ``source``, or U(-1, 1)."""
+        prefixes = PrefixSet(len(self.blocks), self.options.length, self.context.backbone.dim)
+        return prefixes.to(self.context.device).copy_from(source)
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the most recently trained set where the options say so."""
+        if self.options.init_from == "random" or not pool.task_to_set:
+            return None
+        return pool[pool.task_to_set[-1]]
+
+    def injections(self, routing: Routing) -> Sequence[PrefixInjection]:
+        """Return what is injected for a routing: the prefixes of the chosen sets."""
+        return (prefix_injection(self.blocks, routing),)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return prompted features ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, self.injections(routing))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits of the linear head, ``[B, num_classes]``."""
+        return cast(Tensor, self.head(features))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the key half of every block's prefix."""
+        return prefix_sites(parameters, self.blocks)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
+        return self.step_on(self.features(batch, context.pool.force(context.set_id)), batch, context)
+
+    def step_on(self, features: Tensor, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return cross-entropy over the task's classes of given features ``[B, dim]``."""
+        logits = mask_logits(self.logits(features), context.task.classes)
+        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
+
+    def shared_prompts(self) -> Sequence[nn.Parameter]:
+        """Return what all tasks train beside their set and the head; nothing by default."""
+        return ()
+
+    def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
+        """Return what :meth:`prompt_phase` trains: set, shared prompts and head at one learning rate."""
+        trained = (*context.parameters.parameters(), *self.shared_prompts(), *self.head.parameters())
+        return (ParameterGroup(parameters=trained, lr=self.options.effective_lr),)
+
+    def prompt_phase(self, context: TaskContext) -> TrainingPhase:
+        """Return the phase that trains the task's set on :meth:`step`."""
+        return TrainingPhase(
+            name="prompts",
+            groups=tuple(self.trained_groups(context)),
+            step=lambda batch: self.step(batch, context),
+            epochs=self.options.epochs,
+            batch_size=self.options.batch_size,
+            schedule=self.options.build_schedule(),
+            clip_norm=self.options.clip_norm,
+            host=True,
+        )

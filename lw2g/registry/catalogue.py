@@ -1,0 +1,241 @@
+"""The catalogue: all usable components with their origin, and what is wrong with plugins."""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, overload
+
+import attrs
+
+from lw2g.errors import PluginError, UnknownComponentError, nearest
+from lw2g.interfaces.component import (
+    KINDS,
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    ConstraintComponent,
+    Kind,
+    PolicyComponent,
+    RetrievalComponent,
+    TrackerComponent,
+)
+from lw2g.registry.hookspecs import HOOKS
+from lw2g.registry.manager import DISABLE_VARIABLE, Origin, PluginSet, Problem, attempt, load_plugins
+
+__all__ = ["Catalogue", "Registered", "load_catalogue"]
+
+Key = tuple[Kind, str]
+
+_RESERVED: Mapping[str, frozenset[str]] = {"backbone": frozenset({"name", "weights", "image_size"})}
+
+
+@attrs.frozen(kw_only=True)
+class Registered:
+    """A component and where it comes from."""
+
+    component: Component
+    origin: Origin
+
+    @property
+    def key(self) -> Key:
+        """Kind and name."""
+        return self.component.kind, self.component.name
+
+
+@attrs.frozen(kw_only=True)
+class Catalogue:
+    """What can be asked for by name.
+
+    Attributes:
+        entries: The usable components.
+        refused: Components that exist but cannot be used, with the reason.
+        problems: Everything that is wrong with plugins; the rest keeps working.
+        disabled: Plugins that were left out on request.
+    """
+
+    entries: Mapping[Key, Registered] = attrs.field(hash=False)
+    refused: Mapping[Key, Problem] = attrs.field(factory=dict, hash=False)
+    problems: tuple[Problem, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+    @overload
+    def get(self, kind: Literal["baseline"], name: str) -> BaselineComponent: ...
+    @overload
+    def get(self, kind: Literal["retrieval"], name: str) -> RetrievalComponent: ...
+    @overload
+    def get(self, kind: Literal["policy"], name: str) -> PolicyComponent: ...
+    @overload
+    def get(self, kind: Literal["constraint"], name: str) -> ConstraintComponent: ...
+    @overload
+    def get(self, kind: Literal["benchmark"], name: str) -> BenchmarkComponent: ...
+    @overload
+    def get(self, kind: Literal["backbone"], name: str) -> BackboneComponent: ...
+    @overload
+    def get(self, kind: Literal["tracker"], name: str) -> TrackerComponent: ...
+    def get(self, kind: Kind, name: str) -> Component:
+        """Return the component of this kind and name.
+
+        Raises:
+            UnknownComponentError: No plugin registers it; the message has the nearest name.
+            PluginError: A plugin registers it in a way that cannot be used.
+        """
+        entry = self.entries.get((kind, name))
+        if entry is not None:
+            return entry.component
+        if (kind, name) in self.refused:
+            raise PluginError(f"{kind} {name!r} cannot be used: {self.refused[kind, name]}")
+        raise UnknownComponentError(self._unknown(kind, name))
+
+    def names(self, kind: Kind) -> tuple[str, ...]:
+        """Return the names of all usable components of a kind, sorted."""
+        return tuple(sorted(name for entry_kind, name in self.entries if entry_kind == kind))
+
+    def components(self) -> tuple[Registered, ...]:
+        """Return all usable components, by kind and then by name."""
+        return tuple(self.entries[kind, name] for kind in KINDS for name in self.names(kind))
+
+    def _unknown(self, kind: Kind, name: str) -> str:
+        text = (
+            f"no {kind} is called {name!r}{nearest(name, self.names(kind))}; run `lw2g plugins` for all names"
+        )
+        broken = sorted({problem.plugin for problem in self.problems if problem.plugin not in self.disabled})
+        if broken:
+            text += f" (plugins with problems: {', '.join(broken)})"
+        if self.disabled:
+            text += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
+        return text
+
+
+def load_catalogue(
+    *,
+    plugins: Sequence[object] = (),
+    entry_points: bool = True,
+    disabled: Collection[str] | None = None,
+) -> Catalogue:
+    """Load all plugins and collect their components.
+
+    Every call builds a manager of its own. Nothing a plugin does wrong ends the call: it becomes one of
+    ``problems``, and the other plugins keep working.
+
+    Args:
+        plugins: Plugin objects to register beside the installed ones.
+        entry_points: Whether installed plugins are looked for.
+        disabled: Names of installed plugins to leave out; None reads the environment variable
+            ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
+    """
+    if disabled is None:
+        listed = os.environ.get(DISABLE_VARIABLE, "") if entry_points else ""
+        disabled = {name.strip() for name in listed.split(",") if name.strip()}
+    loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled)
+    problems = list(loaded.problems)
+    refused: dict[Key, Problem] = {}
+    by_key: dict[Key, list[Registered]] = {}
+    for entry in _collect(loaded, problems):
+        fault = _fault(entry.component)
+        if fault is None:
+            by_key.setdefault(entry.key, []).append(entry)
+        else:
+            refused[entry.key] = Problem.of(entry.origin, fault)
+            problems.append(refused[entry.key])
+    for key, rivals in by_key.items():
+        if len(rivals) > 1:
+            clashes = _clashes(key, rivals)
+            refused[key] = clashes[0]
+            problems.extend(clashes)
+    return Catalogue(
+        entries={key: rivals[0] for key, rivals in by_key.items() if key not in refused},
+        refused=refused,
+        problems=tuple(problems),
+        disabled=loaded.disabled,
+    )
+
+
+def _collect(loaded: PluginSet, problems: list[Problem]) -> Iterable[Registered]:
+    """Call each plugin's hooks one by one and yield the records that are of the right class."""
+    for hook, expected in HOOKS.items():
+        implementations = getattr(loaded.manager.hook, hook).get_hookimpls()
+        for implementation in sorted(implementations, key=lambda found: str(found.plugin_name)):
+            origin = loaded.origins[implementation.plugin_name]
+            before = len(problems)
+            records: Any = attempt(implementation.function, origin, f"fails in {hook}", problems)
+            if len(problems) > before:
+                continue
+            if not isinstance(records, list | tuple):
+                problems.append(
+                    Problem.of(origin, f"returns {type(records).__name__} from {hook}, not a list of records")
+                )
+                continue
+            for record in records:
+                if isinstance(record, expected):
+                    yield Registered(component=record, origin=origin)
+                else:
+                    what = f"returns {_article(record)} from {hook}, which takes {expected.__name__} only"
+                    problems.append(Problem.of(origin, what))
+
+
+def _article(record: object) -> str:
+    return f"{record.__name__} (a class)" if isinstance(record, type) else repr(type(record).__name__)
+
+
+def _clashes(key: Key, rivals: Sequence[Registered]) -> list[Problem]:
+    """Return one problem per plugin that registers a name which another one registers too.
+
+    Neither is used: which of two methods a name means must not depend on what else is installed.
+    """
+    kind, name = key
+    origins = sorted(
+        (entry.origin for entry in rivals), key=lambda origin: (origin.first_party, origin.plugin)
+    )
+    everyone = " and ".join(str(origin) for origin in origins)
+    found = []
+    for origin in dict.fromkeys(origins):
+        what = f"registers {kind} {name!r}, which is registered by {everyone}; neither is used"
+        found.append(Problem.of(origin, what, _fix_clash(origin)))
+    return found
+
+
+def _fix_clash(origin: Origin) -> str:
+    if origin.first_party or origin.distribution is None:
+        return "rename the other one or disable its plugin"
+    return f"rename it in {origin.distribution!r}, or set {DISABLE_VARIABLE}={origin.plugin}"
+
+
+def _fault(component: Component) -> str | None:
+    """Return what is wrong with a record itself, None if nothing."""
+    label = f"registers {component.kind} {component.name!r}"
+    if not callable(getattr(component, "build", None)):
+        return f"{label} with a build that cannot be called"
+    config = component.config
+    if not (isinstance(config, type) and attrs.has(config)):
+        return f"{label} with the config {config!r}, which is no attrs class"
+    label += f" whose config {config.__name__}"
+    try:
+        default: Any = config()
+    except (TypeError, ValueError) as error:
+        return f"{label} cannot be made from defaults alone: {error}"
+    if not _is_frozen(default):
+        return f"{label} is not frozen (use @attrs.frozen(kw_only=True))"
+    try:
+        typing.get_type_hints(config)
+    except (NameError, TypeError, AttributeError) as error:
+        return f"{label} has a type that cannot be resolved: {error}"
+    reserved = _RESERVED.get(component.kind, frozenset({"name"}))
+    taken = sorted(reserved & {field.name for field in attrs.fields(config)})
+    if taken:
+        return f"{label} uses reserved option names: {', '.join(taken)}"
+    return None
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether an instance of an attrs class refuses assignment (``value`` is a throw-away one)."""
+    fields = attrs.fields(type(value))
+    try:
+        setattr(value, fields[0].name if fields else "anything", None)
+    except attrs.exceptions.FrozenInstanceError:
+        return True
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return False

@@ -1,0 +1,13 @@
+"""The markers of the plugin project; plugins decorate their hooks with :data:`hookimpl`."""
+
+from __future__ import annotations
+
+import pluggy
+
+__all__ = ["PROJECT", "hookimpl", "hookspec"]
+
+PROJECT = "lw2g"
+"""The pluggy project name and the entry-point group."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)

@@ -1,0 +1,88 @@
+"""Building block: replay, which retrains a classifier on samples of class Gaussians.
+
+This is HiDe-Prompt's task-adaptive prediction (NeurIPS 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.heads import mask_logits
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import ComputePhase
+from lw2g.schedules import cosine
+from lw2g.statistics import ClassStatistics
+
+__all__ = ["replay_phase"]
+
+
+def replay_phase(
+    name: str,
+    context: TaskContext,
+    head: nn.Module,
+    statistics: ClassStatistics,
+    *,
+    lr: float,
+    epochs: int,
+    per_centroid: int,
+    logits: Callable[[Tensor], Tensor] | None = None,
+) -> ComputePhase:
+    """Return the phase that retrains a classifier on samples of all seen classes.
+
+    Each epoch draws ``per_centroid`` features from every cluster of every seen class, shuffles them and makes
+    exactly one SGD step (momentum 0.9) per *old* class, of ``per_centroid`` samples each; the learning rate
+    follows a cosine over the epochs. Logits of unseen classes are masked. In the first task there is nothing
+    to correct: no step is made and no number drawn.
+
+    Args:
+        name: Shown in the progress, and the purpose of the phase's generator.
+        context: The task.
+        head: Everything that is trained.
+        statistics: Gaussians of the head's input for all seen classes.
+        lr: Initial learning rate.
+        epochs: Number of epochs.
+        per_centroid: Samples per cluster and per step.
+        logits: Maps features to logits over all classes; the head itself where left out.
+    """
+    forward = logits or head
+
+    def run(progress: Callable[[int, int], None]) -> None:
+        seen = range(context.task.seen)
+        steps = context.task.seen - len(context.task.classes)
+        if steps == 0 or epochs == 0:
+            return
+        generator = context.generator(name)
+        schedule = cosine()
+        with _trainable(head) as parameters:
+            optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+            for epoch in range(epochs):
+                optimizer.param_groups[0]["lr"] = lr * schedule(epoch, epochs)
+                drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
+                batches = (torch.split(part, per_centroid) for part in drawn)
+                for features, labels in zip(*batches, strict=True):
+                    loss = functional.cross_entropy(mask_logits(forward(features), seen), labels)
+                    optimizer.zero_grad()
+                    torch.autograd.backward(loss)
+                    optimizer.step()
+                progress(epoch + 1, epochs)
+
+    return ComputePhase(name=name, run=run)
+
+
+@contextmanager
+def _trainable(module: nn.Module) -> Iterator[list[nn.Parameter]]:
+    """Let gradients reach a module's parameters for a while, and leave none behind."""
+    parameters = list(module.parameters())
+    before = [parameter.requires_grad for parameter in parameters]
+    try:
+        with torch.enable_grad():
+            module.requires_grad_(True)
+            yield parameters
+    finally:
+        for parameter, flag in zip(parameters, before, strict=True):
+            parameter.requires_grad_(flag).grad = None

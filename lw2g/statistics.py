@@ -1,0 +1,213 @@
+"""Building block: Gaussians that stand for the features of a class once its images are gone.
+
+Used to retrain classifiers (:mod:`lw2g.replay`) and as constants in losses. The clustering is offered on its
+own for retrieval by centroids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import ComputePhase
+
+__all__ = ["ClassStatistics", "StatisticsMode", "cluster", "collect_features", "statistics_phase"]
+
+StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
+Progress = Callable[[int, int], None]
+
+_JITTER = 1e-4
+"""Added to every variance, as the released code does."""
+
+
+def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
+    """Return the k-means cluster of each row, ``[n]`` int64 on the CPU, numbered without gaps from 0.
+
+    Args:
+        features: ``[n, d]``, n >= 1.
+        clusters: Wanted number of clusters; as many as there are distinct rows where those are fewer.
+        seed: Fixes the initial centres.
+    """
+    # scikit-learn takes a second to import, which listing plugins must not pay
+    from sklearn.cluster import KMeans
+
+    rows = features.detach().cpu().numpy()
+    distinct = len(np.unique(rows, axis=0))
+    model = KMeans(n_clusters=min(clusters, distinct), n_init="auto", random_state=seed)
+    # a cluster can still end up empty
+    owner: Tensor = torch.unique(torch.from_numpy(model.fit_predict(rows)).long(), return_inverse=True)[1]
+    return owner
+
+
+class ClassStatistics(nn.Module):
+    """Gaussians of class features, at full size from the start so that the state dict keeps its shapes.
+
+    Modes (HiDe-Prompt's):
+
+    - ``multi-centroid``: k-means; a mean and a biased per-dimension variance per cluster.
+    - ``variance``: one mean and unbiased per-dimension variance per class.
+    - ``covariance``: one mean and full covariance per class, kept as a Cholesky factor (``dim^2`` numbers).
+
+    Args:
+        num_classes: Number of classes of the stream.
+        dim: Width of the features.
+        mode: One of the modes.
+        clusters: Clusters per class of ``multi-centroid``.
+
+    Attributes:
+        mean: ``[num_classes, K, dim]``, K = 1 but for ``multi-centroid``.
+        spread: Variances ``[num_classes, K, dim]``, or factors ``[num_classes, 1, dim, dim]``.
+        count: Samples per cluster, ``[num_classes, K]`` int64; 0 for a cluster that does not exist.
+    """
+
+    mean: Tensor
+    spread: Tensor
+    count: Tensor
+
+    def __init__(
+        self, num_classes: int, dim: int, mode: StatisticsMode = "multi-centroid", clusters: int = 10
+    ) -> None:
+        super().__init__()
+        self.mode = mode
+        size = clusters if mode == "multi-centroid" else 1
+        spread = (dim, dim) if mode == "covariance" else (dim,)
+        self.register_buffer("mean", torch.zeros(num_classes, size, dim))
+        self.register_buffer("spread", torch.zeros(num_classes, size, *spread))
+        self.register_buffer("count", torch.zeros(num_classes, size, dtype=torch.long))
+
+    def fit(self, label: int, features: Tensor) -> None:
+        """Replace the statistics of one class.
+
+        Args:
+            label: Position of the class.
+            features: All its features ``[n, dim]``, n >= 1.
+
+        Raises:
+            ValueError: There are no features.
+        """
+        if not len(features):
+            raise ValueError(f"expected features of class {label} but got none")
+        features = features.detach().to(self.mean)
+        multi = self.mode == "multi-centroid"
+        owner = (
+            cluster(features, self.mean.shape[1]) if multi else torch.zeros(len(features), dtype=torch.long)
+        )
+        self.mean[label], self.spread[label], self.count[label] = 0.0, 0.0, 0
+        for position in range(int(owner.max()) + 1):
+            members = features[(owner == position).to(features.device)]
+            self.mean[label, position] = members.mean(0)
+            self.spread[label, position] = self._spread_of(members)
+            self.count[label, position] = len(members)
+
+    def centroids(self, classes: Sequence[int]) -> Tensor:
+        """Return the means of all clusters of the given classes, ``[m, dim]``, class after class."""
+        index = self._index(classes)
+        return self.mean[index][self.count[index] > 0]
+
+    def sample(
+        self,
+        classes: Sequence[int],
+        per_centroid: int,
+        generator: torch.Generator,
+        limit: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draw as many features from every cluster of the given classes, in random order.
+
+        Clusters without variance (a single image) are left out unless a class has no other. Without a limit
+        every class is drawn.
+
+        Args:
+            classes: Positions of fitted classes.
+            per_centroid: Samples per cluster.
+            generator: On the CPU, so that draws do not depend on the device.
+            limit: Stop after so many samples of the shuffled order; the rest is never computed.
+
+        Returns:
+            Features ``[n, dim]`` and labels ``[n]``, on the device of the statistics.
+
+        Raises:
+            ValueError: A class has not been fitted.
+        """
+        pairs = torch.cat([self._sampled_clusters(label) for label in classes])
+        order = torch.randperm(len(pairs) * per_centroid, generator=generator)[:limit]
+        chosen = pairs[order // per_centroid].to(self.mean.device)
+        label, position = chosen.unbind(1)
+        noise = torch.randn(len(order), self.mean.shape[-1], generator=generator).to(self.mean)
+        if self.mode == "covariance":
+            for one in torch.unique(label):
+                rows = label == one
+                noise[rows] = noise[rows] @ self.spread[one, 0].T
+        else:
+            noise = noise * (self.spread[label, position] + _JITTER).sqrt()
+        return self.mean[label, position] + noise, label
+
+    def _sampled_clusters(self, label: int) -> Tensor:
+        """Return ``(class, cluster)`` rows for the clusters of a class that are sampled, on the CPU."""
+        exists = self.count[label] > 0
+        if not exists.any():
+            raise ValueError(f"expected statistics of class {label} but got none; fit the class first")
+        varied = exists & (self.spread[label].flatten(1) != 0).any(dim=1)
+        positions = (varied if varied.any() else exists).nonzero()[:, 0].cpu()
+        return torch.stack([torch.full_like(positions, label), positions], dim=1)
+
+    def _spread_of(self, members: Tensor) -> Tensor:
+        correction = 0 if self.mode == "multi-centroid" or len(members) == 1 else 1
+        if self.mode != "covariance":
+            return members.var(0, correction=correction)
+        # fewer images than dimensions: only the jitter makes it positive definite, so factor in float64
+        covariance = torch.cov(members.double().T, correction=correction).reshape(members.shape[1], -1)
+        jitter = _JITTER * torch.eye(members.shape[1], dtype=torch.float64, device=members.device)
+        factor: Tensor = torch.linalg.cholesky(covariance + jitter)
+        return factor.to(members.dtype)
+
+    def _index(self, classes: Sequence[int]) -> Tensor:
+        return torch.as_tensor(tuple(classes), dtype=torch.long, device=self.mean.device)
+
+
+@torch.no_grad()
+def collect_features(
+    context: TaskContext, features: Callable[[Batch], Tensor], progress: Progress | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return features ``[n, F]`` and labels ``[n]`` of the task's images under the test transform.
+
+    Args:
+        context: The task.
+        features: Gives the features of a batch.
+        progress: Told the number of images done, and of all.
+    """
+    parts: list[Tensor] = []
+    labels: list[Tensor] = []
+    done = 0
+    for batch in context.statistics(64):
+        parts.append(features(batch))
+        labels.append(batch.labels)
+        done += len(batch)
+        if progress is not None:
+            progress(done, context.task.num_images)
+    return torch.cat(parts), torch.cat(labels)
+
+
+def statistics_phase(
+    name: str, context: TaskContext, statistics: ClassStatistics, features: Callable[[Batch], Tensor]
+) -> ComputePhase:
+    """Return the phase that fits the statistics of the task's classes.
+
+    Args:
+        name: Shown in the progress.
+        context: The task.
+        statistics: What is fitted.
+        features: Gives the features of a batch.
+    """
+
+    def run(progress: Progress) -> None:
+        rows, labels = collect_features(context, features, progress)
+        for label in context.task.classes:
+            statistics.fit(label, rows[labels == label])
+
+    return ComputePhase(name=name, run=run)

@@ -1,0 +1,427 @@
+"""Representation subspaces: the directions that hold most energy of the activations at a site.
+
+A subspace is built from an uncentred second moment ``C = sum x x^T`` which is accumulated as a stream, so
+memory is O(d^2) however many tokens pass. The left singular vectors of the data matrix are the eigenvectors
+of C and its squared singular values are the eigenvalues of C (gradient projection memory, Saha et al. 2021;
+LW2G, sections on the old and the pre-trained feature space). Everything here is per head: attention logits
+are formed head by head, so the space of a query is the direct sum of one space per head. ``heads=1`` is the
+joint form of the papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import attrs
+import torch
+from torch import Tensor
+
+__all__ = ["Rule", "SecondMoment", "Subspace", "build", "extend", "image", "union"]
+
+Rule = Literal["reach", "below"]
+
+_EPS = torch.finfo(torch.float64).eps
+
+
+class SecondMoment:
+    """Running second moment ``C = sum x x^T`` of activation rows, one block per head, in float64.
+
+    ``matrix`` is [heads, dim / heads, dim / heads], ``row_sum`` [heads, dim / heads] and ``count`` the
+    number of rows. A row is head-major: head h owns columns ``h * dim / heads`` up to the next head's.
+
+    >>> moment = SecondMoment(2)
+    >>> moment.update(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    >>> moment.trace(), moment.count
+    (25.0, 2)
+    """
+
+    def __init__(self, dim: int, heads: int = 1, device: torch.device | str | None = None) -> None:
+        """Start with no rows; ``dim`` is the width of a row, a multiple of ``heads``.
+
+        Raises:
+            ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
+        """
+        width = _head_width(dim, heads)
+        self.matrix = torch.zeros(heads, width, width, dtype=torch.float64, device=device)
+        self.row_sum = torch.zeros(heads, width, dtype=torch.float64, device=device)
+        self.count = 0
+
+    @property
+    def heads(self) -> int:
+        """Number of heads, each with a block of its own."""
+        return self.matrix.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Width of a whole row: heads times the width of one head."""
+        return self.matrix.shape[0] * self.matrix.shape[1]
+
+    @torch.no_grad()
+    def update(self, rows: Tensor) -> None:
+        """Add ``rows`` [..., dim]; products are taken in float64 on the device of the rows.
+
+        Raises:
+            ValueError: the rows are not floating point or not ``dim`` wide.
+        """
+        split = _split_heads(rows, self.dim, self.heads).to(torch.float64)  # [heads, n, width]
+        self.matrix += (split.mT @ split).to(self.matrix.device)
+        self.row_sum += split.sum(dim=1).to(self.row_sum.device)
+        self.count += split.shape[1]
+
+    def merge(self, other: SecondMoment) -> SecondMoment:
+        """Return the moment of both sets of rows together.
+
+        Raises:
+            ValueError: the two moments differ in width or heads.
+        """
+        return self._combined(other, 1)
+
+    def without(self, other: SecondMoment) -> SecondMoment:
+        """Return the moment of the rows that remain when those of ``other`` are left out (jackknife).
+
+        Raises:
+            ValueError: the two moments differ in width or heads, or ``other`` holds more rows.
+        """
+        if other.count > self.count:
+            raise ValueError(f"expected at most {self.count} rows to leave out but got {other.count}")
+        if other.count == self.count:  # subtracting would leave rounding noise that looks like data
+            return SecondMoment(self.dim, self.heads, self.matrix.device)
+        return self._combined(other, -1)
+
+    def centred(self) -> SecondMoment:
+        """Return the moment of the rows about their mean: ``C - s s^T / n`` with the row sum s.
+
+        For evidence only. A space that protects logits must hold the mean direction too.
+        """
+        result = SecondMoment(self.dim, self.heads, self.matrix.device)
+        result.count = self.count
+        outer = self.row_sum.unsqueeze(-1) * self.row_sum.unsqueeze(-2)
+        result.matrix = self.matrix - outer / max(self.count, 1)
+        return result
+
+    def trace(self) -> float:
+        """Return the total energy: the sum of squared entries of all rows."""
+        return max(0.0, float(_traces(self.matrix).sum()))
+
+    def _combined(self, other: SecondMoment, sign: int) -> SecondMoment:
+        if (other.dim, other.heads) != (self.dim, self.heads):
+            expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
+            raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
+        result = SecondMoment(self.dim, self.heads, self.matrix.device)
+        result.matrix = self.matrix + sign * other.matrix.to(self.matrix.device)
+        result.row_sum = self.row_sum + sign * other.row_sum.to(self.row_sum.device)
+        result.count = self.count + sign * other.count
+        return result
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Subspace:
+    """A subspace of R^dim, the direct sum of one subspace per head.
+
+    ``basis`` is [heads, dim / heads, k_max] with orthonormal columns, zero padded on the right to the largest
+    rank of a head; ``ranks`` has the number of true columns per head. Made by :func:`build`, :func:`extend`,
+    :func:`union`, :func:`image` and :meth:`empty`, always in float64; :meth:`to` gives a cast copy.
+
+    >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+    >>> axis.on(torch.tensor([3.0, 4.0])), axis.off(torch.tensor([3.0, 4.0]))
+    (tensor([3., 0.]), tensor([0., 4.]))
+
+    Raises:
+        ValueError: the basis is not a floating point [heads, width, max(ranks)] tensor.
+    """
+
+    basis: Tensor = attrs.field()
+    ranks: tuple[int, ...] = attrs.field()
+
+    @basis.validator
+    def _check_basis(self, _: attrs.Attribute[Tensor], value: Tensor) -> None:
+        if value.ndim != 3 or not value.is_floating_point() or not (value.shape[0] and value.shape[1]):
+            got = f"{value.dtype} {tuple(value.shape)}"
+            raise ValueError(f"expected a floating point basis [heads, width, rank] but got {got}")
+
+    @ranks.validator
+    def _check_ranks(self, _: attrs.Attribute[tuple[int, ...]], value: tuple[int, ...]) -> None:
+        heads, width, columns = self.basis.shape
+        if len(value) != heads or min(value) < 0 or max(value) != columns or columns > width:
+            raise ValueError(f"expected {heads} ranks from 0 to {min(columns, width)} but got {value!r}")
+
+    @classmethod
+    def empty(cls, dim: int, heads: int = 1, device: torch.device | str | None = None) -> Subspace:
+        """Return the subspace {0} of R^dim.
+
+        Raises:
+            ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
+        """
+        basis = torch.zeros(heads, _head_width(dim, heads), 0, dtype=torch.float64, device=device)
+        return cls(basis=basis, ranks=(0,) * heads)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Subspace:
+        """Return the subspace that :meth:`state` described.
+
+        Raises:
+            ValueError: the stored columns are not orthonormal up to the square root of the rounding unit.
+        """
+        ranks = tuple(int(rank) for rank in state["ranks"].tolist())
+        space = cls(basis=state["basis"], ranks=ranks)
+        filled = torch.arange(space.basis.shape[2]) < torch.tensor(ranks)[:, None]  # [heads, k_max]
+        wanted = torch.diag_embed(filled.to(space.basis))
+        error = (space.basis.mT @ space.basis - wanted).abs().max() if wanted.numel() else torch.zeros(())
+        if not error <= torch.finfo(space.basis.dtype).eps ** 0.5:
+            raise ValueError(f"expected an orthonormal basis but got one that is off by {float(error):.2g}")
+        return space
+
+    @property
+    def heads(self) -> int:
+        """Number of heads in the direct sum; 1 is the joint form."""
+        return self.basis.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Width of a whole row."""
+        return self.basis.shape[0] * self.basis.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """Total number of directions over all heads."""
+        return sum(self.ranks)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the subspace is {0}: it hinders nothing."""
+        return self.rank == 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the subspace is all of R^dim: its complement is {0}."""
+        return self.rank == self.dim
+
+    def on(self, rows: Tensor) -> Tensor:
+        """Return the part of ``rows`` [..., dim] inside the subspace, ``(x B) B^T``.
+
+        Two thin products per head, never a dim x dim projector, in dtype and on device of the rows. A basis
+        of another dtype or device is cast on every call; cast it once with :meth:`to` where that matters.
+
+        Raises:
+            ValueError: the rows are not floating point or not ``dim`` wide.
+        """
+        basis = self.basis.to(dtype=rows.dtype, device=rows.device)
+        split = _split_heads(rows, self.dim, self.heads)  # [heads, n, width]
+        inside = (split @ basis) @ basis.mT
+        return inside.transpose(0, 1).reshape(rows.shape)
+
+    def off(self, rows: Tensor) -> Tensor:
+        """Return the part of ``rows`` [..., dim] orthogonal to the subspace, ``x - (x B) B^T``.
+
+        Raises:
+            ValueError: the rows are not floating point or not ``dim`` wide.
+        """
+        return rows - self.on(rows)
+
+    def captured(self, moment: SecondMoment) -> float:
+        """Return the share of energy inside the subspace, ``sum_h tr(B_h^T C_h B_h) / tr C``, in [0, 1].
+
+        It is 0 for a moment without energy: there is nothing to capture.
+
+        Raises:
+            ValueError: the moment differs in width or heads.
+        """
+        _check_fits(self, moment)
+        basis = self.basis.to(moment.matrix)
+        inside = float((basis * (moment.matrix @ basis)).sum())
+        total = moment.trace()
+        return min(1.0, max(0.0, inside / total)) if total > 0 else 0.0
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Subspace:
+        """Return a copy with the basis in another dtype or on another device."""
+        return attrs.evolve(self, basis=self.basis.to(dtype=dtype, device=device))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return basis and ranks (int64) as tensors that safetensors can store."""
+        return {"basis": self.basis.contiguous(), "ranks": torch.tensor(self.ranks, dtype=torch.int64)}
+
+
+def build(moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "reach") -> Subspace:
+    """Return the leading eigenvectors of C that hold the share ``energy`` of each head's own energy.
+
+    ``power`` 2 weighs a direction by its eigenvalue (a squared singular value of the data), 4 by the square
+    of it. ``rule`` "reach" keeps the least number of directions whose cumulative share is at least
+    ``energy``; "below" counts the cumulative shares strictly below it, one direction less (possibly none).
+    ``energy=1`` reaches the numerical rank of the data: directions whose energy is at rounding level are
+    never kept.
+
+    >>> moment = SecondMoment(3)
+    >>> moment.update(torch.diag(torch.tensor([3.0, 2.0, 1.0])))  # energies 9, 4 and 1 of 14
+    >>> build(moment, 0.9).rank, build(moment, 0.9, power=4).rank, build(moment, 0.9, rule="below").rank
+    (2, 2, 1)
+
+    Raises:
+        ValueError: ``energy`` is outside (0, 1], ``power`` is not 2 or 4, the rule is unknown, or the moment
+            holds values that are not finite.
+    """
+    empty = Subspace.empty(moment.dim, moment.heads, moment.matrix.device)
+    return extend(empty, moment, energy, power=power, rule=rule)
+
+
+@torch.no_grad()
+def extend(
+    space: Subspace, moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "reach"
+) -> Subspace:
+    """Return ``space`` with the fewest directions appended that reach the share ``energy`` of ``moment``.
+
+    Per head, with P the projection off the old columns and mu the eigenvalues of ``P C P``: h directions
+    are enough when what they leave over, ``sum_{i>h} mu_i``, is at most ``(1 - energy) sum_i lambda_i(C)``
+    (LW2G stage 2, with the rank-h truncation its printed inequality lacks). A head that already reaches
+    ``energy`` stays as it is. For ``power=4`` both sums are over squares of the same eigenvalues, so the
+    directions and their order are those of ``power=2``. "below" appends one direction less than "reach".
+    Old columns are kept bit for bit (in float64, on the device of the moment) and come first.
+
+    Raises:
+        ValueError: as :func:`build`, or space and moment differ in width or heads.
+    """
+    _check_fits(space, moment)
+    _check_choice(energy, power, rule)
+    basis = space.basis.to(moment.matrix)
+    shares = _energy_shares(moment)
+    half_off = shares - basis @ (basis.mT @ shares)
+    residual = half_off - (half_off @ basis) @ basis.mT
+    values, vectors = torch.linalg.eigh((residual + residual.mT) / 2)  # ascending
+    totals = _traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
+    counts = _appended_counts(values, totals, energy, power, rule)
+    room = shares.shape[1] - torch.tensor(space.ranks, device=counts.device)
+    appended = [int(count) for count in torch.minimum(counts, room).tolist()]
+    fresh = _orthonormal_off(basis, vectors.flip(-1), appended)
+    heads = zip(basis, space.ranks, fresh, appended, strict=True)
+    return _pack([torch.cat([old[:, :rank], new[:, :count]], dim=1) for old, rank, new, count in heads])
+
+
+def union(*spaces: Subspace) -> Subspace:
+    """Return the smallest subspace that holds all ``spaces``, per head where all have the same heads.
+
+    Spaces with different heads are united in the joint form (heads=1). Two directions closer than the square
+    root of the coarsest basis' rounding unit (1.5e-8 rad in float64) count as one.
+
+    Raises:
+        ValueError: no space is given, or their widths differ.
+    """
+    if not spaces or len({space.dim for space in spaces}) > 1:
+        raise ValueError(f"expected spaces of one width but got {[space.dim for space in spaces]}")
+    same_heads = len({space.heads for space in spaces}) == 1
+    device = spaces[0].basis.device
+    columns = [space.basis if same_heads else _joint_columns(space) for space in spaces]
+    tolerance = max(torch.finfo(space.basis.dtype).eps for space in spaces) ** 0.5
+    columns = [one.to(device=device, dtype=torch.float64) for one in columns]
+    return _span(torch.cat(columns, dim=-1), tolerance)
+
+
+def image(matrix: Tensor, space: Subspace) -> Subspace:
+    """Return the image of ``space`` under ``matrix`` D [r, dim]: the span of ``D B``, in joint form.
+
+    This is the space of a derived activation z = D x when x lies in ``space``. Singular values of D B up to
+    ``max(r, dim)`` times the rounding unit of D's dtype, relative to the largest, count as zero.
+
+    >>> plane = Subspace(basis=torch.eye(3)[None, :, :2], ranks=(2,))
+    >>> image(torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 5.0]]), plane).rank
+    1
+
+    Raises:
+        ValueError: the matrix is not floating point or not [r, dim].
+    """
+    if matrix.ndim != 2 or matrix.shape[1] != space.dim or not matrix.is_floating_point():
+        got = f"{matrix.dtype} {tuple(matrix.shape)}"
+        raise ValueError(f"expected a floating point matrix [r, {space.dim}] but got {got}")
+    double = matrix.detach().to(torch.float64)
+    columns = double @ _joint_columns(space).to(double)  # [1, r, rank]
+    return _span(columns, max(matrix.shape) * torch.finfo(matrix.dtype).eps)
+
+
+def _head_width(dim: int, heads: int) -> int:
+    if heads < 1 or dim < 1 or dim % heads:
+        raise ValueError(f"expected heads that divide dim but got dim {dim!r} and heads {heads!r}")
+    return dim // heads
+
+
+def _split_heads(rows: Tensor, dim: int, heads: int) -> Tensor:
+    """View rows [..., dim] as [heads, n, dim / heads]."""
+    if rows.ndim == 0 or rows.shape[-1] != dim or not rows.is_floating_point():
+        got = f"{rows.dtype} {tuple(rows.shape)}"
+        raise ValueError(f"expected floating point rows [..., {dim}] but got {got}")
+    return rows.reshape(-1, heads, dim // heads).transpose(0, 1)
+
+
+def _check_fits(space: Subspace, moment: SecondMoment) -> None:
+    if (space.dim, space.heads) != (moment.dim, moment.heads):
+        expected, got = f"{space.dim} in {space.heads}", f"{moment.dim} in {moment.heads}"
+        raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
+
+
+def _check_choice(energy: float, power: int, rule: str) -> None:
+    if not 0 < energy <= 1:
+        raise ValueError(f"expected an energy in (0, 1] but got {energy!r}")
+    if power not in (2, 4):
+        raise ValueError(f"expected power 2 or 4 but got {power!r}")
+    if rule not in ("reach", "below"):
+        raise ValueError(f"expected rule 'reach' or 'below' but got {rule!r}")
+
+
+def _traces(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+
+
+def _energy_shares(moment: SecondMoment) -> Tensor:
+    """Divide each block by its trace, so that squares neither overflow nor vanish; zero blocks stay zero."""
+    if not bool(torch.isfinite(moment.matrix).all()):
+        raise ValueError("expected a finite second moment but got values that are infinite or not a number")
+    traces = _traces(moment.matrix)
+    return moment.matrix / torch.where(traces > 0, traces, 1.0)[:, None, None]
+
+
+def _appended_counts(values: Tensor, totals: Tensor, energy: float, power: int, rule: Rule) -> Tensor:
+    """Count the directions to append from ascending residual eigenvalues [heads, width]; traces are 1."""
+    width = values.shape[1]
+    # Gram matrix, projection and solver each err by a few rounding units of the trace: 32 width keeps clear.
+    kept = torch.where(values > 32 * width * _EPS, values, 0.0) ** (power // 2)
+    left_over = kept.cumsum(dim=1)  # entry j: what stays out when the j + 1 smallest are not appended
+    allowed = (1 - energy + width * _EPS) * totals  # a tie is a tie whatever order the rows came in
+    needed = (left_over > allowed[:, None]).sum(dim=1)
+    return needed if rule == "reach" else (needed - 1).clamp(min=0)
+
+
+def _orthonormal_off(basis: Tensor, vectors: Tensor, counts: Sequence[int]) -> Tensor:
+    """Orthonormalise the first ``counts[h]`` of ``vectors`` [heads, width, width] off ``basis``."""
+    most = max(counts)
+    filled = torch.arange(most, device=vectors.device) < torch.tensor(counts, device=vectors.device)[:, None]
+    fresh = vectors[:, :, :most] * filled[:, None, :]
+    # An eigenvector of energy e has picked up rounding / e of the old columns, little enough for one pass.
+    fresh = fresh - basis @ (basis.mT @ fresh)
+    orthonormal: Tensor = torch.linalg.qr(fresh).Q  # trailing zero columns do not reach the leading ones
+    return orthonormal
+
+
+def _joint_columns(space: Subspace) -> Tensor:
+    """Return the true columns of all heads as one block-diagonal matrix [1, dim, rank]."""
+    joint = space.basis.new_zeros(1, space.dim, space.rank)
+    width, start = space.basis.shape[1], 0
+    for head, rank in enumerate(space.ranks):
+        block = space.basis[head, :, :rank]
+        joint[0, head * width : (head + 1) * width, start : start + rank] = block
+        start += rank
+    return joint
+
+
+def _span(columns: Tensor, tolerance: float) -> Subspace:
+    """Return the span of columns [heads, width, k], ranks revealed relative to the largest singular value."""
+    heads, width, count = columns.shape
+    if count == 0:
+        return Subspace.empty(heads * width, heads, columns.device)
+    left, values, _ = torch.linalg.svd(columns, full_matrices=False)
+    ranks = (values > tolerance * values[:, :1]).sum(dim=1).tolist()
+    return _pack([one[:, :rank] for one, rank in zip(left, ranks, strict=True)])
+
+
+def _pack(columns: Sequence[Tensor]) -> Subspace:
+    """Pad orthonormal columns [width, k_h] of each head to one tensor."""
+    ranks = tuple(one.shape[1] for one in columns)
+    padded = [torch.nn.functional.pad(one, (0, max(ranks) - one.shape[1])) for one in columns]
+    return Subspace(basis=torch.stack(padded), ranks=ranks)

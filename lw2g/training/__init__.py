@@ -1,0 +1,1 @@
+"""Runs an experiment: evidence, decision, training under constraints, evaluation, record and checkpoint."""

@@ -1,0 +1,209 @@
+"""Runs one training phase: epochs, optimizer, schedule, clipping, constraints, and exact continuation.
+
+All randomness of a step is derived from (seed, task, phase, epoch, step), so a run that continues at a step
+draws what an uninterrupted run draws.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.context import TaskContext, derive_seed
+from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.tracker import EpochEnded
+from lw2g.training.devices import Engine
+from lw2g.training.images import ImageSet, chunks
+from lw2g.training.progress import Reporter
+from lw2g.training.protection import Protection
+
+__all__ = ["PhaseProgress", "hosted", "only_trainable", "train_phase"]
+
+
+@attrs.define(kw_only=True)
+class PhaseProgress:
+    """Where a training phase stands.
+
+    Attributes:
+        epoch: The epoch to go on with.
+        step: The step of that epoch to go on with.
+        optimizer: The optimizer's state as tensors by name; empty at the start.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    optimizer: dict[str, Tensor] = attrs.field(factory=dict)
+
+
+def hosted(
+    phase: TrainingPhase, context: TaskContext, constraints: Sequence[Constraint]
+) -> TrainingPhase:
+    """Return the host phase joined by the retrieval strategy and by losses of constraints."""
+    if not phase.host:
+        return phase
+    groups: list[ParameterGroup] = list(phase.groups)
+    if context.retrieval is not None:
+        groups.extend(context.retrieval.parameter_groups(context, phase.groups[0].lr))
+
+    def step(batch: Batch) -> StepOutput:
+        output = phase.step(batch)
+        loss = output.loss
+        if context.retrieval is not None:
+            added = context.retrieval.loss(batch, context)
+            loss = loss if added is None else loss + added
+        for constraint in constraints:
+            added = constraint.extra_loss(batch, output, context)
+            loss = loss if added is None else loss + added
+        return StepOutput(loss=loss, features=output.features)
+
+    return attrs.evolve(phase, groups=groups, step=step)
+
+
+@contextmanager
+def only_trainable(modules: Sequence[nn.Module], trained: Sequence[nn.Parameter]) -> Iterator[None]:
+    """Let only the given parameters require a gradient within the block; none of the modules' after it."""
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    for parameter in trained:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state as ``"<parameter>.<name>"`` tensors."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{number}.{name}": torch.as_tensor(value).detach().clone()
+        for number, entry in state.items()
+        for name, value in entry.items()
+        if value is not None
+    }
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Restore what :func:`optimizer_tensors` returned."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        number, name = key.split(".", 1)
+        state.setdefault(int(number), {})[name] = value.clone()
+    whole = optimizer.state_dict()
+    optimizer.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+
+
+def epoch_order(images: ImageSet, phase: TrainingPhase, seed: int) -> list[list[int]]:
+    """Return the shuffled positions of one epoch, batch by batch."""
+    generator = torch.Generator().manual_seed(seed)
+    order = chunks(torch.randperm(len(images), generator=generator).tolist(), phase.batch_size)
+    if phase.drop_last and len(order) > 1 and len(order[-1]) < phase.batch_size:
+        order.pop()
+    return order
+
+
+def train_phase(
+    phase: TrainingPhase,
+    context: TaskContext,
+    images: ImageSet,
+    *,
+    engine: Engine,
+    protection: Protection,
+    reporter: Reporter,
+    progress: PhaseProgress,
+    after_step: Callable[[torch.optim.Optimizer, PhaseProgress], None],
+    after_epoch: Callable[[torch.optim.Optimizer, PhaseProgress], None],
+) -> int:
+    """Train one phase from where ``progress`` stands to its end.
+
+    Args:
+        phase: What to train.
+        context: The task.
+        images: The task's training images.
+        engine: Device and precision.
+        protection: Constraints on the phase's sites.
+        reporter: Told about every step and epoch.
+        progress: Where to start; updated as the phase goes on.
+        after_step: Called after every step but an epoch's last; may raise to stop there.
+        after_epoch: Called after every epoch.
+
+    Returns:
+        The number of images trained on.
+    """
+    optimizer = phase.build_optimizer()
+    base = [group["lr"] for group in optimizer.param_groups]
+    if progress.optimizer:
+        load_optimizer(optimizer, progress.optimizer)
+    seen = 0
+    for epoch in range(progress.epoch, phase.epochs):
+        seed = derive_seed(context.seed, "task", context.task.index, phase.name, epoch)
+        factor = phase.schedule(epoch, phase.epochs)
+        for group, lr in zip(optimizer.param_groups, base, strict=True):
+            group["lr"] = lr * factor
+        order = epoch_order(images, phase, seed)
+        began, done, total_loss = time.perf_counter(), 0, torch.zeros((), device=engine.device)
+        todo = order[progress.step :]
+        for batch in images.batches(todo, seed=seed, images=phase.images):
+            torch.manual_seed(derive_seed(seed, progress.step))
+            total_loss += _step(phase, batch, optimizer, engine, protection) * len(batch)
+            done, progress.step = done + len(batch), progress.step + 1
+            if progress.step < len(order):
+                after_step(optimizer, progress)
+            reporter.advance(
+                progress.step,
+                len(order),
+                epoch=epoch,
+                epochs=phase.epochs,
+                loss=None if progress.step % 8 else float(total_loss) / done,
+                images_per_second=done / (time.perf_counter() - began),
+            )
+        engine.synchronize()
+        speed = done / max(time.perf_counter() - began, 1e-9)
+        seen += done
+        progress.epoch, progress.step = epoch + 1, 0
+        reporter.send(
+            EpochEnded(
+                task=context.task.index,
+                phase=phase.name,
+                epoch=epoch,
+                epochs=phase.epochs,
+                loss=float(total_loss) / max(done, 1),
+                lr=base[0] * factor,
+                images_per_second=speed,
+            )
+        )
+        after_epoch(optimizer, progress)
+    return seen
+
+
+def _step(
+    phase: TrainingPhase,
+    batch: Batch,
+    optimizer: torch.optim.Optimizer,
+    engine: Engine,
+    protection: Protection,
+) -> Tensor:
+    """Take one optimizer step under the constraints and return the detached loss."""
+    optimizer.zero_grad(set_to_none=True)
+    with engine.autocast():
+        loss = phase.step(batch).loss
+    engine.backward(loss)
+    if phase.clip_norm is not None:
+        nn.utils.clip_grad_norm_(phase.trained, phase.clip_norm)
+    if phase.host:
+        protection.after_backward()
+        protection.before_step()
+    optimizer.step()
+    if phase.host:
+        protection.after_step()
+    return loss.detach()

@@ -1,0 +1,207 @@
+"""What a new task looks like before it is learned: its sample D_sub, pre-trained spaces, candidate gradients.
+
+Nothing of the training state changes by looking: no parameter, buffer, gradient, optimizer or generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.config.model import GrowthConfig
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.interfaces.memory import SpaceOptions
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.site import Site
+from lw2g.subspace import SecondMoment, Subspace
+from lw2g.training.devices import Engine
+from lw2g.training.images import ImageSet, chunks
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.taps import Tap
+
+__all__ = ["Probe", "moments_of", "undisturbed"]
+
+GroupGradients = list[list[Tensor]]
+"""One list per group of images, one gradient ``[rows, dim]`` per site."""
+
+
+@contextmanager
+def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Keep generators, train modes and requires_grad flags as they are on leaving the block."""
+    training = [(module, module.training) for root in modules for module in root.modules()]
+    flags = [(parameter, parameter.requires_grad) for root in modules for parameter in root.parameters()]
+    cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=cuda):
+        for root in modules:
+            root.eval()
+        try:
+            yield
+        finally:
+            for module, mode in training:
+                module.training = mode
+            for parameter, flag in flags:
+                parameter.requires_grad_(flag)
+
+
+def tap_heads(tap: Tap, backbone: Backbone, options: GrowthConfig) -> int:
+    """Return the number of heads a tap's space is the direct sum over (ruling b)."""
+    return backbone.heads if tap.kind == "query" and options.heads == "per-head" else 1
+
+
+def moments_of(
+    taps: Sequence[Tap],
+    batches: Iterator[Batch],
+    forward: Callable[[Batch], object],
+    backbone: Backbone,
+    engine: Engine,
+    options: GrowthConfig,
+) -> Iterator[dict[Tap, SecondMoment]]:
+    """Yield the second moments of one batch after another at the given taps.
+
+    Args:
+        taps: Where to read.
+        batches: What to read.
+        forward: Runs the backbone on a batch, with whatever is injected.
+        backbone: The backbone.
+        engine: Device and precision.
+        options: Per head or joint.
+    """
+    for batch in batches:
+        with engine.autocast():
+            seen = backbone.read(taps, lambda batch=batch: forward(batch))  # type: ignore[misc]
+        found = {}
+        for tap in taps:
+            moment = SecondMoment(backbone.dim, tap_heads(tap, backbone, options), device=engine.device)
+            moment.update(seen[tap])
+            found[tap] = moment
+        yield found
+
+
+def merged(moments: Sequence[SecondMoment]) -> SecondMoment:
+    """Return the sum of at least one second moment."""
+    total = moments[0]
+    for moment in moments[1:]:
+        total = total.merge(moment)
+    return total
+
+
+class Probe:
+    """A task's D_sub: a seeded sample of training images under the test transform, cut into groups.
+
+    Args:
+        task: The task that has arrived.
+        images: Its training images under the test transform.
+        backbone: The frozen backbone.
+        engine: Device and precision.
+        options: Sample size, number of groups, energies, per head or joint.
+        seed: The run's seed.
+    """
+
+    def __init__(
+        self,
+        task: TaskInfo,
+        images: ImageSet,
+        backbone: Backbone,
+        engine: Engine,
+        options: GrowthConfig,
+        seed: int,
+    ) -> None:
+        self.task, self._images, self._backbone = task, images, backbone
+        self._engine, self.options = engine, options
+        generator = torch.Generator().manual_seed(derive_seed(seed, "task", task.index, "probe"))
+        chosen = torch.randperm(len(images), generator=generator)[: options.images].tolist()
+        groups = min(options.groups, len(chosen))
+        self.groups = [chosen[start::groups] for start in range(groups)]
+        self._moments: dict[Tap, list[SecondMoment]] = {}
+
+    @property
+    def sample(self) -> list[int]:
+        """Positions of all images of D_sub."""
+        return [position for group in self.groups for position in group]
+
+    @property
+    def pretrained_options(self) -> SpaceOptions:
+        """How pre-trained spaces are built."""
+        options = self.options
+        energy = options.energy if options.energy_pre is None else options.energy_pre
+        return SpaceOptions(energy=energy, power=options.energy_power, rule=options.rule)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield D_sub in batches whose query is known already, so that reading it runs no forward."""
+        for batch in self._images.batches(chunks(self.sample, 64)):
+            batch.query  # noqa: B018
+            yield batch
+
+    def moments(self, taps: Sequence[Tap]) -> dict[Tap, list[SecondMoment]]:
+        """Return the un-prompted activations' second moments, one per group, read once per tap."""
+        missing = [tap for tap in dict.fromkeys(taps) if tap not in self._moments]
+        if missing:
+            forward = self._backbone.features
+            parts = moments_of(
+                missing,
+                self._images.batches(self.groups),
+                lambda batch: forward(batch.images),
+                self._backbone,
+                self._engine,
+                self.options,
+            )
+            listed = list(parts)
+            for tap in missing:
+                self._moments[tap] = [part[tap] for part in listed]
+        return {tap: self._moments[tap] for tap in taps}
+
+    def pretrained_space(self, site: Site) -> Subspace:
+        """Return the pre-trained space at a site from the whole of D_sub (for CPK); never centred."""
+        moment = merged(self.moments([site.tap])[site.tap])
+        space = self.pretrained_options.build(moment)
+        return space if site.derive is None else site.derive(space)
+
+    def gradients(
+        self, baseline: Baseline, pool: Pool, candidates: Sequence[int], sites: dict[int, list[Site]]
+    ) -> dict[int, GroupGradients]:
+        """Return each candidate's gradient of the probe loss, group by group.
+
+        Where the forward does not depend on the candidate, one backward gives all of them.
+
+        Args:
+            baseline: Provides the loss.
+            pool: The live sets.
+            candidates: Ids of sets.
+            sites: The measured sites of each candidate, shared ones included.
+        """
+        found: dict[int, GroupGradients] = {candidate: [] for candidate in candidates}
+        passes = [list(candidates)] if baseline.feature_scope == "pool" else [[one] for one in candidates]
+        for batch in self._images.batches(self.groups):
+            for together in passes:
+                chosen = None if baseline.feature_scope == "pool" else pool.ids.index(together[0])
+                wanted = [site for candidate in together for site in sites[candidate]]
+                slices = self._gradient(baseline, pool, batch, chosen, wanted)
+                for candidate in together:
+                    count = len(sites[candidate])
+                    found[candidate].append(slices[:count])
+                    slices = slices[count:]
+        return found
+
+    def _gradient(
+        self, baseline: Baseline, pool: Pool, batch: Batch, chosen: int | None, sites: Sequence[Site]
+    ) -> list[Tensor]:
+        routing = pool.force(pool.ids[chosen]) if chosen is not None else pool.route(None)
+        parameters = list({id(site.parameter): site.parameter for site in sites}.values())
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        with torch.enable_grad(), self._engine.autocast():
+            loss = baseline.probe_loss(batch, routing, self.task)
+        raw = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        by_id = {
+            id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
+            for parameter, gradient in zip(parameters, raw, strict=True)
+        }
+        # A mean over the group, weighted by its size: groups may differ by one image.
+        return [site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in sites]

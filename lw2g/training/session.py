@@ -1,0 +1,227 @@
+"""A session: everything a run is made of, built once from a resolved configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+from torch import nn
+
+from lw2g.config.model import ExperimentConfig
+from lw2g.errors import ConfigError
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent, PolicyComponent
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
+from lw2g.interfaces.growth import GrowthPolicy
+from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.devices import Engine, open_engine
+from lw2g.training.evaluation import Evaluator
+from lw2g.training.images import ImageSet, chunks
+from lw2g.training.probe import Probe
+from lw2g.vit.backbone import Backbone
+
+__all__ = ["Session", "open_session"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Session:
+    """What a run works with. The mutable state lies in baseline, retrieval, pool, memory and constraints."""
+
+    config: ExperimentConfig
+    engine: Engine
+    backbone: Backbone
+    stream: TaskStream
+    transforms: Transforms
+    baseline: Baseline
+    baseline_component: BaselineComponent
+    retrieval: RetrievalStrategy | None
+    policy: GrowthPolicy
+    policy_component: PolicyComponent
+    constraints: dict[str, Constraint]
+    pool: Pool
+    memory: SubspaceMemory
+    evaluator: Evaluator
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the baseline has one set for the whole run."""
+        return self.baseline_component.growth == "fixed"
+
+    @property
+    def builds_spaces(self) -> bool:
+        """Whether spaces of old tasks are needed by anyone; otherwise nothing is paid for them."""
+        if self.fixed:
+            return any(constraint.needs_memory for constraint in self.constraints.values())
+        return self.policy_component.needs_evidence or any(
+            constraint.needs_memory for constraint in self.constraints.values()
+        )
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """All modules with state: the baseline, the sets, the retrieval strategy."""
+        found: list[nn.Module] = [self.baseline, *self.pool.sets]
+        return found if self.retrieval is None else [*found, self.retrieval]
+
+    def info(self, index: int) -> TaskInfo:
+        """Return what is known of a task before it is learned."""
+        task = self.stream.tasks[index]
+        return TaskInfo(
+            index=index,
+            classes=task.classes,
+            class_names=task.class_names,
+            seen=task.classes[-1] + 1,
+            num_images=len(task.train),
+        )
+
+    def image_set(self, parts: Sequence[TaskData], *, train: bool) -> ImageSet:
+        """Return images under the training or the test transform."""
+        deterministic = not train or self.transforms.train_is_deterministic
+        return ImageSet(
+            parts,
+            self.transforms.train if train else self.transforms.test,
+            deterministic=deterministic,
+            backbone=self.backbone,
+            engine=self.engine,
+            batch_size=self.config.run.evaluation_batch,
+            workers=self.config.run.workers,
+        )
+
+    def task_context(self, index: int, images: ImageSet) -> TaskContext:
+        """Return the context of a task that has its set.
+
+        Args:
+            index: The task.
+            images: Its training images under the test transform.
+        """
+        history = tuple(self.info(earlier) for earlier in range(index + 1))
+        set_id = self.pool.task_to_set[index]
+
+        def statistics(size: int) -> Iterable[Batch]:
+            with self.engine.autocast():
+                yield from images.batches(chunks(range(len(images)), size))
+
+        return TaskContext(
+            task=history[-1],
+            history=history,
+            pool=self.pool,
+            set_id=set_id,
+            grew=set_id not in self.pool.task_to_set[:index],
+            retrieval=self.retrieval,
+            backbone=self.backbone,
+            device=self.engine.device,
+            seed=self.config.run.seed,
+            statistics=statistics,
+        )
+
+    def probe(self, index: int, images: ImageSet) -> Probe:
+        """Return a task's D_sub."""
+        return Probe(
+            self.info(index), images, self.backbone, self.engine, self.config.growth, self.config.run.seed
+        )
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a new parameter set on the run's device, without gradients."""
+        return self.baseline.new_set(source).to(self.engine.device).requires_grad_(False)
+
+    def begin_task(self, index: int) -> None:
+        """Let the baseline make room for a task; its draws depend on the task alone."""
+        torch.manual_seed(self.seed_of(index, "begin"))
+        self.baseline.begin_task(self.info(index))
+        self.baseline.to(self.engine.device).requires_grad_(False)
+
+    def seed_of(self, index: int, purpose: str) -> int:
+        """Return the seed of one purpose within a task."""
+        return derive_seed(self.config.run.seed, "task", index, purpose)
+
+    def generator(self, index: int) -> np.random.Generator:
+        """Return the policy's generator for one task."""
+        return np.random.default_rng(self.seed_of(index, "policy"))
+
+
+def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
+    """Build everything a configuration names.
+
+    Raises:
+        ConfigError: Something cannot be built as configured.
+        DataError: Data or weights are missing.
+    """
+    engine = open_engine(config.run.device, config.run.precision)
+    benchmark = _build(catalogue, "benchmark", config.benchmark)
+    stream: TaskStream = benchmark.stream()
+    chosen = config.backbone
+    backbone: Backbone = catalogue.get("backbone", chosen.name).build(
+        chosen.config, chosen.weights, chosen.image_size
+    )
+    if engine.precision == "bf16-mixed":
+        backbone.to_bf16()
+    backbone.to(engine.device)
+    print_of = backbone.fingerprint
+    transforms = benchmark.transforms(print_of.image_size, print_of.mean, print_of.std)
+    context = BuildContext(
+        backbone=backbone,
+        num_tasks=len(stream.tasks),
+        num_classes=stream.num_classes,
+        device=engine.device,
+        seed=config.run.seed,
+    )
+    torch.manual_seed(derive_seed(config.run.seed, "build"))
+    component = catalogue.get("baseline", config.baseline.name)
+    baseline = component.build(config.baseline.config, context).to(engine.device).requires_grad_(False)
+    retrieval = None
+    if config.retrieval is not None:
+        torch.manual_seed(derive_seed(config.run.seed, "build retrieval"))
+        retrieval = _build(catalogue, "retrieval", config.retrieval, context)
+        retrieval.to(engine.device).requires_grad_(False)
+    growth = config.growth
+    options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
+    return Session(
+        config=config,
+        engine=engine,
+        backbone=backbone,
+        stream=stream,
+        transforms=transforms,
+        baseline=baseline,
+        baseline_component=component,
+        retrieval=retrieval,
+        policy=_build(catalogue, "policy", config.policy),
+        policy_component=catalogue.get("policy", config.policy.name),
+        constraints={
+            one.name: _build(catalogue, "constraint", one, context) for one in config.constraints
+        },
+        pool=Pool(),
+        memory=SubspaceMemory(options),
+        evaluator=_evaluator(stream, transforms, backbone, engine, config),
+    )
+
+
+def _build(catalogue: Catalogue, kind: Any, chosen: Any, *arguments: Any) -> Any:
+    component: Any = catalogue.get(kind, chosen.name)
+    return component.build(chosen.config, *arguments)
+
+
+def _evaluator(
+    stream: TaskStream, transforms: Transforms, backbone: Backbone, engine: Engine, config: ExperimentConfig
+) -> Evaluator:
+    parts = [task.test for task in stream.tasks]
+    empty = [task.index for task in stream.tasks if not len(task.test) or not len(task.train)]
+    if empty:
+        raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
+    images = ImageSet(
+        parts,
+        transforms.test,
+        deterministic=True,
+        backbone=backbone,
+        engine=engine,
+        batch_size=config.run.evaluation_batch,
+        workers=config.run.workers,
+    )
+    return Evaluator(images, [len(part) for part in parts], engine, config.run.evaluation_batch)

@@ -1,0 +1,386 @@
+"""The frozen backbone: an unmodified timm ViT, read by features, tokens and taps, injections per call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import attrs
+import timm
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from lw2g.errors import ConfigError
+from lw2g.vit.injection import Injection, class_token_index, inject, num_tokens, require_plain_vit
+from lw2g.vit.taps import Tap, capture
+from lw2g.vit.weights import (
+    create_model,
+    file_sha256,
+    load_weights,
+    require_loaded,
+    resolve_name,
+    state_sha256,
+)
+
+__all__ = ["Backbone", "BackboneFingerprint", "WeightSource", "load_backbone"]
+
+WeightSource = Literal["timm hub tag", "file", "package", "random"]
+_HALF = (0.5, 0.5, 0.5)
+
+
+@attrs.frozen(kw_only=True)
+class BackboneFingerprint:
+    """Which backbone a number was measured with; runs with different ones are not comparable.
+
+    Attributes:
+        timm_name: Architecture in timm, with the tag of the weights where there is one.
+        source: Where the weights came from; ``random`` is for tests.
+        sha256: Of the weights file, or of the state dict (``state_sha256``) where there is no file.
+        mean: Input mean per channel that the weights were trained with.
+        std: Input standard deviation per channel that the weights were trained with.
+        interpolation: How images are resized for these weights.
+        image_size: Side of the input image in pixels.
+        dim: Width of a token.
+        depth: Number of blocks.
+        heads: Attention heads per block.
+        patch_size: Side of a patch in pixels.
+        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
+        timm_version: Version of timm that built the model.
+    """
+
+    timm_name: str
+    source: WeightSource
+    sha256: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: str
+    image_size: int
+    dim: int
+    depth: int
+    heads: int
+    patch_size: int
+    finetuned_on_1k: bool | None
+    timm_version: str
+
+
+class _EnoughError(Exception):
+    """Ends a forward that has been read."""
+
+
+class _Reading:
+    """A read under way: where, and what was seen."""
+
+    def __init__(self, taps: tuple[Tap, ...]) -> None:
+        self.taps = taps
+        self.seen: dict[Tap, Tensor] = {}
+
+
+class Backbone(nn.Module):
+    """A frozen timm ViT that is never trained, never in train mode, and plain outside a call.
+
+    Build it with ``load_backbone``, or with ``Backbone.wrap`` around a model of your own.
+
+    Attributes:
+        model: The timm ``VisionTransformer``, without gradients.
+        name: For people: the timm name, and the file where the weights came from one.
+        fingerprint: For records.
+    """
+
+    def __init__(self, model: VisionTransformer, *, name: str, fingerprint: BackboneFingerprint) -> None:
+        super().__init__()
+        self.model = model.requires_grad_(False)
+        self.name = name
+        self.fingerprint = fingerprint
+        self.num_tokens = num_tokens(model)
+        self._reading: _Reading | None = None
+        self.eval()
+
+    @classmethod
+    def wrap(
+        cls,
+        model: VisionTransformer,
+        *,
+        name: str,
+        timm_name: str | None = None,
+        source: WeightSource = "random",
+        sha256: str | None = None,
+        mean: Sequence[float] = _HALF,
+        std: Sequence[float] = _HALF,
+        interpolation: str = "bicubic",
+        finetuned_on_1k: bool | None = None,
+    ) -> Self:
+        """Freeze a model and take it as a backbone; ``source`` other than ``random`` claims trained weights.
+
+        Args:
+            model: A plain timm ``VisionTransformer``, see ``require_plain_vit``.
+            name: Shown to people.
+            timm_name: For the fingerprint; ``name`` where left out.
+            source: Where the weights came from.
+            sha256: Of the weights file; computed from the state dict where left out.
+            mean: Input mean per channel.
+            std: Input standard deviation per channel.
+            interpolation: For resizing images.
+            finetuned_on_1k: Whether the weights have seen ImageNet-1k labels.
+
+        Raises:
+            ConfigError: if the model is of another kind.
+            DataError: if weights are claimed to be trained and look untouched.
+
+        >>> size = dict(img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=4, num_classes=0)
+        >>> backbone = Backbone.wrap(VisionTransformer(**size), name="tiny random ViT")
+        >>> backbone.features(torch.zeros(5, 3, 32, 32)).shape
+        torch.Size([5, 48])
+        """
+        require_plain_vit(model)
+        if source != "random":
+            require_loaded(model, name)
+        fingerprint = BackboneFingerprint(
+            timm_name=timm_name or name,
+            source=source,
+            sha256=sha256 or state_sha256(model.state_dict()),
+            mean=_per_channel(mean, "mean"),
+            std=_per_channel(std, "std"),
+            interpolation=interpolation,
+            image_size=model.patch_embed.img_size[0],
+            dim=model.embed_dim,
+            depth=len(model.blocks),
+            heads=model.blocks[0].attn.num_heads,
+            patch_size=model.patch_embed.patch_size[0],
+            finetuned_on_1k=finetuned_on_1k,
+            timm_version=timm.__version__,
+        )
+        return cls(model, name=name, fingerprint=fingerprint)
+
+    @property
+    def dim(self) -> int:
+        """Width of a token and of the features."""
+        return self.fingerprint.dim
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return self.fingerprint.depth
+
+    @property
+    def heads(self) -> int:
+        """Attention heads per block."""
+        return self.fingerprint.heads
+
+    @property
+    def image_size(self) -> int:
+        """Side of the input image in pixels."""
+        return self.fingerprint.image_size
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self._patch_weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype in which Linear and Conv weights are stored: float32, or bfloat16 after ``to_bf16``."""
+        return self._patch_weight.dtype
+
+    @property
+    def _patch_weight(self) -> Tensor:
+        weight: Tensor = self.model.patch_embed.proj.weight
+        return weight
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in eval mode whatever is asked: a frozen backbone has no train mode."""
+        return super().train(False)
+
+    def to_bf16(self) -> Self:
+        """Store Linear and Conv weights in bfloat16, in place, and compute under bf16 autocast from now on.
+
+        Norms, class token and position embeddings stay float32, so every number equals that of autocast
+        over the float32 weights, bit for bit: autocast would cast exactly these weights, and again in each
+        forward, since it caches casts of trainable weights only. Parameters of injections may stay float32.
+        """
+        for module in self.model.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                module.to(torch.bfloat16)
+        return self
+
+    def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
+        """Return the class token of each image: float32 [B, dim].
+
+        Args:
+            images: Normalised images [B, 3, S, S] on the backbone's device.
+            injections: Active within this call alone.
+            norm: Take it after the final norm (False: before, as CPrompt does).
+
+        Raises:
+            ValueError: if the images have another shape.
+        """
+        tokens = self._tokens(images, injections, norm=norm)
+        # a copy: a stored view would keep all tokens alive
+        return tokens[:, class_token_index(injections, tokens.shape[1], self.num_tokens)].clone()
+
+    def tokens(self, images: Tensor, injections: Sequence[Injection] = ()) -> Tensor:
+        """Return all tokens after the final norm, added prompt tokens included: float32 [B, R, dim]."""
+        return self._tokens(images, injections, norm=True)
+
+    @torch.no_grad()
+    def activations(
+        self, images: Tensor, taps: Iterable[Tap], injections: Sequence[Injection] = ()
+    ) -> dict[Tap, Tensor]:
+        """Return what the taps see, without gradients: float32 [B, num_tokens, dim] ([B, dim] for a feature).
+
+        No block after the deepest tapped one is run.
+
+        Args:
+            images: Normalised images [B, 3, S, S] on the backbone's device.
+            taps: Where to read.
+            injections: Active within this call alone.
+
+        Raises:
+            ConfigError: if a tap names a block that the model does not have.
+            ValueError: if the images have another shape.
+        """
+        taps = tuple(taps)
+        whole = any(tap.kind == "feature" for tap in taps)
+        blocks = self.depth if whole else max((tap.block + 1 for tap in taps), default=0)
+        with self._computing(injections), capture(self.model, taps, injections) as seen:
+            x = self._run(images, blocks)
+            if whole:
+                self.model.norm(x)
+        return seen
+
+    @torch.no_grad()
+    def read(self, taps: Iterable[Tap], forward: Callable[[], object]) -> dict[Tap, Tensor]:
+        """Return what the taps see while ``forward`` runs this backbone with injections of its own.
+
+        The first forward of the backbone is read and stopped after its deepest tap; nothing after it happens.
+
+        Args:
+            taps: Where to read.
+            forward: Calls ``features`` or ``tokens``, directly or through a baseline.
+
+        Raises:
+            ConfigError: if a tap names a block that the model does not have.
+        """
+        self._reading = _Reading(tuple(taps))
+        try:
+            forward()
+        except _EnoughError:
+            return self._reading.seen
+        finally:
+            self._reading = None
+        raise ValueError("expected a forward that runs the backbone, but it was not run")
+
+    def _tokens(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
+        reading = self._reading
+        if reading is not None:
+            reading.seen = self.activations(images, reading.taps, injections)
+            raise _EnoughError
+        with self._computing(injections):
+            x = self._run(images, self.depth)
+            out: Tensor = self.model.norm(x) if norm else x
+        return out.float()
+
+    @contextmanager
+    def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
+        with inject(self.model, injections):
+            if self.dtype == torch.bfloat16:
+                with torch.autocast(self.device.type, dtype=torch.bfloat16):
+                    yield
+            else:
+                # not autocast(enabled=False): that would switch off the caller's own
+                yield
+
+    def _run(self, images: Tensor, blocks: int) -> Tensor:
+        """Embed the images and run the first blocks: timm's ``forward_features``, able to stop early."""
+        model = self.model
+        expected = (model.patch_embed.proj.in_channels, *model.patch_embed.img_size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+            shape = ", ".join(map(str, expected))
+            raise ValueError(f"expected images [B, {shape}] but got {list(images.shape)}")
+        x: Tensor = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))
+        for i in range(blocks):
+            x = model.blocks[i](x)
+        return x
+
+
+def load_backbone(
+    timm_name: str,
+    *,
+    weights: Path | None = None,
+    pretrained: bool = False,
+    image_size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: torch.device | str | None = None,
+    random_seed: int | None = None,
+    finetuned_on_1k: bool | None = None,
+) -> Backbone:
+    """Build a backbone from a timm name and say exactly where its weights come from.
+
+    Args:
+        timm_name: ``architecture.tag``; the bare architecture is legal with a file or random weights.
+        weights: Checkpoint file (see ``load_weights``); wins over ``pretrained``.
+        pretrained: Fetch the tag's weights from the hub that timm uses.
+        image_size: Side of the input in pixels where it differs from the tag's; positions are resampled.
+        mean: Input mean per channel; read from the tag where left out, required with a bare name and a file.
+        std: Input standard deviation per channel, likewise.
+        device: Where to put it.
+        random_seed: Build *random* weights from this seed, for tests only.
+        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; left out: read off the tag.
+
+    Raises:
+        ConfigError: if the name, or the combination of arguments, is not usable.
+        DataError: if the weights cannot be had or do not fit.
+    """
+    if [weights is not None or pretrained, random_seed is not None].count(True) != 1:
+        raise ConfigError(
+            f"backbone {timm_name!r} needs one source of weights; give a file, the hub or (in tests) a seed"
+        )
+    source: WeightSource = "file" if weights else "timm hub tag" if pretrained else "random"
+    tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
+    config = timm.get_pretrained_cfg(timm_name) if tagged else None
+    if source == "file" and config is None and (mean is None or std is None):
+        raise ConfigError(
+            f"bare architecture {timm_name!r} does not say how inputs are normalised; state mean and std"
+        )
+    model = create_model(
+        timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0
+    )
+    require_plain_vit(model)
+    if weights is not None:
+        load_weights(model, weights)
+    backbone = Backbone.wrap(
+        model,
+        name=_describe(timm_name, weights, random_seed),
+        timm_name=timm_name,
+        source=source,
+        sha256=file_sha256(weights) if weights else None,
+        mean=mean if mean is not None else config.mean if config else _HALF,
+        std=std if std is not None else config.std if config else _HALF,
+        interpolation=config.interpolation if config else "bicubic",
+        finetuned_on_1k=_seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
+    )
+    return backbone.to(device) if device is not None else backbone
+
+
+def _describe(timm_name: str, weights: Path | None, random_seed: int | None) -> str:
+    if weights is not None:
+        return f"{timm_name} ({weights.name})"
+    return timm_name if random_seed is None else f"{timm_name} (random weights, seed {random_seed})"
+
+
+def _seen_1k(config: Any | None) -> bool | None:
+    if config is None:
+        return None
+    if config.num_classes != 1000:
+        return False
+    return True if "in1k" in config.tag else None
+
+
+def _per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:
+    if len(values) != 3:
+        raise ConfigError(f"{what} {list(values)!r} has not one number per channel; give three")
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue

@@ -1,0 +1,175 @@
+"""What every injection promises, and how injections are put into a timm ViT for the length of a context.
+
+An injection hooks or wraps sub-modules inside ``install`` and takes everything out again, also when the
+forward raises. Outside the context the model is the plain timm model: the same module objects, the same
+state-dict keys, no hook left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from timm.models.vision_transformer import Attention, Block, VisionTransformer
+from torch import Tensor, nn
+
+from lw2g.errors import ConfigError, ContractError
+
+__all__ = [
+    "AddsTokens",
+    "Injection",
+    "attention_of",
+    "block_at",
+    "class_token_index",
+    "inject",
+    "num_tokens",
+    "real_tokens",
+    "require_plain_vit",
+]
+
+
+class Injection(Protocol):
+    """Parameters that take part in the forward of a frozen ViT inside a context, and only there."""
+
+    def install(self, model: VisionTransformer) -> AbstractContextManager[None]:
+        """Return a context in which ``model`` computes with the injection, and is plain again after it."""
+        ...
+
+
+@runtime_checkable
+class AddsTokens(Protocol):
+    """An injection that adds rows to the token stream and therefore knows where the class token is.
+
+    The added rows must lie before the patch tokens, so that the last ``num_tokens - 1`` rows of any stream
+    are the model's own (registers and patches).
+    """
+
+    def class_token_index(self, num_rows: int, num_tokens: int) -> int:
+        """Return the row of the class token among ``num_rows``, for a model with ``num_tokens`` tokens."""
+        ...
+
+
+@contextmanager
+def inject(model: VisionTransformer, injections: Sequence[Injection]) -> Iterator[None]:
+    """Install several injections, the first outermost, and remove all of them on leaving.
+
+    Raises:
+        ContractError: if more than one of them adds tokens; give one ``TokenInjection`` all the rows instead.
+    """
+    _token_adder(injections)
+    with ExitStack() as stack:
+        for injection in injections:
+            stack.enter_context(injection.install(model))
+        yield
+
+
+def require_plain_vit(model: VisionTransformer) -> None:
+    """Refuse what injections and token loop were not written for: one clear error for each departure.
+
+    Plain is: class and blocks are timm's own, a class token that is pooled, a final norm before pooling,
+    fused qkv without query or key norm, no classifier, a square image size, no gradient
+    checkpointing.
+
+    Raises:
+        ConfigError: if the model departs from that.
+    """
+    if type(model) is not VisionTransformer:
+        raise ConfigError(f"model {type(model).__name__!r} is not supported; use timm's VisionTransformer")
+    if model.global_pool != "token" or model.cls_token is None:
+        raise ConfigError(f"pooling {model.global_pool!r} is not supported; build it with token pooling")
+    if next(model.fc_norm.parameters(), None) is not None or next(model.norm.parameters(), None) is None:
+        raise ConfigError("a norm after pooling is not supported; build the model with fc_norm=False")
+    if not isinstance(model.head, nn.Identity):
+        raise ConfigError("a backbone has no classifier; build the model with num_classes=0")
+    size = model.patch_embed.img_size
+    if size is None or len(set(size)) != 1:
+        raise ConfigError(f"image size {size!r} is not square; build the model with img_size")
+    if model.grad_checkpointing:
+        # blocks would be recomputed after the injections are gone
+        raise ConfigError("gradient checkpointing is not supported; call set_grad_checkpointing(False)")
+    for block in model.blocks:
+        if type(block) is not Block:
+            raise ConfigError(f"block {type(block).__name__!r} is not supported; use a ViT of plain Blocks")
+        attention_of(block)
+
+
+def block_at(model: VisionTransformer, index: int) -> Any:
+    """Return block ``index`` of the model.
+
+    Raises:
+        ConfigError: if the model has no such block.
+    """
+    depth = len(model.blocks)
+    if not 0 <= index < depth:
+        raise ConfigError(f"block {index!r} does not exist; this backbone has blocks 0 to {depth - 1}")
+    return model.blocks[index]
+
+
+def attention_of(block: nn.Module) -> Any:
+    """Return the block's own timm attention, looking through a wrapper that holds it as ``base``.
+
+    Raises:
+        ConfigError: if it is not timm's plain attention with a fused qkv. Prefixes and low-rank updates are
+            defined for that one alone.
+    """
+    attention = getattr(block, "attn", None)
+    attention = getattr(attention, "base", attention)
+    if not isinstance(attention, Attention) or not hasattr(attention, "qkv"):
+        raise ConfigError(
+            f"attention {type(attention).__name__!r} is not supported; use a ViT with timm's plain Attention"
+        )
+    normed = [name for name in ("q_norm", "k_norm") if not isinstance(getattr(attention, name), nn.Identity)]
+    if normed:
+        raise ConfigError(f"attention with {normed[0]!r} is not supported; use a ViT without it")
+    if getattr(attention, "gate", None) is not None:
+        raise ConfigError("attention with 'gate' is not supported; use a ViT without gated attention")
+    return attention
+
+
+def num_tokens(model: VisionTransformer) -> int:
+    """Return how many tokens the plain model has: class token, registers if any, and patches."""
+    return int(model.patch_embed.num_patches + model.num_prefix_tokens)
+
+
+def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: int) -> int:
+    """Return the row of the class token in a stream of ``num_rows`` under ``injections``.
+
+    Args:
+        injections: The active injections.
+        num_rows: Rows of the stream, added ones included.
+        tokens: ``num_tokens(model)``.
+
+    Raises:
+        ContractError: if rows were added and no injection says where.
+    """
+    adder = _token_adder(injections)
+    if adder is not None:
+        return adder.class_token_index(num_rows, tokens)
+    if num_rows != tokens:
+        raise ContractError(
+            f"the token stream has {num_rows} rows where the model has {tokens} tokens; "
+            "an injection that adds tokens must offer class_token_index"
+        )
+    return 0
+
+
+def real_tokens(x: Tensor, tokens: int, class_token: int) -> Tensor:
+    """Return the model's own rows of a stream: [B, R, d] -> [B, tokens, d], the class token first.
+
+    The same tensor comes back when no row was added.
+    """
+    rows = x.shape[1]
+    if rows == tokens:
+        return x
+    # cat of two slices, not indexing by a list: cheap, and no host-to-device copy
+    return torch.cat([x[:, class_token : class_token + 1], x[:, rows - (tokens - 1) :]], dim=1)
+
+
+def _token_adder(injections: Sequence[Injection]) -> AddsTokens | None:
+    adders = [injection for injection in injections if isinstance(injection, AddsTokens)]
+    if len(adders) > 1:
+        names = ", ".join(repr(type(adder).__name__) for adder in adders)
+        raise ContractError(f"{names} add tokens in one forward; put all rows into one token injection")
+    return adders[0] if adders else None

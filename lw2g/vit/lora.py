@@ -1,0 +1,106 @@
+"""Low-rank (or dense) updates of the query, key and value rows of the fused qkv (C-LoRA, InfLoRA)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import attrs
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from lw2g.errors import ConfigError
+from lw2g.vit.injection import attention_of, block_at
+
+__all__ = ["LowRank", "LowRankInjection", "Update", "UpdateTarget"]
+
+UpdateTarget = Literal["q", "k", "v"]
+_TARGETS: tuple[UpdateTarget, ...] = ("q", "k", "v")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LowRank:
+    """An update ``up @ down`` of a weight: the output grows by ``up (down x)``.
+
+    Attributes:
+        down: Applied first, [r, d] or per sample [B, r, d].
+        up: Applied second, [d, r] or per sample [B, d, r].
+
+    Raises:
+        ValueError: if the ranks differ.
+    """
+
+    down: Tensor
+    up: Tensor
+
+    def __attrs_post_init__(self) -> None:
+        matrices = {self.down.ndim, self.up.ndim} <= {2, 3}
+        if not matrices or self.down.shape[-2] != self.up.shape[-1]:
+            raise ValueError(
+                f"expected down [.., r, d] and up [.., d, r] of one rank but got {list(self.down.shape)} and "
+                f"{list(self.up.shape)}"
+            )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply to tokens: [B, N, d] -> [B, N, d]."""
+        return (x @ self.down.transpose(-2, -1)) @ self.up.transpose(-2, -1)
+
+
+Update = LowRank | Tensor
+"""Low-rank factors, or a dense increment [d, d] (past sets folded into one matrix)."""
+
+
+@attrs.frozen(eq=False)
+class LowRankInjection:
+    """Updates added to the output of ``attn.qkv`` at some blocks; the backbone's weights are not touched.
+
+    Attributes:
+        updates: Block index to target rows to one update, or several that are summed.
+        scale: Factor on every update.
+
+    Raises:
+        ConfigError: if a target is not one of q, k, v.
+    """
+
+    updates: Mapping[int, Mapping[UpdateTarget, Update | Sequence[Update]]] = attrs.field()
+    scale: float = attrs.field(default=1.0, kw_only=True)
+
+    @updates.validator
+    def _known_targets(self, attribute: Any, updates: Mapping[int, Mapping[UpdateTarget, Any]]) -> None:
+        unknown = [target for per_block in updates.values() for target in per_block if target not in _TARGETS]
+        if unknown:
+            raise ConfigError(f"unknown update target {unknown[0]!r}; choose among 'q', 'k' and 'v'")
+
+    @contextmanager
+    def install(self, model: VisionTransformer) -> Iterator[None]:
+        """Add the updates by forward hooks on ``attn.qkv``, removed on leaving."""
+        with ExitStack() as stack:
+            for index, per_target in self.updates.items():
+                qkv = attention_of(block_at(model, index)).qkv
+                stack.enter_context(qkv.register_forward_hook(self._adder(per_target)))
+            yield
+
+    def _adder(
+        self, per_target: Mapping[UpdateTarget, Update | Sequence[Update]]
+    ) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+        updates = [_as_sequence(per_target.get(target, ())) for target in _TARGETS]
+
+        def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            rows = list(output.chunk(3, dim=-1))
+            for i, update in enumerate(updates):
+                for part in update:
+                    # out of place: the chunks are views of an output that autograd may need
+                    rows[i] = rows[i] + (self.scale * _apply(part, args[0])).to(output.dtype)
+            return torch.cat(rows, dim=-1)
+
+        return add
+
+
+def _as_sequence(update: Update | Sequence[Update]) -> Sequence[Update]:
+    return (update,) if isinstance(update, LowRank | Tensor) else update
+
+
+def _apply(update: Update, x: Tensor) -> Tensor:
+    return update(x) if isinstance(update, LowRank) else x @ update.transpose(-2, -1)

@@ -1,0 +1,170 @@
+"""Prefix tuning: extra keys and values in the attention of frozen blocks (DualPrompt section 3.1 and others).
+
+No token enters the residual stream and no query is added. Prefix vectors are head-major, as the columns of
+timm's qkv are, and pass through neither ``norm1`` nor ``qkv``. A prefix of zeros is *not* a no-op: it takes
+softmax mass. A prefix of length zero is one, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import attrs
+import torch
+import torch.nn.functional as F
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from lw2g.errors import ContractError
+from lw2g.vit.injection import attention_of, block_at
+
+__all__ = ["Prefix", "PrefixAttention", "PrefixInjection", "PrefixSlot"]
+
+KeyValue = tuple[Tensor, Tensor]
+Prefix = KeyValue | Callable[[Tensor], KeyValue]
+"""(key, value), each [L, d] for all samples or [B, L, d] per sample; or a function that computes them from
+the block's input [B, N, d] (residual stream before ``norm1``, not detached)."""
+
+
+class PrefixSlot:
+    """The prefix of one injection at one block: fixed tensors, or computed anew in each forward."""
+
+    def __init__(self, prefix: Prefix) -> None:
+        self.prefix = prefix
+        self._latest = None if callable(prefix) else prefix
+
+    def fill(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Compute the prefix from the block's input (a forward pre-hook of the block)."""
+        self._latest = self.prefix(args[0]) if callable(self.prefix) else self.prefix
+
+    def pair(self) -> KeyValue:
+        """Return key and value of the forward under way.
+
+        Raises:
+            ContractError: if the attention was called without its block, so that no input was seen.
+        """
+        if self._latest is None:
+            raise ContractError(
+                "a computed prefix has seen no block input; call the block, not its attention"
+            )
+        return self._latest
+
+
+class PrefixAttention(nn.Module):
+    """Stands in for a frozen ``block.attn``, held as ``base``; attends to the prefixes of its slots too.
+
+    Args:
+        base: timm's plain attention, untouched; its ``qkv`` is called as a module, so that hooks on it
+            keep working.
+        slots: Where keys and values come from; several are concatenated.
+    """
+
+    def __init__(self, base: Any, slots: Sequence[PrefixSlot]) -> None:
+        super().__init__()
+        self.base = base
+        self.slots = tuple(slots)
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """Attend from the tokens [B, N, d] to prefixes and tokens; returns [B, N, d].
+
+        Args:
+            x: normed tokens.
+            attn_mask: boolean or additive mask over the tokens, widened so that prefixes are always visible.
+            is_causal: mask later tokens (timm >= 1.0.26 passes it); wins over ``attn_mask``, as in timm.
+        """
+        base = self.base
+        pairs = [slot.pair() for slot in self.slots]
+        if all(key.numel() == 0 for key, _ in pairs):
+            # older releases of timm take no mask or no is_causal: pass on what was given
+            given = {"attn_mask": attn_mask} if attn_mask is not None else {}
+            plain: Tensor = base(x, **given, **({"is_causal": True} if is_causal else {}))
+            return plain
+        batch, tokens, _ = x.shape
+        qkv = base.qkv(x).reshape(batch, tokens, 3, base.num_heads, base.head_dim).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        k = torch.cat([*(_split_heads(key, k) for key, _ in pairs), k], dim=2)
+        v = torch.cat([*(_split_heads(value, v) for _, value in pairs), v], dim=2)
+        if k.shape != v.shape:
+            raise ValueError(f"expected as many prefix keys as values but got {_lengths(pairs)}")
+        mask = _widen_mask(attn_mask, is_causal, tokens, k.shape[2] - tokens, x.device)
+        out = self._attend(q, k, v, mask).transpose(1, 2).reshape(batch, tokens, -1)
+        if hasattr(base, "norm"):  # the scale norm of timm >= 1.0.16
+            out = base.norm(out)
+        projected: Tensor = base.proj_drop(base.proj(out))
+        return projected
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        base = self.base
+        dropout = base.attn_drop.p if base.training else 0.0
+        if base.fused_attn:
+            return F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, dropout_p=dropout, scale=base.scale
+            )
+        # timm's own switch (TIMM_FUSED_ATTN=0) asks for the plain form, whose gradients are bit-stable
+        logits = (q * base.scale) @ k.transpose(-2, -1)
+        if mask is not None:
+            logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
+        weights: Tensor = base.attn_drop(logits.softmax(dim=-1))
+        return weights @ v
+
+
+@attrs.frozen(eq=False)
+class PrefixInjection:
+    """Prefix keys and values at some blocks.
+
+    Attributes:
+        prefixes: Block index to prefix. Parameters stay float32 and are cast to the activations' dtype.
+    """
+
+    prefixes: Mapping[int, Prefix]
+
+    @contextmanager
+    def install(self, model: VisionTransformer) -> Iterator[None]:
+        """Swap the attention of the prefixed blocks for a ``PrefixAttention``, and back on leaving."""
+        with ExitStack() as stack:
+            for index, prefix in self.prefixes.items():
+                stack.enter_context(_prefixed(block_at(model, index), PrefixSlot(prefix)))
+            yield
+
+
+@contextmanager
+def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
+    base, before = attention_of(block), block.attn
+    # a second prefix injection at this block joins the slots of the first one
+    earlier = before.slots if isinstance(before, PrefixAttention) else ()
+    handle = block.register_forward_pre_hook(slot.fill)
+    block.attn = PrefixAttention(base, (*earlier, slot))
+    try:
+        yield
+    finally:
+        block.attn = before
+        handle.remove()
+
+
+def _split_heads(prefix: Tensor, like: Tensor) -> Tensor:
+    """Turn [L, d] or [B, L, d] into [B, H, L, d / H], in the dtype of ``like`` [B, H, N, d / H]."""
+    batch, heads, _, head_dim = like.shape
+    width = heads * head_dim
+    if prefix.ndim not in (2, 3) or prefix.shape[-1] != width or (prefix.ndim == 3 and len(prefix) != batch):
+        raise ValueError(
+            f"expected a prefix of shape [L, {width}] or [{batch}, L, {width}] but got {list(prefix.shape)}"
+        )
+    rows = prefix.to(like.dtype).reshape(*prefix.shape[:-1], heads, head_dim).transpose(-3, -2)
+    return rows.expand(batch, -1, -1, -1)
+
+
+def _lengths(pairs: Sequence[KeyValue]) -> list[tuple[int, int]]:
+    return [(key.shape[-2], value.shape[-2]) for key, value in pairs]
+
+
+def _widen_mask(
+    mask: Tensor | None, is_causal: bool, tokens: int, prefix: int, device: torch.device
+) -> Tensor | None:
+    if is_causal:
+        mask = torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
+    if mask is None:
+        return None
+    visible = True if mask.dtype == torch.bool else 0.0
+    return F.pad(mask, (prefix, 0), value=visible)

@@ -1,0 +1,82 @@
+"""Prompt tokens in the residual stream: L2P, VPT, CPrompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import attrs
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from lw2g.vit.injection import block_at, num_tokens, real_tokens
+
+__all__ = ["TokenInjection", "TokenRows"]
+
+TokenRows = Tensor | Callable[[Tensor], Tensor]
+"""[L, d] for all samples or [B, L, d] per sample; or a function that computes them from the block's input."""
+
+
+@attrs.frozen(eq=False)
+class TokenInjection:
+    """Prompt tokens inserted into the stream before some blocks, without position embedding.
+
+    With ``keep=True`` rows stay for all later blocks, and those inserted later go after the earlier ones
+    (CPrompt, L2P). With ``keep=False`` they leave after their block (VPT-Deep). Where rows stand changes
+    outputs only by rounding; it is fixed all the same.
+
+    Attributes:
+        rows: Block index to prompt tokens.
+        position: ``after-cls`` = between class token and patches; ``before-cls`` = in front of both.
+        keep: Whether rows stay in the stream after their block.
+    """
+
+    rows: Mapping[int, TokenRows]
+    position: Literal["after-cls", "before-cls"] = attrs.field(
+        default="after-cls", validator=attrs.validators.in_(("after-cls", "before-cls")), kw_only=True
+    )
+    keep: bool = attrs.field(validator=attrs.validators.instance_of(bool), kw_only=True)
+
+    def class_token_index(self, num_rows: int, num_tokens: int) -> int:
+        """Return the row of the class token in a stream of ``num_rows`` rows."""
+        return 0 if self.position == "after-cls" else num_rows - num_tokens
+
+    @contextmanager
+    def install(self, model: VisionTransformer) -> Iterator[None]:
+        """Insert the rows by hooks on the blocks, removed on leaving."""
+        tokens = num_tokens(model)
+
+        def drop(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            index = self.class_token_index(output.shape[1], tokens)
+            return real_tokens(output, tokens, index)
+
+        with ExitStack() as stack:
+            for block_index, rows in self.rows.items():
+                block = block_at(model, block_index)
+                stack.enter_context(block.register_forward_pre_hook(self._inserter(rows, tokens)))
+                if not self.keep:
+                    stack.enter_context(block.register_forward_hook(drop))
+            yield
+
+    def _inserter(self, rows: TokenRows, tokens: int) -> Callable[[nn.Module, Any], Any]:
+        def insert(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            x = args[0]
+            new = _per_sample(rows(x) if callable(rows) else rows, x)
+            if new.shape[1] == 0:
+                return None
+            at = x.shape[1] - (tokens - 1 if self.position == "after-cls" else tokens)
+            return (torch.cat([x[:, :at], new, x[:, at:]], dim=1), *args[1:])
+
+        return insert
+
+
+def _per_sample(rows: Tensor, stream: Tensor) -> Tensor:
+    """Turn [L, d] or [B, L, d] into [B, L, d] in the dtype of the stream [B, N, d]."""
+    batch, _, width = stream.shape
+    if rows.ndim not in (2, 3) or rows.shape[-1] != width or (rows.ndim == 3 and len(rows) != batch):
+        raise ValueError(
+            f"expected prompt tokens [L, {width}] or [{batch}, L, {width}] but got {list(rows.shape)}"
+        )
+    return rows.to(stream.dtype).expand(batch, -1, -1)

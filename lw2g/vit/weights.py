@@ -1,0 +1,272 @@
+"""Which weights and from where, strictly: what does not fit is an error, never a random init."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from timm.layers import resample_abs_pos_embed
+from timm.models import get_deprecated_models
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from lw2g.errors import ConfigError, DataError, nearest
+
+__all__ = [
+    "convert_state_dict",
+    "create_model",
+    "file_sha256",
+    "load_weights",
+    "require_loaded",
+    "resolve_name",
+    "state_sha256",
+]
+
+_CONTAINERS = ("state_dict", "model", "teacher")
+_MOCO = "module.base_encoder."
+_MOCO_DROPS = ("module.momentum_encoder.", "module.predictor.")
+# the classifier or projection head, the removed pre-logits layer, and iBOT's mask token
+_DROPS = ("head.", "pre_logits.", "masked_embed")
+_TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".bin")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def state_sha256(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a state dict: names, dtypes, shapes and bytes in the order of the names.
+
+    >>> a, b = torch.zeros(2), torch.ones(3)
+    >>> state_sha256({"a": a, "b": b}) == state_sha256({"b": b, "a": a})
+    True
+    """
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
+    """Return whether a timm name carries a tag, after checking that timm knows both.
+
+    Args:
+        timm_name: ``architecture`` or ``architecture.tag``.
+        needs_tag: Whether a bare architecture says too little, because weights are to be fetched for it.
+
+    Raises:
+        ConfigError: if the architecture or the tag is unknown, given up by timm, or missing.
+    """
+    architecture, _, tag = timm_name.partition(".")
+    renamed = get_deprecated_models().get(architecture)
+    if renamed:
+        raise ConfigError(f"backbone {timm_name!r} is a name that timm gave up; use {renamed!r}")
+    if not timm.is_model(architecture):
+        hint = nearest(architecture, timm.list_models())
+        raise ConfigError(f"unknown backbone {timm_name!r}{hint}; use a model name of timm")
+    tags = timm.list_pretrained(f"{architecture}.*")
+    if tag and timm_name not in tags:
+        raise ConfigError(f"backbone {timm_name!r} has no such tag; choose among {', '.join(tags) or 'none'}")
+    if needs_tag and not tag:
+        raise ConfigError(
+            f"bare name {timm_name!r} does not say which weights; choose among {', '.join(tags) or 'none'}"
+        )
+    return bool(tag)
+
+
+def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> VisionTransformer:
+    """Build a timm model without classifier, with weights from the hub or random ones from a seed.
+
+    Raises:
+        ConfigError: if the model takes no image size.
+        DataError: if the hub cannot be reached.
+    """
+    size = {} if image_size is None else {"img_size": image_size}
+    try:
+        # random initialisation must not move the caller's generator
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
+    except TypeError as error:
+        raise ConfigError(f"backbone {timm_name!r} cannot be built ({error}); use a plain ViT") from error
+    except OSError as error:
+        raise DataError(
+            f"weights of {timm_name!r} cannot be fetched from the hub; download the file elsewhere and pass "
+            "it with --weights FILE"
+        ) from error
+
+
+def load_weights(model: VisionTransformer, path: Path) -> None:
+    """Load a checkpoint file into a timm ViT without a classifier, strictly.
+
+    Position embeddings are resampled where the file was made for another image size. ``.safetensors``,
+    ``.pth``, ``.pt``, ``.tar`` and ``.bin`` are converted by ``convert_state_dict``; ``.npz`` is read by timm
+    (Google's format).
+
+    Args:
+        model: The model to fill, built with ``num_classes=0``.
+        path: The checkpoint.
+
+    Raises:
+        ConfigError: if the suffix is not one of those.
+        DataError: if the file is missing, cannot be read or does not fit the model.
+    """
+    if not path.is_file():
+        raise DataError(f"weights file {str(path)!r} does not exist; check the path")
+    if path.suffix == ".npz":
+        _load_npz(model, path)
+        return
+    state = convert_state_dict(_read(path), source=str(path))
+    _fit_positions(state, model)
+    _require_fit(state, model, path)
+    model.load_state_dict(state, strict=True)
+
+
+def require_loaded(model: VisionTransformer, name: str) -> None:
+    """Refuse a model that claims trained weights and has a final norm of ones, as at initialisation.
+
+    Raises:
+        DataError: if so.
+    """
+    weight = model.norm.weight
+    if torch.equal(weight, torch.ones_like(weight)):
+        raise DataError(
+            f"weights of {name!r} look untrained (the final norm is all ones); check the file and its keys"
+        )
+
+
+def convert_state_dict(checkpoint: Mapping[str, Any], *, source: str = "checkpoint") -> dict[str, Tensor]:
+    """Return the ViT's own tensors of a checkpoint under timm's names.
+
+    Accepts a flat dict or one under ``state_dict``, ``model`` or ``teacher``, and the prefixes ``module.``,
+    ``backbone.`` and ``module.base_encoder.`` (MoCo-v3, whose momentum encoder and predictor are left out).
+    Heads, the pre-logits layer and the mask token are dropped; every other key is kept, so that loading can
+    refuse it.
+
+    Args:
+        checkpoint: What the file holds.
+        source: Named in error messages.
+
+    Raises:
+        DataError: if it holds no state dict, or two keys become one.
+    """
+    flat = _unwrap(checkpoint, source)
+    if any(key.startswith(_MOCO) for key in flat):
+        flat = {key.removeprefix(_MOCO): x for key, x in flat.items() if not key.startswith(_MOCO_DROPS)}
+    state: dict[str, Tensor] = {}
+    for key, tensor in flat.items():
+        name = key.removeprefix("module.").removeprefix("backbone.")
+        if name.startswith(_DROPS):
+            continue
+        if name in state:
+            raise DataError(
+                f"{source!r} holds {name!r} under two prefixes; export the state dict of one model alone"
+            )
+        state[name] = tensor
+    return state
+
+
+def _unwrap(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
+    containers = (checkpoint[key] for key in _CONTAINERS if isinstance(checkpoint.get(key), Mapping))
+    inner = next(containers, checkpoint)
+    tensors = {str(key): value for key, value in inner.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise DataError(
+            f"{source!r} holds no state dict but {_first(inner)}; expected tensors by name, at the top or "
+            f"under {', '.join(_CONTAINERS)}"
+        )
+    return tensors
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        if path.suffix == ".safetensors":
+            tensors: Mapping[str, Any] = load_file(path)
+            return tensors
+        if path.suffix not in _TORCH_SUFFIXES:
+            known = ", ".join((".safetensors", ".npz", *_TORCH_SUFFIXES))
+            raise ConfigError(f"unknown weights format {path.suffix!r} of {str(path)!r}; known are {known}")
+        # full training checkpoints hold their command line; nothing else but tensors is let in
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise DataError(
+            f"weights file {str(path)!r} cannot be read ({_one_line(error)}); download it again, or "
+            "export its state dict as safetensors"
+        ) from error
+    if not isinstance(checkpoint, Mapping):
+        kind = type(checkpoint).__name__
+        raise DataError(f"weights file {str(path)!r} holds {kind!r}; expected a state dict")
+    return checkpoint
+
+
+def _load_npz(model: VisionTransformer, path: Path) -> None:
+    try:
+        with np.load(path) as arrays:
+            blocks = {match[1] for name in arrays.files if (match := re.search(r"encoderblock_(\d+)/", name))}
+        if blocks and len(blocks) != len(model.blocks):
+            # timm reads the blocks it needs and ignores the rest
+            raise ValueError(f"it has {len(blocks)} blocks and the model {len(model.blocks)}")
+        model.load_pretrained(str(path))
+    except (KeyError, ValueError, RuntimeError, OSError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"weights file {str(path)!r} does not fit the model ({_one_line(error)}); name the "
+            "architecture the file was made for"
+        ) from error
+
+
+def _fit_positions(state: dict[str, Tensor], model: VisionTransformer) -> None:
+    """Resample the position embeddings to the model's grid, as timm does when it loads weights."""
+    table = state.get("pos_embed")
+    if table is None or model.pos_embed is None or table.shape == model.pos_embed.shape or table.ndim != 3:
+        return
+    prefix = 0 if model.no_embed_class else model.num_prefix_tokens
+    patches = table.shape[1] - prefix
+    if patches < 1 or math.isqrt(patches) ** 2 != patches:
+        return  # not a square grid: left as it is, and refused for its shape
+    state["pos_embed"] = resample_abs_pos_embed(
+        table, new_size=list(model.patch_embed.grid_size), num_prefix_tokens=prefix
+    )
+
+
+def _require_fit(state: Mapping[str, Tensor], model: VisionTransformer, path: Path) -> None:
+    wanted: dict[str, Tensor] = model.state_dict()
+    missing = [name for name in wanted if name not in state]
+    unexpected = [name for name in state if name not in wanted]
+    misshapen = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
+    problems = [
+        f"{kind} {_first(names)}"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
+        if names
+    ]
+    if problems:
+        raise DataError(
+            f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}; name the "
+            "architecture the file was made for"
+        )
+
+
+def _first(names: Iterable[Any], limit: int = 3) -> str:
+    names = [repr(name) for name in names]
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

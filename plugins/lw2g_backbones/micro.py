@@ -1,0 +1,80 @@
+"""The embedded micro ViT: small weights that ship with the package, to learn and test with."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from lw2g.errors import DataError
+
+if TYPE_CHECKING:
+    from lw2g.vit.backbone import Backbone, WeightSource
+
+__all__ = ["FILE", "MicroConfig", "build_micro"]
+
+FILE = "micro.safetensors"
+"""Name of the weights file beside this module."""
+
+
+@attrs.frozen(kw_only=True)
+class MicroConfig:
+    """The micro ViT has no options: its file says what it is."""
+
+
+def build_micro(config: MicroConfig, weights: Path | None, image_size: int | None) -> Backbone:
+    """Return the micro ViT, from the package or from a file that the training script has written.
+
+    Raises:
+        DataError: The file is missing or is not of that kind.
+    """
+    if weights is not None:
+        return _load(weights, "file", image_size)
+    with as_file(files("lw2g_backbones") / FILE) as path:
+        if not path.is_file():
+            raise DataError(
+                f"the embedded weights {FILE!r} are missing from this installation; reinstall lw2g"
+            )
+        return _load(path, "package", image_size)
+
+
+def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
+    import torch
+    from timm.models.vision_transformer import VisionTransformer
+
+    from lw2g.vit.backbone import Backbone
+    from lw2g.vit.weights import file_sha256, load_weights
+
+    described = _describe(path)
+    architecture = described["architecture"] | ({} if image_size is None else {"img_size": image_size})
+    with torch.random.fork_rng(devices=[]):  # the random start must not move the caller's generator
+        model = VisionTransformer(**architecture, num_classes=0)
+    load_weights(model, path)
+    return Backbone.wrap(
+        model,
+        name="micro" if source == "package" else f"micro ({path.name})",
+        timm_name="micro",
+        source=source,
+        sha256=file_sha256(path),
+        mean=described["mean"],
+        std=described["std"],
+        finetuned_on_1k=False,
+    )
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """Read architecture and input statistics from the metadata of the file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+        return {key: json.loads(metadata[key]) for key in ("architecture", "mean", "std")}
+    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        raise DataError(
+            f"{str(path)!r} is no micro ViT ({error}); use a file written by scripts/train_micro_vit.py, or "
+            "name the architecture with --backbone"
+        ) from error

@@ -1,0 +1,1 @@
+"""First-party benchmarks: digits and glyphs (embedded), image folders and CIFAR-100."""

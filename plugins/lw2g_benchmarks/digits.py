@@ -1,0 +1,83 @@
+"""The embedded digits benchmark: 1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import torch
+from attrs.validators import ge, in_
+from sklearn.datasets import load_digits
+
+from lw2g.interfaces.stream import IndexArray, TaskStream
+from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
+from lw2g_benchmarks.transforms import (
+    NORMALISATIONS,
+    NORMALISE_HELP,
+    Normalisation,
+    TransformPair,
+    make_transforms,
+)
+
+__all__ = ["DigitsBenchmark", "DigitsConfig"]
+
+_CLASSES = 10
+_TEST_EVERY = 5
+
+
+@attrs.frozen(kw_only=True)
+class DigitsConfig(OrderOptions):
+    """Options of the digits benchmark; the default is Inc2Task5."""
+
+    increment: int = attrs.field(default=2, validator=ge(1), metadata={"help": "new classes per task"})
+    normalise: Normalisation = attrs.field(
+        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
+    )
+
+
+@attrs.frozen
+class DigitsBenchmark:
+    """Handwritten digits, class-incremental; a default to learn and test with, never a result to publish."""
+
+    config: DigitsConfig = attrs.field(factory=DigitsConfig)
+
+    def stream(self) -> TaskStream:
+        """Return the task stream.
+
+        The split is fixed and independent of any generator: in the order of the data set, every fifth sample
+        of a class (the 5th, 10th, ...) is a test sample.
+
+        Raises:
+            ConfigError: If the increment does not divide 10.
+        """
+        sizes = task_sizes(_CLASSES, self.config.increment)
+        data = load_digits()
+        labels = np.asarray(data.target, dtype=np.int64)
+        grey = (np.asarray(data.images).astype(np.int64) * 255 + 8) // 16  # 0..16 to 0..255, rounded
+        images = torch.from_numpy(grey.astype(np.uint8))[:, None].expand(-1, 3, -1, -1)
+        is_test = _is_test(labels)
+        return build_stream(
+            name="digits",
+            train=_split(images, labels, np.flatnonzero(~is_test)),
+            test=_split(images, labels, np.flatnonzero(is_test)),
+            class_names=[str(digit) for digit in range(_CLASSES)],
+            order=class_order(self.config.order, _CLASSES, self.config.order_seed),
+            sizes=sizes,
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return bicubic enlargement and normalisation, the same for training and testing."""
+        return make_transforms(image_size=image_size, mean=mean, std=std, normalise=self.config.normalise)
+
+
+def _is_test(labels: IndexArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    is_test = np.zeros(len(labels), dtype=np.bool_)
+    for digit in range(_CLASSES):
+        is_test[np.flatnonzero(labels == digit)[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
+    return is_test
+
+
+def _split(images: torch.Tensor, labels: IndexArray, rows: IndexArray) -> LabelledImages:
+    """Take rows of the data set; ids carry the row number, which does not depend on the split."""
+    source = ArraySource(images[torch.from_numpy(rows)], [f"digits/{row}" for row in rows])
+    return LabelledImages(source=source, labels=labels[rows])

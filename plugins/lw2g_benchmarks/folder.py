@@ -1,0 +1,234 @@
+"""A benchmark from image folders, ``ROOT/train/<class>/*`` and ``ROOT/test/<class>/*``.
+
+Several roots merge into one stream, and an explicit class order can interleave them. Files are only read,
+never moved or written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import attrs
+import numpy as np
+from attrs.validators import ge, in_, optional
+
+from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.image_files import FileSource, scan_split
+from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.tasks import LabelledImages, build_stream
+from lw2g_benchmarks.transforms import (
+    NORMALISATIONS,
+    NORMALISE_HELP,
+    TEST_HELP,
+    TEST_RESIZES,
+    TRAIN_HELP,
+    TRAIN_TRANSFORMS,
+    Normalisation,
+    TestResize,
+    TrainTransform,
+    TransformPair,
+    make_transforms,
+)
+
+__all__ = ["FolderBenchmark", "FolderConfig"]
+
+_SPLITS = ("train", "test")
+_ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[Path, ...]]]  # root, split -> files
+
+
+def _root_help(root: str) -> str:
+    return f"expected {root}/train/<class>/<image> and {root}/test/<class>/<image>"
+
+
+def _names(values: str | Iterable[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)
+
+
+@attrs.frozen(kw_only=True)
+class FolderConfig(OrderOptions):
+    """Options of the folder benchmark; ``root`` has to be given."""
+
+    root: str = attrs.field(
+        default="", metadata={"help": "folder that holds train/<class>/* and test/<class>/*"}
+    )
+    more_roots: tuple[str, ...] = attrs.field(
+        default=(),
+        converter=_names,
+        metadata={
+            "help": "further roots to merge; a class name found in several becomes <root name>/<class>"
+        },
+    )
+    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
+    uneven: bool = attrs.field(default=False, metadata={"help": "allow a smaller last task"})
+    class_order: tuple[str, ...] = attrs.field(
+        default=(),
+        converter=_names,
+        metadata={
+            "help": "class names in the wanted order instead of 'order'; classes not named are left out"
+        },
+    )
+    train_per_class: int | None = attrs.field(
+        default=None,
+        validator=optional(ge(1)),
+        metadata={"help": "use only the first training images of each class, by sorted path"},
+    )
+    test_per_class: int | None = attrs.field(
+        default=None,
+        validator=optional(ge(1)),
+        metadata={"help": "use only the first test images of each class, by sorted path"},
+    )
+    normalise: Normalisation = attrs.field(
+        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
+    )
+    train_transform: TrainTransform = attrs.field(
+        default="rrc", validator=in_(TRAIN_TRANSFORMS), metadata={"help": TRAIN_HELP}
+    )
+    test_resize: TestResize = attrs.field(
+        default="crop", validator=in_(TEST_RESIZES), metadata={"help": TEST_HELP}
+    )
+    cache_mb: int = attrs.field(
+        default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
+    )
+
+
+@attrs.frozen
+class FolderBenchmark:
+    """Image folders, class-incremental."""
+
+    config: FolderConfig
+
+    def stream(self) -> TaskStream:
+        """Scan the folders and return the task stream; raw labels count the sorted class names.
+
+        Raises:
+            ConfigError: If no root is set, the roots or the class order do not fit, or the split is uneven.
+            DataError: If a root or split is missing, the splits hold different classes, or one is empty.
+        """
+        config = self.config
+        classes = _merge(self._roots())
+        names = sorted(classes)
+        order = _explicit_order(config.class_order, names) or class_order(
+            config.order, len(names), config.order_seed
+        )
+        # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
+        limits = {"train": config.train_per_class, "test": config.test_per_class}
+        deviations = [
+            f"{split} limited to the first {limit} images of each class"
+            for split, limit in limits.items()
+            if limit
+        ]
+        if len(order) < len(names):
+            deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
+        return build_stream(
+            name="folder",
+            train=self._images("train", limits["train"], classes, names, order),
+            test=self._images("test", limits["test"], classes, names, order),
+            class_names=names,
+            order=order,
+            sizes=task_sizes(len(order), config.increment, config.uneven),
+            deviations=deviations,
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return the configured transforms."""
+        config = self.config
+        return make_transforms(
+            image_size=image_size,
+            mean=mean,
+            std=std,
+            normalise=config.normalise,
+            train_transform=config.train_transform,
+            test_resize=config.test_resize,
+        )
+
+    def _roots(self) -> list[Path]:
+        if not self.config.root:
+            raise ConfigError(f"benchmark 'folder' needs 'root'; {_root_help('ROOT')}")
+        roots = [Path(root).expanduser() for root in (self.config.root, *self.config.more_roots)]
+        repeated = [
+            name for name, count in Counter(root.resolve().name for root in roots).items() if count > 1
+        ]
+        if repeated:
+            raise ConfigError(
+                f"roots share the name {repeated[0]!r}; give each root folder a name of its own"
+            )
+        return roots
+
+    def _images(
+        self,
+        split: str,
+        limit: int | None,
+        classes: Mapping[str, _ClassFiles],
+        names: list[str],
+        order: tuple[int, ...],
+    ) -> LabelledImages:
+        paths: list[Path] = []
+        ids: list[str] = []
+        labels: list[int] = []
+        for label in sorted(order):
+            root, files = classes[names[label]]
+            chosen = files[split][:limit]
+            paths += chosen
+            ids += [f"{root.resolve().name}/{path.relative_to(root).as_posix()}" for path in chosen]
+            labels += [label] * len(chosen)
+        cache = self.config.cache_mb * 2**20 // len(_SPLITS)
+        return LabelledImages(source=FileSource(paths, ids, cache), labels=np.array(labels, dtype=np.int64))
+
+
+def _scan_root(root: Path) -> dict[str, _ClassFiles]:
+    """Return class name -> files of one root.
+
+    Raises:
+        DataError: See FolderBenchmark.stream.
+    """
+    if not root.is_dir():
+        raise DataError(f"image folder {str(root.absolute())!r} does not exist; {_root_help(str(root))}")
+    missing = [split for split in _SPLITS if not (root / split).is_dir()]
+    if missing:
+        found = sorted(entry.name for entry in root.iterdir())[:5]
+        raise DataError(
+            f"{str(root.absolute())!r} lacks {' and '.join(f'{m}/' for m in missing)} (found {found!r}); "
+            f"{_root_help(str(root))}"
+        )
+    scans = {split: scan_split(root / split) for split in _SPLITS}
+    differing = sorted(scans["train"].keys() ^ scans["test"].keys())
+    if differing:
+        raise DataError(
+            f"train and test of {str(root)!r} hold different classes: {len(scans['train'])} in train, "
+            f"{len(scans['test'])} in test, in one only {differing[:5]!r}; make the class folders match"
+        )
+    return {name: (root, {split: scans[split][name] for split in _SPLITS}) for name in scans["train"]}
+
+
+def _merge(roots: list[Path]) -> dict[str, _ClassFiles]:
+    """Return the classes of all roots; names found in several roots get the root's name in front."""
+    scans = [(root.resolve().name, _scan_root(root)) for root in roots]
+    counts = Counter(name for _, scan in scans for name in scan)
+    return {
+        (f"{prefix}/{name}" if counts[name] > 1 else name): files
+        for prefix, scan in scans
+        for name, files in scan.items()
+    }
+
+
+def _explicit_order(wanted: tuple[str, ...], names: list[str]) -> tuple[int, ...]:
+    """Return raw labels for class names; empty if none are given.
+
+    Raises:
+        ConfigError: If a name is unknown or repeated.
+    """
+    place = {name: label for label, name in enumerate(names)}
+    unknown = [name for name in wanted if name not in place]
+    if unknown:
+        raise ConfigError(
+            f"class_order names {len(unknown)} unknown classes, first {unknown[0]!r}"
+            f"{nearest(unknown[0], names)}; use the folder names, such as {names[0]!r}"
+        )
+    repeated = [name for name, count in Counter(wanted).items() if count > 1]
+    if repeated:
+        raise ConfigError(f"class_order repeats {repeated[0]!r}; name each class once")
+    return tuple(place[name] for name in wanted)

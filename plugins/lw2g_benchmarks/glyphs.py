@@ -1,0 +1,116 @@
+"""The embedded glyphs benchmark: procedural classes in five families that look visibly unlike each other.
+
+Tasks of the default increment lie within one family and the families take turns, so a growth policy has
+structure to find; ``TaskStream.planted_groups`` holds the family of each task.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import torch
+from attrs.validators import and_, ge, in_, le
+
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.glyph_shapes import FAMILIES, render_class
+from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
+from lw2g_benchmarks.transforms import (
+    NORMALISATIONS,
+    NORMALISE_HELP,
+    Normalisation,
+    TransformPair,
+    make_transforms,
+)
+
+__all__ = ["NAMESPACE", "GlyphsBenchmark", "GlyphsConfig"]
+
+NAMESPACE = "benchmark"  # of the class keys; the micro ViT's training classes have another
+
+
+@attrs.frozen(kw_only=True)
+class GlyphsConfig(OrderOptions):
+    """Options of the glyphs benchmark; the default is Inc10Task10 over 100 classes."""
+
+    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
+    classes_per_family: int = attrs.field(
+        default=20, validator=ge(1), metadata={"help": "classes of each of the five families"}
+    )
+    train_per_class: int = attrs.field(
+        default=40, validator=ge(1), metadata={"help": "training images per class"}
+    )
+    test_per_class: int = attrs.field(default=20, validator=ge(1), metadata={"help": "test images per class"})
+    image_size: int = attrs.field(
+        default=32, validator=and_(ge(8), le(512)), metadata={"help": "side of the rendered images in pixels"}
+    )
+    seed: int = attrs.field(
+        default=0, validator=ge(0), metadata={"help": "seed of the classes and their samples"}
+    )
+    normalise: Normalisation = attrs.field(
+        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
+    )
+
+
+@attrs.frozen
+class GlyphsBenchmark:
+    """Procedural glyphs, class-incremental; a default to learn and test with, never a result to publish."""
+
+    config: GlyphsConfig = attrs.field(factory=GlyphsConfig)
+
+    def stream(self) -> TaskStream:
+        """Render the images and return the task stream; the same pixels on every platform.
+
+        Raw labels count family by family. In the natural order, tasks of the families take turns where the
+        increment divides the classes of a family, else the order is that of the raw labels.
+
+        Raises:
+            ConfigError: If the increment does not divide the number of classes.
+        """
+        config = self.config
+        names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
+        sizes = task_sizes(len(names), config.increment)
+        order = class_order(config.order, len(names), config.order_seed)
+        if config.order == "natural" and config.classes_per_family % config.increment == 0:
+            blocks = np.arange(len(names)).reshape(len(FAMILIES), -1, config.increment)
+            order = tuple(blocks.swapaxes(0, 1).ravel().tolist())
+        return build_stream(
+            name="glyphs",
+            train=self._render("train", config.train_per_class, names),
+            test=self._render("test", config.test_per_class, names),
+            class_names=names,
+            order=order,
+            sizes=sizes,
+            planted_groups=_families_of_tasks(order, config),
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return resizing (where needed) and normalisation, the same for training and testing."""
+        return make_transforms(image_size=image_size, mean=mean, std=std, normalise=self.config.normalise)
+
+    def _render(self, split: str, count: int, names: list[str]) -> LabelledImages:
+        config = self.config
+        parts = [
+            render_class(
+                painter,
+                family,
+                i,
+                split,
+                count,
+                namespace=NAMESPACE,
+                seed=config.seed,
+                size=config.image_size,
+            )
+            for family, painter in FAMILIES.items()
+            for i in range(config.classes_per_family)
+        ]
+        ids = [f"{split}/{name}/{i}" for name in names for i in range(count)]
+        source = ArraySource(torch.from_numpy(np.concatenate(parts)), ids)
+        return LabelledImages(source=source, labels=np.repeat(np.arange(len(names), dtype=np.int64), count))
+
+
+def _families_of_tasks(order: tuple[int, ...], config: GlyphsConfig) -> tuple[int, ...] | None:
+    """Return the family of each task, or None if a task mixes families."""
+    families = (np.asarray(order) // config.classes_per_family).reshape(-1, config.increment)
+    if (families != families[:, :1]).any():
+        return None
+    return tuple(families[:, 0].tolist())

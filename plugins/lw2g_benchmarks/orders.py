@@ -1,0 +1,121 @@
+"""Class orders, task sizes and the names of class-incremental splits.
+
+The literature permutes classes in two ways that share only the word "seed": numpy's legacy generator (seed
+1993 in LAMDA's code bases and CPrompt) and Python's own shuffle (CODA-Prompt, OVOR). Both are here on local
+generators, so a class order never disturbs, or depends on, a global one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import attrs
+import numpy as np
+from attrs.validators import ge, in_
+
+from lw2g.errors import ConfigError
+
+__all__ = ["ORDERS", "Order", "OrderOptions", "SplitName", "class_order", "parse_split_name", "task_sizes"]
+
+Order: TypeAlias = Literal["natural", "seeded", "shuffled"]
+ORDERS: tuple[Order, ...] = ("natural", "seeded", "shuffled")
+
+_SPLIT_NAME = re.compile(
+    r"(?P<dataset>[\w-]+)\(inc(?P<increment>[1-9]\d*)task(?P<tasks>[1-9]\d*)\)", re.IGNORECASE
+)
+
+
+@attrs.frozen(kw_only=True)
+class OrderOptions:
+    """The options of a benchmark that choose its class order."""
+
+    order: Order = attrs.field(
+        default="natural",
+        validator=in_(ORDERS),
+        metadata={
+            "help": "class order: natural, seeded (numpy RandomState permutation; LAMDA uses seed 1993) or "
+            "shuffled (Python random.shuffle; CODA-Prompt, OVOR)"
+        },
+    )
+    order_seed: int = attrs.field(
+        default=42, validator=ge(0), metadata={"help": "seed of the seeded and shuffled class orders"}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SplitName:
+    """A name such as ``CIFAR(Inc10Task10)``: tasks of ``increment`` new classes each, without a base task."""
+
+    dataset: str
+    increment: int
+    tasks: int
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes the name speaks of."""
+        return self.increment * self.tasks
+
+
+def parse_split_name(name: str, num_classes: int | None = None) -> SplitName:
+    """Read ``Dataset(IncNTaskM)`` in any letter case.
+
+    Args:
+        name: The name of the split.
+        num_classes: Classes of the data set; checked where given.
+
+    Raises:
+        ConfigError: If the name has another form, or N * M is not ``num_classes``.
+
+    >>> parse_split_name("CIFAR(INC10Task10)", 100).tasks
+    10
+    """
+    match = _SPLIT_NAME.fullmatch(name)
+    if match is None:
+        raise ConfigError(f"split name {name!r} is not understood; write it like 'CIFAR(Inc10Task10)'")
+    split = SplitName(dataset=match["dataset"], increment=int(match["increment"]), tasks=int(match["tasks"]))
+    if num_classes is not None and split.num_classes != num_classes:
+        raise ConfigError(
+            f"split name {name!r} means {split.num_classes} classes but the data set has {num_classes}; "
+            "make increment x tasks equal to the number of classes"
+        )
+    return split
+
+
+def class_order(order: Order, num_classes: int, seed: int) -> tuple[int, ...]:
+    """Return the raw labels 0..num_classes-1 in the wanted order; no global generator is read or moved.
+
+    >>> class_order("seeded", 100, 1993)[:4]
+    (68, 56, 78, 8)
+    """
+    labels = list(range(num_classes))
+    if order == "seeded":
+        labels = np.random.RandomState(seed).permutation(num_classes).tolist()
+    elif order == "shuffled":
+        random.Random(seed).shuffle(labels)
+    elif order != "natural":
+        raise ValueError(f"expected an order among {ORDERS} but got {order!r}")
+    return tuple(labels)
+
+
+def task_sizes(num_classes: int, increment: int, uneven: bool = False) -> tuple[int, ...]:
+    """Return the number of classes of each task.
+
+    Args:
+        num_classes: Classes of the data set.
+        increment: Classes of a task.
+        uneven: Allow a smaller last task (as LAMDA's code does).
+
+    Raises:
+        ConfigError: If the split would be uneven without leave, or a task larger than the data set.
+    """
+    full, rest = divmod(num_classes, increment)
+    if full == 0 or (rest and not uneven):
+        divisors: Sequence[int] = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
+        raise ConfigError(
+            f"increment {increment} does not split {num_classes} classes evenly; "
+            f"choose one of {', '.join(map(str, divisors))}" + (" or set uneven = true" if full else "")
+        )
+    return (increment,) * full + ((rest,) if rest else ())

@@ -1,0 +1,51 @@
+"""Registers the benchmarks."""
+
+from __future__ import annotations
+
+from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.registry.markers import hookimpl
+from lw2g_benchmarks.cifar100 import Cifar100Benchmark, Cifar100Config
+from lw2g_benchmarks.digits import DigitsBenchmark, DigitsConfig
+from lw2g_benchmarks.folder import FolderBenchmark, FolderConfig
+from lw2g_benchmarks.glyphs import GlyphsBenchmark, GlyphsConfig
+
+__all__ = ["lw2g_benchmarks"]
+
+
+@hookimpl
+def lw2g_benchmarks() -> list[BenchmarkComponent]:
+    """Return the benchmarks."""
+    return [
+        BenchmarkComponent(
+            name="digits",
+            family="digits",
+            config=DigitsConfig,
+            build=DigitsBenchmark,
+            embedded=True,
+            summary="handwritten digits of scikit-learn, 8 x 8 pixels, 10 classes (embedded)",
+            citation="Alpaydin, Kaynak: Optical Recognition of Handwritten Digits, UCI repository, 1998",
+        ),
+        BenchmarkComponent(
+            name="glyphs",
+            family="glyphs",
+            config=GlyphsConfig,
+            build=GlyphsBenchmark,
+            embedded=True,
+            summary="100 procedural classes in families, so that some tasks are alike (embedded)",
+        ),
+        BenchmarkComponent(
+            name="folder",
+            family="folder",
+            config=FolderConfig,
+            build=FolderBenchmark,
+            summary="any image-folder tree with train/ and test/",
+        ),
+        BenchmarkComponent(
+            name="cifar100",
+            family="cifar100",
+            config=Cifar100Config,
+            build=Cifar100Benchmark,
+            summary="CIFAR-100 through torchvision, Inc10Task10 by default",
+            citation="Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""First-party constraints: how gradients or updates are kept out of protected subspaces."""

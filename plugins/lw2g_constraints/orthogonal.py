@@ -1,0 +1,32 @@
+"""The orthogonal condition: a reused set moves only outside the space of its old tasks (LW2G, section 4)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.site import Restriction, Site
+
+__all__ = ["Orthogonal"]
+
+
+class Orthogonal(Constraint):
+    """Hard rule with the memory's spaces: at a set's sites when it is reused, at shared sites from task 2 on.
+
+    With per-head query spaces, what it keeps is the logits of old queries (those inside the space) against
+    the prefix keys. Values, prompt keys and features of later blocks may still drift.
+    """
+
+    hard = True
+    needs_memory = True
+
+    def __init__(self, *, on: Literal["update", "gradient"] = "update") -> None:
+        """Act on updates (exact under any optimizer) or on gradients (the paper's literal form)."""
+        self.on = on
+
+    def restriction(self, site: Site, context: ConstraintContext) -> Restriction | None:
+        """Return the space of the set's old tasks, or the run-wide one of a shared site."""
+        if site.owner == "set" and context.task.grew:
+            return None
+        space = context.memory.space(context.task.set_id, site)
+        return None if space is None else Restriction(subspace=space)

@@ -1,0 +1,79 @@
+"""Prompt gradient projection (Qiao et al., ICLR 2024): one space per site for the whole run.
+
+Where the orthogonal condition protects a set's own tasks when the set is reused, this rule protects all old
+tasks in whatever set is trained, a fresh one too. It changes neither growth nor retrieval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.memory import SpaceOptions
+from lw2g.interfaces.site import Restriction, Site
+from lw2g.subspace import SecondMoment, Subspace
+
+__all__ = ["PromptGradientProjection"]
+
+
+class PromptGradientProjection(Constraint):
+    """Hard rule at every site from the second task on, with spaces of its own by site name.
+
+    Spaces hold the tapped activation. For a derived activation (LoRA's ``z = D x``) the image is taken with
+    the set being trained. A derived site of a fresh set is left free: its factor starts at zero, and a full
+    image would keep it there.
+    """
+
+    hard = True
+    needs_memory = True
+
+    def __init__(
+        self,
+        *,
+        spaces: SpaceOptions,
+        device: torch.device,
+        on: Literal["update", "gradient"] = "update",
+    ) -> None:
+        """Build spaces by ``spaces`` and restore them on ``device``."""
+        self.on = on
+        self._options = spaces
+        self._device = device
+        self._spaces: dict[str, Subspace] = {}
+
+    def restriction(self, site: Site, context: ConstraintContext) -> Restriction | None:
+        """Return the run-wide space at the site's position, None before a task was absorbed there."""
+        space = self._spaces.get(site.name)
+        if space is None:
+            return None
+        if site.derive is None:
+            return Restriction(subspace=space)
+        fresh = site.owner == "set" and context.task.grew
+        return None if fresh else Restriction(subspace=site.derive(space))
+
+    def absorb(self, site: Site, moment: SecondMoment, context: ConstraintContext) -> None:
+        """Extend the site's space by the finished task."""
+        old = self._spaces.get(site.name)
+        self._spaces[site.name] = (
+            self._options.build(moment) if old is None else self._options.extend(old, moment)
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the spaces as ``"<site>|basis"`` and ``"<site>|ranks"``."""
+        return {
+            f"{name}|{part}": value
+            for name, space in self._spaces.items()
+            for part, value in space.state().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for key, value in state.items():
+            name, part = key.rsplit("|", 1)
+            parts.setdefault(name, {})[part] = value
+        spaces = {name: Subspace.from_state(part) for name, part in parts.items()}
+        self._spaces = {name: space.to(device=self._device) for name, space in spaces.items()}

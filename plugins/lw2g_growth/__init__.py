@@ -1,0 +1,1 @@
+"""First-party growth policies: when a task gets a parameter set of its own."""

@@ -1,0 +1,1 @@
+"""First-party prompt baselines: dual-prompt, s-prompt-plus-plus and hide-prompt."""

@@ -1,0 +1,94 @@
+"""Nearest centroid: k-means centres of each task's un-prompted features (S-Prompts)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import attrs
+import torch
+from attrs.validators import ge, in_
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, Phase
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.statistics import cluster, collect_features
+
+__all__ = ["CENTROIDS", "Centroids", "CentroidsConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class CentroidsConfig:
+    """Options of ``centroids``."""
+
+    clusters: int = option(5, "k-means centroids per task", validator=ge(1))
+    metric: Literal["euclidean", "cosine"] = option(
+        "euclidean",
+        "nearness of a query to a centroid; cosine normalises the features before clustering",
+        validator=in_(("euclidean", "cosine")),
+    )
+
+
+class Centroids(RetrievalStrategy):
+    """The nearest of all seen tasks' centroids names the task; nothing is trained.
+
+    Centroids belong to tasks and are never averaged: those of the tasks that share a set form its larger
+    codebook. They are computed once per task on un-augmented images, and no prompt moves them.
+    """
+
+    centroid: Tensor
+    count: Tensor
+
+    def __init__(self, config: CentroidsConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        shape = (context.num_tasks, config.clusters)
+        self.register_buffer("centroid", torch.zeros(*shape, context.backbone.dim))
+        self.register_buffer("count", torch.zeros(shape, dtype=torch.long))
+        self.to(context.device)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: cluster the task's queries."""
+
+        def run(progress: Callable[[int, int], None]) -> None:
+            queries, _ = collect_features(context, lambda batch: batch.query, progress)
+            self.fit(context.task.index, queries)
+
+        return (ComputePhase(name="retrieval-centroids", run=run),)
+
+    def fit(self, task: int, queries: Tensor) -> None:
+        """Replace the centroids of a task by those of its queries ``[n, dim]``."""
+        rows = self._prepared(queries)
+        owner = cluster(rows, self.config.clusters).to(rows.device)
+        self.count[task] = torch.bincount(owner, minlength=self.config.clusters)
+        self.centroid[task] = 0.0
+        for position in range(int(owner.max()) + 1):
+            self.centroid[task, position] = rows[owner == position].mean(0)
+
+    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the task of the nearest centroid among the seen tasks, ``[B]``."""
+        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
+        exists = self.count[tasks] > 0
+        owner = tasks[:, None].expand_as(exists)[exists]
+        centroids = self.centroid[tasks][exists]
+        if self.config.metric == "cosine":
+            return owner[(self._prepared(query) @ functional.normalize(centroids, dim=-1).T).argmax(dim=-1)]
+        # not the expanded square, which cancels for features far from the origin
+        distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
+        return owner[distance.argmin(dim=-1)]
+
+    def _prepared(self, features: Tensor) -> Tensor:
+        return functional.normalize(features, dim=-1) if self.config.metric == "cosine" else features
+
+
+CENTROIDS = RetrievalComponent(
+    name="centroids",
+    config=CentroidsConfig,
+    summary="k-means centroids of each task's features; the nearest centroid names the task",
+    citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
+    build=Centroids,
+)

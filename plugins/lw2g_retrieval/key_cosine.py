@@ -1,0 +1,108 @@
+"""Learned prompt keys, matched by cosine similarity (L2P, DualPrompt, S-Prompt++)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import attrs
+import torch
+from attrs.validators import ge, in_
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ParameterGroup
+from lw2g.interfaces.retrieval import RetrievalStrategy
+
+__all__ = ["KEY_COSINE", "KeyCosine", "KeyCosineConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class KeyCosineConfig:
+    """Options of ``key-cosine``."""
+
+    pull: float = option(1.0, "weight of the loss that pulls the key towards the queries", validator=ge(0))
+    keys: Literal["per-task", "per-set"] = option(
+        "per-task",
+        "per-task: every task has a key, old keys stay; per-set: tasks that share a set share its key",
+        validator=in_(("per-task", "per-set")),
+    )
+    vote: Literal["sample", "batch"] = option(
+        "sample",
+        "sample: every sample gets its own set; batch: the majority of the test batch decides",
+        validator=in_(("sample", "batch")),
+        literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
+    )
+
+
+class KeyCosine(RetrievalStrategy):
+    """One key per task (or set); the nearest key by cosine names the task.
+
+    The key of the current task is pulled towards its un-prompted features by
+    ``-pull * mean cos(query, key)``; all other keys are frozen. All keys are allocated at once so that the
+    state dict keeps its shape, but only keys of seen tasks are ever candidates.
+    """
+
+    def __init__(self, config: KeyCosineConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        dim = context.backbone.dim
+        self.key = nn.ParameterList(
+            nn.Parameter(torch.empty(dim).uniform_(-1, 1)) for _ in range(context.num_tasks)
+        )
+        self.set_of_task: Tensor
+        self.register_buffer("set_of_task", torch.zeros(context.num_tasks, dtype=torch.long))
+        self.to(context.device)
+
+    def begin_task(self, context: TaskContext) -> None:
+        """Note the task's set; on reuse the task's own key starts from the newest key of that set."""
+        self.set_of_task[context.task.index] = context.set_id
+        earlier = [task for task in context.pool.tasks_of(context.set_id) if task < context.task.index]
+        if earlier and self.config.keys == "per-task":
+            with torch.no_grad():
+                self.key[context.task.index].copy_(self.key[earlier[-1]])
+
+    def parameter_groups(self, context: TaskContext, lr: float) -> Sequence[ParameterGroup]:
+        """Train the task's key with the host's learning rate."""
+        return (ParameterGroup(parameters=(self._current(context),), lr=lr),) if self.config.pull else ()
+
+    def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
+        """Return ``-pull * mean cos(query, key)``; it reaches the forced key only."""
+        if not self.config.pull:
+            return None
+        similarity = functional.cosine_similarity(batch.query.detach(), self._current(context)[None], dim=-1)
+        return -self.config.pull * similarity.mean()
+
+    def keys(self, context: TaskContext) -> Tensor:
+        """Return the task's key, ``[1, dim]`` with gradient."""
+        return self._current(context)[None]
+
+    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the task of the nearest key among the seen tasks, ``[B]``."""
+        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
+        sets = self.set_of_task[tasks]
+        owners = tasks if self.config.keys == "per-task" else sets
+        keys = functional.normalize(torch.stack(tuple(self.key)), dim=-1)[owners]
+        nearest = (functional.normalize(query, dim=-1) @ keys.T).argmax(dim=-1)
+        if self.config.vote == "batch":
+            # the release votes after the hop from tasks to sets
+            winner = torch.bincount(sets[nearest]).argmax()
+            nearest = (sets == winner).int().argmax().expand(len(query))
+        return tasks[nearest]
+
+    def _current(self, context: TaskContext) -> nn.Parameter:
+        per_task = self.config.keys == "per-task"
+        return cast(nn.Parameter, self.key[context.task.index if per_task else context.set_id])
+
+
+KEY_COSINE = RetrievalComponent(
+    name="key-cosine",
+    config=KeyCosineConfig,
+    summary="learned prompt keys; the nearest key by cosine similarity names the task",
+    citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
+    build=KeyCosine,
+)

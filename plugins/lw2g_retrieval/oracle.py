@@ -1,0 +1,53 @@
+"""The oracle: every test sample gets the set of its true task. A control, never a method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import attrs
+from torch import Tensor
+
+from lw2g.errors import ContractError
+from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.retrieval import RetrievalStrategy
+
+__all__ = ["ORACLE", "Oracle", "OracleConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class OracleConfig:
+    """``oracle`` has no options."""
+
+
+class Oracle(RetrievalStrategy):
+    """Marks a run in which the evaluation looks the task up in the label.
+
+    A strategy is told nothing but queries, so this one cannot answer: whoever evaluates a control strategy
+    (``control`` is true) takes the true task ids itself.
+    """
+
+    control: ClassVar[bool] = True
+
+    def __init__(self, config: OracleConfig, context: BuildContext) -> None:
+        super().__init__(context)
+
+    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Refuse: queries do not tell the true task.
+
+        Raises:
+            ContractError: Always.
+        """
+        raise ContractError(
+            "retrieval 'oracle' cannot retrieve from queries; take the true task ids where control is true"
+        )
+
+
+ORACLE = RetrievalComponent(
+    name="oracle",
+    config=OracleConfig,
+    summary="control: the true task of each test sample, looked up in its label",
+    build=Oracle,
+    control=True,
+)

@@ -1,0 +1,242 @@
+"""Properties of HFC, its nulls and the jackknife error."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lw2g.hindrance import energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.subspace import SecondMoment, Subspace, build, extend
+from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
+
+WIDTH = 6
+ROWS = feature_matrices(dims=st.just(WIDTH))
+GRADIENTS = gradients(dims=st.just(WIDTH))
+HEADS = st.sampled_from([1, 2, 3])
+REDUCES = st.sampled_from(["mean-cos", "mean-angle", "global"])
+
+
+def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
+    """Accumulate all rows at once."""
+    moment = SecondMoment(rows.shape[-1], heads)
+    moment.update(rows)
+    return moment
+
+
+@st.composite
+def sites(draw: st.DrawFn, max_size: int = 4) -> tuple[list[Tensor], list[Subspace]]:
+    """Draw one gradient and one space per site."""
+    spaces = draw(st.lists(subspaces(widths=st.integers(2, 4)), min_size=1, max_size=max_size))
+    return [draw(gradients(dims=st.just(space.dim))) for space in spaces], spaces
+
+
+def cosines(gradient: Tensor, space: Subspace) -> Tensor:
+    """Return the cosine of each row with its outside part, by a least-squares fit on the joint basis."""
+    parts = zip(space.basis, space.ranks, strict=True)
+    joint = torch.block_diag(*[one[:, :rank] for one, rank in parts])
+    fit = (
+        joint @ torch.linalg.lstsq(joint, gradient.T).solution if space.rank else torch.zeros_like(gradient.T)
+    )
+    return torch.linalg.vector_norm(gradient - fit.T, dim=1) / torch.linalg.vector_norm(gradient, dim=1)
+
+
+@given(drawn=sites())
+def test_mean_cos_is_arccos_of_mean_over_sites_of_mean_over_rows(
+    drawn: tuple[list[Tensor], list[Subspace]],
+) -> None:
+    """Rows are averaged as cosines first, then sites with equal weight, with one arccos at the end."""
+    gradient_list, spaces = drawn
+    found = hfc(gradient_list, spaces)
+    site_means = [float(cosines(g, s).mean()) for g, s in zip(gradient_list, spaces, strict=True)]
+    assert found.degrees is not None
+    assert math.cos(math.radians(found.degrees)) == pytest.approx(statistics.mean(site_means), abs=1e-12)
+    for angle, mean in zip(found.per_site, site_means, strict=True):
+        assert math.cos(math.radians(angle)) == pytest.approx(mean, abs=1e-12)
+
+
+@given(drawn=sites())
+def test_mean_angle_and_global_average_as_they_say(drawn: tuple[list[Tensor], list[Subspace]]) -> None:
+    """Reduce "mean-angle" averages angles twice; "global" averages cosines of whole sites."""
+    gradient_list, spaces = drawn
+    pairs = list(zip(gradient_list, spaces, strict=True))
+    angles = [float(torch.rad2deg(torch.arccos(cosines(g, s).clamp(max=1))).mean()) for g, s in pairs]
+    assert hfc(gradient_list, spaces, reduce="mean-angle").degrees == pytest.approx(
+        statistics.mean(angles), abs=1e-5
+    )
+    whole = [float(s.off(g).norm() / g.norm()) for g, s in pairs]
+    found = hfc(gradient_list, spaces, reduce="global").degrees
+    assert math.cos(math.radians(found)) == pytest.approx(statistics.mean(whole), abs=1e-12)
+
+
+@given(drawn=sites(), reduce=REDUCES)
+def test_angle_is_between_0_and_90(drawn: tuple[list[Tensor], list[Subspace]], reduce: str) -> None:
+    """HFC and each site's angle lie in [0, 90], and the whole lies between the least and the largest site."""
+    found = hfc(*drawn, reduce=reduce)
+    assert all(0 <= angle <= 90 + 1e-12 for angle in found.per_site)
+    assert min(found.per_site) - 1e-9 <= found.degrees <= max(found.per_site) + 1e-9
+
+
+@given(drawn=sites(), scale=st.integers(-200, 200), reduce=REDUCES)
+def test_positive_scaling_changes_nothing(
+    drawn: tuple[list[Tensor], list[Subspace]], scale: int, reduce: str
+) -> None:
+    """A positive factor per site, however tiny or huge, leaves every angle as it is."""
+    gradient_list, spaces = drawn
+    scaled = [g * 10.0 ** (scale if site % 2 else -scale) for site, g in enumerate(gradient_list)]
+    before, after = hfc(gradient_list, spaces, reduce=reduce), hfc(scaled, spaces, reduce=reduce)
+    assert after.degrees == pytest.approx(before.degrees, abs=1e-10)
+    assert after.per_site == pytest.approx(before.per_site, abs=1e-10)
+
+
+@given(gradient=GRADIENTS, heads=HEADS, reduce=REDUCES)
+def test_empty_space_gives_0_and_full_space_90(gradient: Tensor, heads: int, reduce: str) -> None:
+    """Nothing protected hinders nothing; everything protected leaves nothing."""
+    empty = Subspace.empty(WIDTH, heads)
+    eye = torch.eye(WIDTH // heads, dtype=torch.float64).expand(heads, -1, -1)
+    full = Subspace(basis=eye, ranks=(WIDTH // heads,) * heads)
+    assert hfc([gradient], [empty], reduce=reduce).degrees == 0
+    assert hfc([gradient], [full], reduce=reduce).degrees == pytest.approx(90, abs=1e-12)
+
+
+@given(space=subspaces(), data=st.data(), reduce=REDUCES)
+def test_gradient_outside_gives_0_and_inside_90(space: Subspace, data: st.DataObject, reduce: str) -> None:
+    """The limits are reached to rounding: no arccos of 1 - eps, which would be off by 1e-6 degrees."""
+    gradient = data.draw(gradients(dims=st.just(space.dim)))
+    gradient = gradient / gradient.abs().max()
+    inside, outside = space.on(gradient), space.off(gradient)
+    if float(torch.linalg.vector_norm(outside, dim=1).min()) > 1e-2:
+        assert hfc([outside], [space], reduce=reduce).degrees == pytest.approx(0, abs=1e-10)
+    if float(torch.linalg.vector_norm(inside, dim=1).min()) > 1e-2:
+        assert hfc([inside], [space], reduce=reduce).degrees == pytest.approx(90, abs=1e-10)
+
+
+@given(exponent=st.floats(-12, -1), near=st.sampled_from([0.0, 90.0]))
+def test_small_angles_keep_their_digits(exponent: float, near: float) -> None:
+    """An angle of 1e-12 rad, or one as close to 90 degrees, comes back with relative precision."""
+    tilt = 10.0**exponent
+    axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]], dtype=torch.float64), ranks=(1,))
+    rows = torch.tensor([[math.sin(tilt), math.cos(tilt)]], dtype=torch.float64)
+    found = hfc([rows if near == 0 else rows.flip(1)], [axis]).degrees
+    distance = math.radians(abs(found - near))
+    assert distance == pytest.approx(tilt, rel=1e-9 if near == 0 else 1e-2, abs=0 if near == 0 else 1e-15)
+
+
+@given(old=ROWS, new=ROWS, heads=HEADS, energy=energies(), gradient=GRADIENTS, reduce=REDUCES)
+def test_theorem_1_more_protection_never_hinders_less(
+    old: Tensor, new: Tensor, heads: int, energy: float, gradient: Tensor, reduce: str
+) -> None:
+    """For nested spaces the smaller complement gives the larger or an equal HFC (Theorem 1 with >=)."""
+    small = build(moment_of(old, heads), 0.6)
+    large = extend(small, moment_of(new, heads), energy)
+    less, more = (hfc([gradient], [space], reduce=reduce).degrees for space in (small, large))
+    assert more >= less - 1e-10
+
+
+@given(old=ROWS, new=ROWS, gradient=GRADIENTS)
+def test_theorem_1_equality_without_component_along_added_directions(
+    old: Tensor, new: Tensor, gradient: Tensor
+) -> None:
+    """A gradient without part in the appended directions is hindered equally by both spaces."""
+    small = build(moment_of(old), 0.6)
+    large = extend(small, moment_of(new), 0.95)
+    blind = gradient - (large.on(gradient) - small.on(gradient))
+    if float(torch.linalg.vector_norm(blind, dim=1).min()) > 1e-3 * float(gradient.abs().max()):
+        less, more = (hfc([blind], [space]).degrees for space in (small, large))
+        assert more == pytest.approx(less, abs=1e-9)
+
+
+@given(
+    space=subspaces(widths=st.just(WIDTH), heads=st.just(1)),
+    gradient=GRADIENTS,
+    rotation=orthonormal_bases(dims=st.just(WIDTH), ranks=st.just(WIDTH)),
+    reduce=REDUCES,
+)
+def test_turning_gradient_and_space_together_changes_nothing(
+    space: Subspace, gradient: Tensor, rotation: Tensor, reduce: str
+) -> None:
+    """HFC is a statement of geometry, not of coordinates."""
+    turned = Subspace(basis=rotation.T @ space.basis, ranks=space.ranks)
+    before = hfc([gradient], [space], reduce=reduce).degrees
+    assert hfc([gradient @ rotation], [turned], reduce=reduce).degrees == pytest.approx(before, abs=1e-9)
+
+
+@given(drawn=sites(), data=st.data(), reduce=REDUCES)
+def test_zero_rows_and_zero_sites_are_left_out(
+    drawn: tuple[list[Tensor], list[Subspace]], data: st.DataObject, reduce: str
+) -> None:
+    """Zero rows change no angle; a site of zero rows reports None and weighs nothing."""
+    gradient_list, spaces = drawn
+    plain = hfc(gradient_list, spaces, reduce=reduce)
+    padded = [torch.cat([torch.zeros(2, g.shape[1], dtype=g.dtype), g]) for g in gradient_list]
+    padded.append(torch.zeros(3, 4, dtype=torch.float32))
+    found = hfc(padded, [*spaces, data.draw(subspaces(widths=st.just(4), heads=st.just(1)))], reduce=reduce)
+    assert found.degrees == pytest.approx(plain.degrees, abs=1e-12)
+    assert found.per_site[:-1] == pytest.approx(plain.per_site, abs=1e-12)
+    assert found.per_site[-1] is None
+
+
+@given(space=subspaces(), data=st.data())
+def test_measuring_leaves_gradient_and_graph_alone(space: Subspace, data: st.DataObject) -> None:
+    """The gradient keeps its values, and a leaf that requires grad gets none."""
+    gradient = data.draw(gradients(dims=st.just(space.dim)))
+    leaf = gradient.clone().requires_grad_()
+    hfc([leaf], [space])
+    assert torch.equal(leaf.detach(), gradient)
+    assert leaf.grad is None
+
+
+# Nulls
+
+
+@given(ranks=st.lists(st.integers(0, 64), min_size=1, max_size=5))
+def test_null_grows_with_rank_and_is_close_to_rank_law(ranks: list[int]) -> None:
+    """One more direction gives a larger null, and it lies just above arccos of the mean of sqrt(1 - r/d)."""
+    null = null_hfc([(rank, 64) for rank in ranks])
+    law = math.degrees(math.acos(statistics.mean(math.sqrt(1 - rank / 64) for rank in ranks)))
+    assert law - 1e-9 <= null <= law + 2.0
+    more = null_hfc([(min(rank + 1, 64), 64) for rank in ranks])
+    assert more > null or ranks == [64] * len(ranks)
+
+
+@given(rows=ROWS, heads=HEADS, energy=energies(), seed=st.integers(0, 99))
+def test_energy_null_is_root_mean_square_cosine_of_random_combinations(
+    rows: Tensor, heads: int, energy: float, seed: int
+) -> None:
+    """One site's null squared cosine is the share of new energy outside the space."""
+    space = build(moment_of(rows, heads), energy)
+    new = torch.randn(9, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    null = energy_null_hfc([space], [moment_of(new, heads)])
+    outside = float(space.off(new).square().sum() / new.square().sum())
+    assert math.cos(math.radians(null)) ** 2 == pytest.approx(outside, abs=1e-12)
+
+
+@given(rows=ROWS, energy=st.floats(0.05, 1.0))
+def test_energy_null_of_own_data_is_bounded_by_energy(rows: Tensor, energy: float) -> None:
+    """A space of energy e holds at least the share e of the data it was built from."""
+    moment = moment_of(rows)
+    assert energy_null_hfc([build(moment, energy)], [moment]) >= math.degrees(math.asin(energy**0.5)) - 1e-5
+
+
+# Jackknife
+
+
+@given(values=st.lists(st.floats(-50, 50), min_size=2, max_size=20))
+def test_jackknife_of_mean_is_its_standard_error(values: list[float]) -> None:
+    """For the mean the jackknife error equals the sample standard deviation over sqrt(n)."""
+    count = len(values)
+    left_out = [(sum(values) - value) / (count - 1) for value in values]
+    expected = statistics.stdev(values) / math.sqrt(count)
+    assert jackknife_error(left_out) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@given(values=st.lists(st.floats(-50, 50), min_size=2, max_size=9), shift=st.floats(-9, 9))
+def test_jackknife_does_not_know_shift_or_order(values: list[float], shift: float) -> None:
+    """Adding a constant or turning the list round leaves the error as it is."""
+    moved = [value + shift for value in reversed(values)]
+    assert jackknife_error(moved) == pytest.approx(jackknife_error(values), abs=1e-9)

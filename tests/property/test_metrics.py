@@ -1,0 +1,146 @@
+"""Properties of the accuracy-matrix metrics and of chance-level retrieval."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lw2g.metrics import (
+    accuracy,
+    adjusted_rand_index,
+    bwt,
+    caa,
+    chance_pra,
+    faa,
+    faa_samples,
+    ffm,
+    ffm_code,
+    pra,
+    ssp,
+)
+from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
+
+Matrix = list[list[float | None]]
+SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))
+
+
+@given(matrix=accuracy_matrices())
+def test_averages_lie_between_least_and_largest_entry(matrix: Matrix) -> None:
+    """FAA, CAA and PRA are averages of entries, so they stay within them."""
+    entries = [entry for row in matrix for entry in row if entry is not None]
+    for metric in (faa, caa, pra):
+        assert min(entries) - 1e-9 <= metric(matrix) <= max(entries) + 1e-9
+
+
+@given(matrix=accuracy_matrices())
+def test_faa_is_mean_of_last_column_and_caa_mean_of_its_history(matrix: Matrix) -> None:
+    """CAA is the mean of the FAA of every earlier, unfinished run."""
+    finals = [faa([row[: t + 1] for row in matrix[: t + 1]]) for t in range(len(matrix))]
+    assert finals[-1] == pytest.approx(sum(row[-1] for row in matrix) / len(matrix), abs=1e-9)
+    assert caa(matrix) == pytest.approx(sum(finals) / len(finals), abs=1e-9)
+
+
+@given(matrix=accuracy_matrices(), split=task_splits(num_tasks=st.just(7)))
+def test_faa_over_samples_counts_samples_one_by_one(
+    matrix: Matrix, split: tuple[tuple[int, ...], ...]
+) -> None:
+    """Weighing tasks by size equals the mean over all samples; equal sizes give the FAA."""
+    sizes = [len(classes) for classes in split[: len(matrix)]]
+    each = [row[-1] for row, size in zip(matrix, sizes, strict=True) for _ in range(size)]
+    assert faa_samples(matrix, sizes) == pytest.approx(math.fsum(each) / len(each), abs=1e-9)
+    assert faa_samples(matrix, [3] * len(matrix)) == pytest.approx(faa(matrix), abs=1e-9)
+
+
+@given(matrix=SEVERAL)
+def test_forgetting_definitions_differ_only_in_last_column(matrix: Matrix) -> None:
+    """With the last task in the maximum a term is the other one cut at 0, so it is never the smaller."""
+    terms = [max(row[i:-1]) - row[-1] for i, row in enumerate(matrix[:-1])]
+    assert ffm(matrix) == pytest.approx(sum(terms) / len(terms), abs=1e-9)
+    assert ffm_code(matrix) == pytest.approx(sum(max(term, 0) for term in terms) / len(terms), abs=1e-9)
+
+
+@given(matrix=SEVERAL)
+def test_forgetting_is_at_least_negative_backward_transfer(matrix: Matrix) -> None:
+    """The best accuracy so far is at least the one right after learning: FFM >= -BWT, equal for two tasks."""
+    diagonal = sum(matrix[i][i] for i in range(len(matrix) - 1)) / (len(matrix) - 1)
+    final = sum(row[-1] for row in matrix[:-1]) / (len(matrix) - 1)
+    assert bwt(matrix) == pytest.approx(final - diagonal, abs=1e-9)
+    assert ffm(matrix) >= -bwt(matrix) - 1e-9
+    if len(matrix) == 2:
+        assert ffm(matrix) == pytest.approx(-bwt(matrix), abs=1e-9)
+
+
+@given(matrix=SEVERAL, drop=st.floats(0, 50))
+def test_lower_last_column_forgets_exactly_as_much_more(matrix: Matrix, drop: float) -> None:
+    """Accuracies lost after the last task go into FFM, BWT and FAA one to one."""
+    halved = [[None if entry is None else 50 + entry / 2 for entry in row] for row in matrix]
+    lower = [[*row[:-1], row[-1] - drop] for row in halved]
+    assert ffm(lower) - ffm(halved) == pytest.approx(drop, abs=1e-9)
+    assert bwt(halved) - bwt(lower) == pytest.approx(drop, abs=1e-9)
+    assert faa(halved) - faa(lower) == pytest.approx(drop, abs=1e-9)
+
+
+@given(task_to_set=task_to_set_maps(), data=st.data())
+def test_chance_retrieval_is_what_random_tasks_hit(task_to_set: dict[int, int], data: st.DataObject) -> None:
+    """Guessing every task for every sample once hits the chance level."""
+    count = len(task_to_set)
+    samples = data.draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
+    hits = [
+        task_to_set[guess] == task_to_set[task]
+        for task in range(count)
+        for _ in range(samples[task])
+        for guess in range(count)
+    ]
+    assert chance_pra(task_to_set, samples) == pytest.approx(100 * sum(hits) / len(hits), abs=1e-9)
+
+
+@given(task_to_set=task_to_set_maps(), size=st.integers(1, 9), shift=st.integers(1, 5))
+def test_chance_retrieval_is_100_for_one_set_and_1_in_n_for_all(
+    task_to_set: dict[int, int], size: int, shift: int
+) -> None:
+    """One set cannot be missed, one set per task is 1 in T, and set ids are only names."""
+    tasks = list(task_to_set)
+    samples = [size] * len(tasks)
+    assert chance_pra(dict.fromkeys(tasks, 0), samples) == pytest.approx(100)
+    assert chance_pra({task: task for task in tasks}, samples) == pytest.approx(100 / len(tasks))
+    renamed = {task: 7 * held_by + shift for task, held_by in task_to_set.items()}
+    assert chance_pra(renamed, samples) == chance_pra(task_to_set, samples)
+    assert ssp(renamed) == ssp(task_to_set)
+
+
+@given(task_to_set=task_to_set_maps())
+def test_sets_never_outnumber_tasks_and_are_numbered_without_gaps(task_to_set: dict[int, int]) -> None:
+    """SSP is from 1 to T and, for sets numbered as they grow, one more than the largest id."""
+    assert 1 <= ssp(task_to_set) <= len(task_to_set)
+    assert ssp(task_to_set) == max(task_to_set.values()) + 1
+
+
+@given(task_to_set=task_to_set_maps(num_tasks=st.integers(2, 7)), data=st.data())
+def test_rand_index_equals_pair_counting_and_ignores_names(
+    task_to_set: dict[int, int], data: st.DataObject
+) -> None:
+    """The index follows from counts of task pairs that both partitions join, and 1 means equal partitions."""
+    other = data.draw(task_to_set_maps(num_tasks=st.just(len(task_to_set))))
+    groups = {task: f"group {other[task]}" for task in other}
+    pairs = [(a, b) for a in task_to_set for b in task_to_set if a < b]
+    joined = [(task_to_set[a] == task_to_set[b], other[a] == other[b]) for a, b in pairs]
+    both, first = sum(x and y for x, y in joined), sum(x for x, _ in joined)
+    second = sum(y for _, y in joined)
+    expected = first * second / len(pairs)
+    ceiling = (first + second) / 2
+    index = 1.0 if ceiling == expected else (both - expected) / (ceiling - expected)
+    assert adjusted_rand_index(task_to_set, groups) == pytest.approx(index, abs=1e-9)
+    assert adjusted_rand_index(task_to_set, task_to_set) == 1
+
+
+@given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=20), seed=st.integers(0, 99))
+def test_accuracy_is_share_of_hits(labels: list[int], seed: int) -> None:
+    """Shuffled labels hit as often as a plain count says."""
+    guesses = random.Random(seed).sample(labels, len(labels))
+    hits = sum(one == other for one, other in zip(labels, guesses, strict=True))
+    assert accuracy(torch.tensor(guesses), torch.tensor(labels)) == pytest.approx(100 * hits / len(labels))

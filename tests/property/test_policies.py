@@ -1,0 +1,163 @@
+"""Properties of growth policies over arbitrary evidence."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Reuse
+from lw2g.interfaces.pool import Pool
+from lw2g_growth.policies import (
+    AffinityPolicy,
+    AlwaysPolicy,
+    MaxPolicy,
+    MinPolicy,
+    OnePolicy,
+    RandomPolicy,
+)
+
+POLICIES = [
+    MinPolicy(),
+    MinPolicy(margin=1.5),
+    MaxPolicy(),
+    RandomPolicy(),
+    RandomPolicy(margin=1.0),
+    OnePolicy(),
+    AlwaysPolicy(),
+    AffinityPolicy(threshold=1.0),
+    AffinityPolicy(margin=1.0),
+]
+GROWING = [MinPolicy, MaxPolicy, RandomPolicy]
+
+ANY_POOL = st.integers(0, 6)
+angles = st.floats(-90.0, 90.0).map(lambda value: round(value, 3))
+
+
+@st.composite
+def evidences(draw, *, sets=ANY_POOL, candidates_only=False):
+    """Draw evidence: some sets measured, some without a gradient, some closed."""
+    candidates = []
+    for key in range(draw(sets)):
+        z = draw(angles) if candidates_only else draw(st.none() | angles)
+        error = draw(st.floats(0.0, 5.0)) if candidates_only else draw(st.none() | st.floats(0.0, 5.0))
+        excluded = None if candidates_only else draw(st.sampled_from([None, None, None, "its space is full"]))
+        hfc = None if z is None else draw(st.floats(0.0, 90.0))
+        candidates.append(CandidateEvidence(set=key, z=z, z_error=error, hfc=hfc, excluded=excluded))
+    return Evidence(task=draw(st.integers(1, 9)) if candidates else 0, candidates=tuple(candidates))
+
+
+def decide(policy, given, seed=0):
+    """Ask a policy with a fresh generator."""
+    return policy.decide(given, np.random.default_rng(seed))
+
+
+def shifted(given, by):
+    """Add the same number of degrees to every Z."""
+    return attrs.evolve(given, candidates=tuple(attrs.evolve(c, z=c.z + by) for c in given.candidates))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
+@given(given=evidences(), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=60)
+def test_total_deterministic_and_within_the_pool(policy, given, seed):
+    """Any evidence gets the same decision twice, and a reused set is one that exists."""
+    first, again = decide(policy, given, seed), decide(policy, given, seed)
+    assert first == again
+    match first:
+        case Grow():
+            assert not isinstance(policy, OnePolicy) or not given.candidates
+        case Reuse(set=set_id):
+            live = given.candidates if isinstance(policy, OnePolicy) else given.eligible
+            assert set_id in {candidate.set for candidate in live}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
+@given(given=evidences(), order=st.randoms(use_true_random=False), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=60)
+def test_order_of_candidates_does_not_matter(policy, given, order, seed):
+    """Permuting the candidates leaves the decision, the random one included."""
+    mixed = list(given.candidates)
+    order.shuffle(mixed)
+    permuted = attrs.evolve(given, candidates=tuple(mixed))
+    assert decide(policy, permuted, seed) == decide(policy, given, seed)
+
+
+@given(given=evidences(candidates_only=True))
+@settings(deadline=None, max_examples=100)
+def test_min_is_the_papers_rule(given):
+    """Against a plain array: grow iff min Z > 0, else the first argmin."""
+    z = np.array([candidate.z for candidate in given.candidates])
+    expected = Grow() if len(z) == 0 or z.min() > 0 else Reuse(int(z.argmin()))
+    assert decide(MinPolicy(), given) == expected
+
+
+@pytest.mark.parametrize("kind", GROWING)
+@given(given=evidences(sets=st.integers(1, 6), candidates_only=True), share=st.floats(-0.99, 0.99))
+@settings(deadline=None, max_examples=60)
+def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
+    """A shift of all Z by less than |min Z| moves nothing across zero."""
+    least = min(candidate.z for candidate in given.candidates)
+    assume(abs(least) > 1e-6)
+    gaps = np.diff(sorted({candidate.z for candidate in given.candidates}))
+    assume(len(gaps) == 0 or gaps.min() > 1e-6)  # rounding must not make ties
+    moved = shifted(given, share * abs(least))
+    assert decide(kind(), moved) == decide(kind(), given)
+
+
+@pytest.mark.parametrize("kind", GROWING)
+@given(given=evidences(candidates_only=True), a=st.floats(0, 4), b=st.floats(0, 4))
+@settings(deadline=None, max_examples=60)
+def test_a_larger_margin_never_adds_growth(kind, given, a, b):
+    """What is reused at a margin is reused, and the same set, at every larger one."""
+    low, high = sorted((a, b))
+    lenient, strict = decide(kind(margin=low), given), decide(kind(margin=high), given)
+    assert lenient == Grow() or strict == lenient
+
+
+@given(given=evidences(candidates_only=True), a=st.floats(0, 4), b=st.floats(0, 4))
+@settings(deadline=None, max_examples=60)
+def test_a_larger_margin_never_adds_sharing_by_affinity(given, a, b):
+    """What grows at a margin grows at every larger one."""
+    low, high = sorted((a, b))
+    assert (
+        decide(AffinityPolicy(margin=low), given) != Grow()
+        or decide(AffinityPolicy(margin=high), given) == Grow()
+    )
+
+
+@given(given=evidences(candidates_only=True))
+@settings(deadline=None, max_examples=60)
+def test_affinity_is_min_with_the_sign_turned_round(given):
+    """Reuse by affinity is reuse by min on -Z, except that Z = 0 reuses under min alone."""
+    assume(all(candidate.z != 0 for candidate in given.candidates))
+    turned = attrs.evolve(given, candidates=tuple(attrs.evolve(c, z=-c.z) for c in given.candidates))
+    assert decide(AffinityPolicy(), given) == decide(MinPolicy(), turned)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
+@given(tasks=st.integers(1, 8), seed=st.integers(0, 999))
+@settings(deadline=None, max_examples=40)
+def test_streams_keep_the_pool_sound(policy, tasks, seed):
+    """Every task has a live set and sets never outnumber tasks; ONE ends with 1 set, ALWAYS with T."""
+    pool, rng = Pool(), np.random.default_rng(seed)
+    for task in range(tasks):
+        candidates = tuple(
+            CandidateEvidence(set=key, z=rng.normal(), hfc=rng.uniform(0, 90), z_error=rng.uniform(0, 2))
+            for key in pool.ids
+        )
+        match policy.decide(Evidence(task=task, candidates=candidates), rng):
+            case Grow():
+                pool.grow(nn.Module())
+            case Reuse(set=set_id):
+                pool.reuse(set_id)
+    assert len(pool.task_to_set) == tasks
+    assert set(pool.task_to_set) == set(pool.ids)
+    assert len(pool) <= tasks
+    if isinstance(policy, OnePolicy):
+        assert len(pool) == 1
+    if isinstance(policy, AlwaysPolicy):
+        assert len(pool) == tasks

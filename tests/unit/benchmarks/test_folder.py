@@ -1,0 +1,178 @@
+"""Benchmarks from image folders."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lw2g.errors import ConfigError, DataError
+from lw2g_benchmarks.folder import FolderBenchmark, FolderConfig
+from lw2g_benchmarks.image_files import FileSource
+
+
+def make_tree(root, classes=("ant", "bee", "cat"), train=4, test=2):
+    """Write a tree of tiny images whose red value is unique within the tree; return its path."""
+    red = 0
+    for split, count in (("train", train), ("test", test)):
+        for name in classes:
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (5, 4), (red, 10, 20)).save(folder / f"{i}.png")
+                red += 1
+    return root
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A tree of three classes with four training and two test images each."""
+    return make_tree(tmp_path / "insects")
+
+
+def stream(root, **options):
+    """Return the stream of a tree, one class per task unless told otherwise."""
+    return FolderBenchmark(FolderConfig(root=str(root), **{"increment": 1, **options})).stream()
+
+
+def test_tree_loads(tree):
+    """Classes come sorted, images by sorted path, ids relative to the root, pixels as stored."""
+    made = stream(tree)
+    assert made.class_names == ("ant", "bee", "cat")
+    assert [len(task.train) for task in made.tasks] == [4, 4, 4]
+    task = made.tasks[1]
+    assert task.train.ids[0] == "insects/train/bee/0.png"
+    assert task.test.labels.tolist() == [1, 1]
+    image = task.train.source.image(task.train.indices[2])
+    assert image.shape == (3, 4, 5)
+    assert image[:, 0, 0].tolist() == [6, 10, 20]
+    assert made.deviations == ()
+
+
+def test_fingerprint_sees_content_and_names_not_place(tree, tmp_path):
+    """A copy elsewhere has the same fingerprint; a changed pixel or a renamed file has another."""
+    first = stream(tree).fingerprint
+    copy = tmp_path / "other" / "insects"
+    shutil.copytree(tree, copy)
+    assert stream(copy).fingerprint == first
+    Image.new("RGB", (5, 4), (99, 0, 0)).save(copy / "test" / "cat" / "1.png")
+    assert stream(copy).fingerprint != first
+    (tree / "train" / "ant" / "3.png").rename(tree / "train" / "ant" / "4.png")
+    assert stream(tree).fingerprint != first
+
+
+def test_nothing_is_written_to_the_tree(tree):
+    """Loading and reading leaves the user's tree as it was."""
+    before = sorted(tree.rglob("*"))
+    made = stream(tree)
+    made.tasks[0].train.source.image(0)
+    assert sorted(tree.rglob("*")) == before
+
+
+def test_limits_take_the_first_and_are_recorded(tree):
+    """A limit keeps the first images by sorted path and is named as a deviation."""
+    made = stream(tree, train_per_class=2)
+    assert made.tasks[0].train.ids == ("insects/train/ant/0.png", "insects/train/ant/1.png")
+    assert len(made.tasks[0].test) == 2
+    assert made.deviations == ("train limited to the first 2 images of each class",)
+
+
+def test_explicit_class_order_over_merged_roots(tree, tmp_path):
+    """Roots merge, clashing names get the root's name, and an explicit order interleaves or leaves out."""
+    other = make_tree(tmp_path / "sketches", classes=("bee", "dog"))
+    both = stream(tree, more_roots=(str(other),))
+    assert both.class_names == ("ant", "cat", "dog", "insects/bee", "sketches/bee")
+    chosen = stream(tree, more_roots=(str(other),), class_order=("sketches/bee", "ant", "dog"))
+    assert chosen.class_names == ("sketches/bee", "ant", "dog")
+    assert chosen.class_order == (4, 0, 2)
+    assert chosen.tasks[0].train.ids[0] == "sketches/train/bee/0.png"
+    assert chosen.deviations == ("2 of 5 classes left out",)
+
+
+def test_bad_class_orders_are_refused(tree):
+    """Unknown names are refused with the nearest one, repeated names by name."""
+    with pytest.raises(ConfigError, match=r"unknown classes, first 'bees' \(did you mean 'bee'\?\)"):
+        stream(tree, class_order=("bees",))
+    with pytest.raises(ConfigError, match="repeats 'ant'"):
+        stream(tree, class_order=("ant", "ant"))
+
+
+def test_uneven_splits_need_leave(tree):
+    """Three classes in tasks of two need uneven = true."""
+    with pytest.raises(ConfigError, match="uneven = true"):
+        stream(tree, increment=2)
+    assert [len(task.classes) for task in stream(tree, increment=2, uneven=True).tasks] == [2, 1]
+
+
+def test_missing_root_names_path_and_layout(tmp_path):
+    """A root that does not exist is an error with the path tried and the layout expected."""
+    with pytest.raises(DataError, match=r"nowhere' does not exist; expected .*nowhere/train/<class>/<image>"):
+        stream(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="needs 'root'; expected ROOT/train"):
+        stream("")
+
+
+def test_roots_of_one_name_are_refused(tree):
+    """Two roots with the same folder name cannot be told apart in ids."""
+    with pytest.raises(ConfigError, match="roots share the name 'insects'"):
+        stream(tree, more_roots=(str(tree),))
+
+
+def test_half_a_tree_is_refused(tree):
+    """A missing split, differing class sets and an empty class are errors that say what was found."""
+    (tree / "test" / "cat" / "0.png").unlink()
+    (tree / "test" / "cat" / "1.png").unlink()
+    with pytest.raises(DataError, match=r"1 of 3 classes in '.*test' hold no image, first \['cat'\]"):
+        stream(tree)
+    shutil.rmtree(tree / "test" / "cat")
+    with pytest.raises(DataError, match=r"3 in train, 2 in test, in one only \['cat'\]"):
+        stream(tree)
+    shutil.rmtree(tree / "test")
+    with pytest.raises(DataError, match=r"lacks test/ \(found \['train'\]\)"):
+        stream(tree)
+    shutil.rmtree(tree / "train" / "ant")
+    (tree / "test").mkdir()
+    with pytest.raises(DataError, match=r"no class folders in '.*test'"):
+        stream(tree)
+
+
+def test_undecodable_image_names_its_file(tree):
+    """A damaged image raises with its path when it is asked for; it is not dropped."""
+    (tree / "train" / "ant" / "1.png").write_bytes(b"no image")
+    data = stream(tree).tasks[0].train
+    assert len(data) == 4
+    with pytest.raises(DataError, match=r"cannot decode image '.*ant/1\.png'"):
+        data.source.image(1)
+
+
+def test_grey_and_transparent_images_become_rgb(tmp_path):
+    """Every mode is converted to three channels."""
+    paths = [tmp_path / "grey.png", tmp_path / "alpha.png"]
+    Image.new("L", (2, 2), 7).save(paths[0])
+    Image.new("RGBA", (2, 2), (1, 2, 3, 0)).save(paths[1])
+    source = FileSource(paths, ["a", "b"], 0)
+    assert source.image(0)[:, 0, 0].tolist() == [7, 7, 7]
+    assert source.image(1)[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_cache_keeps_what_fits_and_no_more(tree):
+    """Images that fit are decoded once; the rest is decoded each time and still right."""
+    paths = sorted((tree / "train" / "ant").iterdir())
+    source = FileSource(paths, [p.name for p in paths], cache_bytes=2 * 3 * 4 * 5)
+    first = [source.image(i) for i in range(4)]
+    assert [source.image(i) is first[i] for i in range(4)] == [True, True, False, False]
+    assert [int(source.image(i)[0, 0, 0]) for i in range(4)] == [0, 1, 2, 3]
+
+
+def test_default_augments_and_options_reach_the_transforms(tree):
+    """The default is the random resized crop; 'none' makes training features cacheable."""
+    config = FolderConfig(root=str(tree))
+    statistics = (0.5,) * 3, (0.5,) * 3
+    assert not FolderBenchmark(config).transforms(16, *statistics).train_is_deterministic
+    plain = FolderConfig(root=str(tree), train_transform="none", test_resize="squash", normalise="unit")
+    pair = FolderBenchmark(plain).transforms(16, *statistics)
+    assert pair.train_is_deterministic
+    image = stream(tree).tasks[0].train.source.image(3)
+    assert np.allclose(pair.test(image)[:, 0, 0].numpy(), np.array([3, 10, 20]) / 255)

@@ -1,0 +1,94 @@
+"""Class orders, task sizes and split names."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lw2g.errors import ConfigError
+from lw2g_benchmarks.orders import ORDERS, OrderOptions, class_order, parse_split_name, task_sizes
+
+
+@pytest.mark.parametrize(
+    ("order", "classes", "seed", "prefix"),
+    [
+        ("natural", 100, 7, (0, 1, 2, 3)),
+        ("seeded", 100, 1993, (68, 56, 78, 8, 23, 84, 90, 65, 74, 76)),
+        ("seeded", 200, 1993, (168, 136, 51, 9, 183, 101)),
+        ("seeded", 300, 1993, (169, 221, 146, 296, 92, 229)),
+        ("shuffled", 100, 1, (53, 37, 65, 51, 4, 20, 38)),
+        ("shuffled", 100, 2, (0, 76, 61, 63, 1, 71)),
+    ],
+)
+def test_known_orders(order, classes, seed, prefix):
+    """The orders of the literature start as published."""
+    assert class_order(order, classes, seed)[: len(prefix)] == prefix
+
+
+@given(st.sampled_from(ORDERS), st.integers(1, 60), st.integers(0, 2**31))
+def test_orders_are_permutations_and_leave_global_generators_alone(order, classes, seed):
+    """Every order is a permutation, repeats for its seed, and touches no global generator."""
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    first = class_order(order, classes, seed)
+    assert sorted(first) == list(range(classes))
+    assert class_order(order, classes, seed) == first
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_unknown_order_is_refused():
+    """An order that does not exist is refused by function and options alike."""
+    with pytest.raises(ValueError, match="expected an order among"):
+        class_order("random", 10, 0)
+    with pytest.raises(ValueError, match="order"):
+        OrderOptions(order="random")
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_task_sizes_cover_the_classes(increment, classes):
+    """Sizes add up, all but the last are the increment, and uneven splits need leave."""
+    if classes % increment == 0:
+        assert task_sizes(classes, increment) == (increment,) * (classes // increment)
+    elif increment < classes:
+        sizes = task_sizes(classes, increment, uneven=True)
+        assert sum(sizes) == classes
+        assert set(sizes[:-1]) == {increment}
+        assert 0 < sizes[-1] < increment
+        with pytest.raises(ConfigError, match=f"increment {increment} does not split {classes}"):
+            task_sizes(classes, increment)
+    else:
+        with pytest.raises(ConfigError, match="choose one of 1"):
+            task_sizes(classes, increment, uneven=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("CIFAR(Inc10Task10)", ("CIFAR", 10, 10)),
+        ("IMR(INC20TASK10)", ("IMR", 20, 10)),
+        ("omni(inc5task60)", ("omni", 5, 60)),
+        ("5-Datasets(Inc10Task5)", ("5-Datasets", 10, 5)),
+    ],
+)
+def test_split_names_are_read(name, expected):
+    """Split names are read in any letter case."""
+    split = parse_split_name(name, expected[1] * expected[2])
+    assert (split.dataset, split.increment, split.tasks) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["CIFAR", "CIFAR(Inc10)", "CIFAR(Inc0Task10)", "CIFAR(Inc10Task10) ", "(Inc1Task1)"]
+)
+def test_malformed_split_names_are_refused(name):
+    """A name of another form is refused with an example."""
+    with pytest.raises(ConfigError, match=r"write it like 'CIFAR\(Inc10Task10\)'"):
+        parse_split_name(name)
+
+
+def test_split_name_must_fit_the_data_set():
+    """N x M must be the number of classes, and the message has both numbers."""
+    with pytest.raises(ConfigError, match="means 100 classes but the data set has 200"):
+        parse_split_name("CUB(Inc10Task10)", 200)

@@ -1,0 +1,70 @@
+"""Runs get a directory of their own, and never somebody else's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from lw2g.config.directory import new_directory
+from lw2g.errors import ConfigError, DataError
+
+CONFIG = SimpleNamespace(
+    benchmark=SimpleNamespace(name="glyphs"),
+    baseline=SimpleNamespace(name="hide-prompt"),
+    policy=SimpleNamespace(name="min"),
+)
+
+
+def _write_and_fail(directory):
+    (directory / "events.jsonl").touch()
+    raise DataError("no data")
+
+
+def test_default_directories_are_numbered(tmp_path, monkeypatch):
+    """A second run of the same names gets the next number, whatever is there already."""
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        with new_directory(CONFIG, None) as directory:
+            assert directory.as_posix() == f"runs/glyphs-hide-prompt-min-{number}"
+            assert directory.is_dir()
+
+
+def test_a_run_that_is_refused_leaves_no_directory(tmp_path, monkeypatch):
+    """An empty directory is taken away again after a user's mistake; one with content stays."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError), new_directory(CONFIG, None):
+        raise DataError("no data")
+    assert list((tmp_path / "runs").iterdir()) == []
+    with pytest.raises(DataError), new_directory(CONFIG, tmp_path / "kept"):
+        _write_and_fail(tmp_path / "kept")
+    assert (tmp_path / "kept" / "events.jsonl").exists()
+
+
+def test_out_is_the_directory_itself(tmp_path):
+    """Missing parents are made; an empty directory may be used."""
+    for _ in range(2):
+        with new_directory(CONFIG, tmp_path / "a" / "b") as directory:
+            assert directory == tmp_path / "a" / "b"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("config.toml", "holds a run already; go on with it by `lw2g resume"),
+        ("seeds.json", "holds a run already"),
+        ("thesis.tex", "is not empty and holds no run"),
+    ],
+)
+def test_a_directory_in_use_is_refused(tmp_path, name, message):
+    """Nothing that is there is ever written into."""
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=message), new_directory(CONFIG, tmp_path):
+        pass
+
+
+def test_a_file_is_no_directory(tmp_path):
+    """A path that is a file is refused."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file"), new_directory(CONFIG, tmp_path / "file"):
+        pass

@@ -1,0 +1,484 @@
+"""Names, files and single options become one configuration; what is wrong is told all at once."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Literal
+
+import attrs
+import pytest
+from attrs.validators import ge, le
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lw2g.config.model import ExperimentConfig, GrowthConfig, RunConfig
+from lw2g.config.resolve import load_resolved, resolve
+from lw2g.config.toml import dump_resolved, parse_value, to_mapping, to_toml
+from lw2g.errors import ConfigError
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    ConstraintComponent,
+    PolicyComponent,
+    RetrievalComponent,
+    TrackerComponent,
+)
+from lw2g.interfaces.options import option
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.registry.markers import hookimpl
+
+
+@attrs.frozen(kw_only=True)
+class BaselineConfig:
+    epochs: int = option(50, "h", validator=ge(1))
+    lr: float = 0.03
+    clip: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OtherConfig:
+    length: int = 20
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class CpkConfig:
+    phi: float = option(0.5, "h", validator=[ge(0), le(1)])
+    on: Literal["update", "gradient"] = "update"
+
+
+@attrs.frozen(kw_only=True)
+class TimmConfig:
+    model: str = ""
+    mean: tuple[float, float, float] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RetrievalConfig:
+    centroids: int = 10
+
+
+@attrs.frozen(kw_only=True)
+class MarginConfig:
+    margin: float = 0.0
+
+
+def _build(*arguments):
+    raise AssertionError("resolving builds nothing")
+
+
+def _component(kind, name, config=NoOptions, **more):
+    return kind(name=name, config=config, summary="s", build=_build, **more)
+
+
+def catalogue():
+    """Return a catalogue with two growing baselines, one fixed one and what they need."""
+    preset = {
+        "baseline.epochs": 40,
+        "growth.energy": 0.9,
+        "growth.energy_pre": 0.8,
+        "constraints.cpk.phi": 0.2,
+        "retrieval.centroids": 7,
+        "benchmark.length": 5,
+    }
+    hooks = {
+        "lw2g_baselines": [
+            _component(
+                BaselineComponent,
+                "hide-prompt",
+                BaselineConfig,
+                retrieval="classifier",
+                presets={"cifar100": preset},
+                tuned={"glyphs": {"baseline.epochs": 5}},
+            ),
+            _component(BaselineComponent, "weighted", OtherConfig),
+            _component(BaselineComponent, "single", OtherConfig, growth="fixed"),
+            _component(
+                BaselineComponent,
+                "misled",
+                BaselineConfig,
+                tuned={"glyphs": {"baseline.epoch": 5, "run.seed": 1, "growth.energy": 3}},
+            ),
+        ],
+        "lw2g_retrievals": [
+            _component(RetrievalComponent, "classifier", RetrievalConfig),
+            _component(RetrievalComponent, "key-cosine"),
+        ],
+        "lw2g_policies": [
+            _component(PolicyComponent, "min", MarginConfig),
+            _component(
+                PolicyComponent, "always", adds_always=True, default_constraints=(), needs_evidence=False
+            ),
+        ],
+        "lw2g_constraints": [
+            _component(ConstraintComponent, "orthogonal"),
+            _component(ConstraintComponent, "cpk", CpkConfig),
+            _component(ConstraintComponent, "pgp"),
+        ],
+        "lw2g_benchmarks": [
+            _component(BenchmarkComponent, "glyphs", family="glyphs"),
+            _component(BenchmarkComponent, "cifar100", OtherConfig, family="cifar100"),
+            _component(BenchmarkComponent, "new-one", family="new"),
+        ],
+        "lw2g_backbones": [
+            _component(BackboneComponent, "micro"),
+            _component(BackboneComponent, "timm", TimmConfig),
+        ],
+        "lw2g_trackers": [
+            _component(TrackerComponent, "mlflow", OtherConfig),
+            _component(TrackerComponent, "board"),
+        ],
+    }
+    module = ModuleType("fakes")
+    for name, records in hooks.items():
+        setattr(module, name, hookimpl((lambda found: lambda: found)(records)))
+    loaded = load_catalogue(plugins=[module], entry_points=False)
+    assert loaded.problems == ()
+    return loaded
+
+
+CATALOGUE = catalogue()
+
+
+def write(tmp_path, text):
+    """Write a TOML file."""
+    path = tmp_path / "experiment.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(**arguments):
+    """Return the lines of the error that a resolution ends with."""
+    with pytest.raises(ConfigError) as caught:
+        resolve(CATALOGUE, **arguments)
+    return [line.strip() for line in str(caught.value).splitlines()]
+
+
+def names(config: ExperimentConfig):
+    """Return the names of all components of a configuration."""
+    retrieval = config.retrieval and config.retrieval.name
+    constraints = [chosen.name for chosen in config.constraints]
+    return (
+        config.baseline.name,
+        retrieval,
+        config.policy.name,
+        constraints,
+        config.benchmark.name,
+        config.backbone.name,
+    )
+
+
+def test_nothing_at_all_is_the_default_experiment():
+    """Without any input the embedded default comes out, with our values for its benchmark."""
+    resolved = resolve(CATALOGUE)
+    assert names(resolved.config) == (
+        "hide-prompt",
+        "classifier",
+        "min",
+        ["orthogonal", "cpk"],
+        "glyphs",
+        "micro",
+    )
+    assert resolved.preset == "tuned glyphs"
+    assert resolved.config.baseline.config == BaselineConfig(epochs=5)
+    assert (resolved.config.growth, resolved.config.run) == (GrowthConfig(), RunConfig())
+    assert resolved.preset_differences == []
+
+
+def test_the_official_preset_reaches_every_section():
+    """A preset may set options of the baseline, the growth, a constraint, its retrieval and the benchmark."""
+    resolved = resolve(CATALOGUE, benchmark="cifar100")
+    config = resolved.config
+    assert resolved.preset == "official cifar100"
+    assert config.baseline.config == BaselineConfig(epochs=40)
+    assert config.growth == GrowthConfig(energy=0.9, energy_pre=0.8)
+    assert config.constraints[1].config == CpkConfig(phi=0.2)
+    assert config.retrieval.config == RetrievalConfig(centroids=7)
+    assert config.benchmark.config == OtherConfig(length=5)
+
+
+def test_preset_keys_of_components_that_are_not_in_use_are_ignored():
+    """Another retrieval and no CPK: their preset values have nowhere to go and do no harm."""
+    resolved = resolve(CATALOGUE, benchmark="cifar100", constraints=["none"], retrieval="key-cosine")
+    assert names(resolved.config)[1:4] == ("key-cosine", "min", [])
+    assert resolved.preset_differences == []
+
+
+def test_differences_from_the_official_preset_are_listed():
+    """What departs from the authors' value is known, with both values."""
+    resolved = resolve(
+        CATALOGUE, benchmark="cifar100", overrides={"baseline.epochs": 2, "growth.energy_pre": "none"}
+    )
+    assert [
+        (entry["option"], entry["value"], entry["published"]) for entry in resolved.preset_differences
+    ] == [
+        ("baseline.epochs", 2, 40),
+        ("growth.energy_pre", None, 0.8),
+    ]
+
+
+def test_a_benchmark_without_a_preset_uses_general_values_and_says_so():
+    """Ruling o: no preset is a fact a user is told."""
+    resolved = resolve(CATALOGUE, benchmark="new-one")
+    assert (resolved.preset, resolved.config.baseline.config) == ("general", BaselineConfig())
+    assert resolved.notes == ("baseline 'hide-prompt' has no preset for 'new'; its general values are used",)
+
+
+LAYERS = ("preset", "file", "explicit")
+
+
+@given(st.sets(st.sampled_from(LAYERS)))
+def test_the_highest_layer_wins(tmp_path_factory, present):
+    """Defaults < preset < file < explicit options, whichever of them are there."""
+    values = {"preset": 40, "file": 7, "explicit": 9}
+    benchmark = "cifar100" if "preset" in present else "new-one"
+    text = f"[benchmark]\nname = '{benchmark}'\n" + ("[baseline]\nepochs = 7\n" if "file" in present else "")
+    path = write(tmp_path_factory.mktemp("layers"), text)
+    overrides = {"baseline.epochs": 9} if "explicit" in present else {}
+    highest = [layer for layer in LAYERS if layer in present]
+    expected = values[highest[-1]] if highest else 50
+    assert resolve(CATALOGUE, file=path, overrides=overrides).config.baseline.config.epochs == expected
+
+
+def test_the_preset_follows_the_benchmark_that_is_finally_used(tmp_path):
+    """An explicit benchmark displaces the file's one, its options and its preset, and says so."""
+    path = write(tmp_path, "[benchmark]\nname = 'cifar100'\nlength = 3\n")
+    resolved = resolve(CATALOGUE, file=path, benchmark="glyphs")
+    assert resolved.preset == "tuned glyphs"
+    assert resolved.notes == ("the file's [benchmark] options (length) are for 'cifar100' and not used",)
+    kept = resolve(CATALOGUE, file=path, benchmark="cifar100")
+    assert kept.config.benchmark.config == OtherConfig(length=3)
+
+
+def test_constraints_come_from_options_then_file_then_policy(tmp_path):
+    """The tables of a file decide which constraints are used; explicit names replace them."""
+    path = write(tmp_path, "[constraints.pgp]\n[constraints.cpk]\nphi = 0.1\n")
+    assert names(resolve(CATALOGUE, file=path).config)[3] == ["pgp", "cpk"]
+    chosen = resolve(CATALOGUE, file=path, constraints=["cpk"]).config.constraints
+    assert [(one.name, one.config) for one in chosen] == [("cpk", CpkConfig(phi=0.1))]
+    assert names(resolve(CATALOGUE, policy="always").config)[3] == []
+
+
+@pytest.mark.parametrize("text", ["constraints = 'none'\n", "[constraints]\n"])
+def test_a_file_can_say_that_there_are_no_constraints(tmp_path, text):
+    """The word and the empty table mean the same."""
+    assert resolve(CATALOGUE, file=write(tmp_path, text)).config.constraints == ()
+    assert resolve(CATALOGUE, overrides={"constraints": "none"}).config.constraints == ()
+
+
+def test_an_option_of_a_constraint_changes_it_without_changing_which_are_used():
+    """``--set constraints.cpk.phi`` keeps the policy's own constraints."""
+    chosen = resolve(CATALOGUE, overrides={"constraints.cpk.phi": 0.4}).config.constraints
+    assert [one.name for one in chosen] == ["orthogonal", "cpk"]
+    assert chosen[1].config == CpkConfig(phi=0.4)
+    assert refusal(policy="always", overrides={"constraints.cpk.phi": 0.4}) == [
+        "constraints.cpk: no such constraint in use (none); name it with --constraint or in the file"
+    ]
+
+
+def test_fixed_baselines_run_under_always_only():
+    """A baseline that does not grow gets the policy that fits, and another one is refused in one line."""
+    assert names(resolve(CATALOGUE, baseline="single").config)[:4] == ("single", None, "always", [])
+    assert refusal(baseline="single", policy="min") == [
+        "policy: baseline 'single' does not grow and runs under 'always' only, but got 'min'; "
+        "leave the policy out"
+    ]
+
+
+def test_a_retrieval_for_a_baseline_without_a_choice_is_refused():
+    """Nothing that would have no effect is accepted."""
+    assert refusal(baseline="weighted", retrieval="classifier") == [
+        "retrieval: baseline 'weighted' makes no hard choice of a set and takes no "
+        "retrieval strategy; leave it out"
+    ]
+
+
+def test_a_timm_name_is_a_backbone():
+    """Any name with an underscore that nobody registers goes to the component ``timm``."""
+    choice = resolve(CATALOGUE, backbone="vit_tiny_patch16_224.augreg_in21k").config.backbone
+    assert (choice.name, choice.config) == ("timm", TimmConfig(model="vit_tiny_patch16_224.augreg_in21k"))
+    assert refusal(backbone="macro")[0].startswith(
+        "backbone: no backbone is called 'macro' (did you mean 'micro'?)"
+    )
+
+
+def test_the_files_backbone_options_stay_with_their_model(tmp_path):
+    """Naming the same timm model keeps the file's weights; naming another drops them and says so."""
+    weights = tmp_path / "w.npz"
+    weights.touch()
+    path = write(
+        tmp_path, f"[backbone]\nname = 'timm'\nmodel = 'vit_a'\nweights = '{weights}'\nimage_size = 64\n"
+    )
+    same = resolve(CATALOGUE, file=path, backbone="vit_a").config.backbone
+    assert (same.weights, same.image_size) == (weights, 64)
+    other = resolve(CATALOGUE, file=path, backbone="vit_b")
+    assert (other.config.backbone.weights, other.config.backbone.config.model) == (None, "vit_b")
+    assert len(other.notes) == 1
+
+
+def test_trackers_are_the_tables_that_are_there(tmp_path):
+    """A tracker is used by giving it a table, be it an empty one."""
+    path = write(tmp_path, "[trackers.board]\n")
+    chosen = resolve(CATALOGUE, file=path, overrides={"trackers.mlflow.length": 3}).config.trackers
+    assert [(one.name, one.config) for one in chosen] == [
+        ("board", NoOptions()),
+        ("mlflow", OtherConfig(length=3)),
+    ]
+
+
+def test_every_problem_is_told_at_once_on_a_line_of_its_own(tmp_path):
+    """Sections, keys, types, ranges, names and files: one error lists them all with their paths."""
+    path = write(
+        tmp_path,
+        """
+grwoth = 3
+[baseline]
+epochs = "many"
+lerning = 1
+[growth]
+energy = 1.5
+groups = 17
+[policy]
+name = "mim"
+[run]
+seed = -1
+[constraints.cpk]
+phi = 2
+[constraints.orthogonl]
+""",
+    )
+    lines = refusal(
+        file=path,
+        weights=tmp_path / "gone.npz",
+        overrides={"bechmark.name": "x", "growth.centre": "maybe", "run.device": "gpu"},
+    )
+    assert lines[0] == f"{len(lines) - 1} problems in the configuration:"
+    assert set(lines[1:]) == {
+        "grwoth: no such section (did you mean 'growth'?)",
+        "bechmark.name: no such section (did you mean 'benchmark'?)",
+        "baseline.epochs: expected int but got 'many'",
+        "baseline.lerning: no such option",
+        "growth.energy: must be <= 1: 1.5",
+        "growth.groups: must be even: 17",
+        "growth.centre: expected bool but got 'maybe'",
+        "policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
+        "run.seed: must be >= 0: -1",
+        "run.device: must match regex 'auto|cpu|mps|cuda(:\\\\d+)?' ('gpu' doesn't)",
+        "constraints.cpk.phi: must be <= 1: 2.0",
+        "constraints.orthogonl: no constraint is called 'orthogonl' (did you mean 'orthogonal'?); "
+        "run `lw2g plugins` for all names",
+        f"backbone.weights: no file {str(tmp_path / 'gone.npz')!r}; give the path of a weights file",
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (
+            {"baseline": "weighted"},
+            "baseline: expected a key of the form baseline.OPTION (did you mean baseline.name=weighted?)",
+        ),
+        ({"baseline.epochs.x": 1}, "baseline.epochs.x: expected a key of the form baseline.OPTION"),
+        ({"constraints.cpk": 1}, "constraints.cpk: expected a key of the form constraints.NAME.OPTION"),
+        ({"policy.name": 3}, "policy: expected a name but got 3"),
+        ({"growth.images": 8}, "growth: 'images' must be at least 'groups': 8 < 16"),
+    ],
+)
+def test_misshapen_keys_are_explained(overrides, line):
+    """A key that does not fit the layout is answered with the form it should have."""
+    assert refusal(overrides=overrides) == [line]
+
+
+def test_a_faulty_preset_is_told_as_such():
+    """A plugin author's mistake is not blamed on the user's options."""
+    lines = refusal(baseline="misled")
+    assert set(lines[1:]) == {
+        "run.seed: no such section (in the preset 'tuned glyphs' of baseline 'misled')",
+        "baseline.epoch: no such option (did you mean 'epochs'?) (in the preset 'tuned glyphs')",
+        "growth.energy: must be <= 1: 3.0 (in the preset 'tuned glyphs')",
+    }
+
+
+def test_unreadable_files_are_configuration_errors(tmp_path):
+    """A missing file and broken TOML are told with the path, without a traceback."""
+    with pytest.raises(ConfigError, match=r"gone\.toml' cannot be read"):
+        resolve(CATALOGUE, file=tmp_path / "gone.toml")
+    with pytest.raises(ConfigError, match=r"experiment\.toml' is no TOML"):
+        resolve(CATALOGUE, file=write(tmp_path, "[baseline"))
+    assert refusal(file=write(tmp_path, "baseline = 'x'")) == ["baseline: expected a table but got 'x'"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        (".5", 0.5),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("'quoted'", "quoted"),
+        ("joint", "joint"),
+        ("1\nother = 2", "1\nother = 2"),
+        ("", ""),
+    ],
+)
+def test_values_are_toml_or_else_text(text, value):
+    """The value of ``--set`` is read as TOML where it is TOML."""
+    assert parse_value(text) == value
+
+
+arguments = st.fixed_dictionaries(
+    {},
+    optional={
+        "baseline": st.sampled_from(["hide-prompt", "weighted"]),
+        "policy": st.sampled_from(["min", "always"]),
+        "benchmark": st.sampled_from(["glyphs", "cifar100", "new-one"]),
+        "backbone": st.sampled_from(["micro", "vit_tiny_patch16_224.x"]),
+        "constraints": st.lists(st.sampled_from(["orthogonal", "cpk", "pgp"]), unique=True),
+        "overrides": st.fixed_dictionaries(
+            {},
+            optional={
+                "growth.energy": st.floats(0.01, 1),
+                "growth.energy_pre": st.just("none") | st.floats(0.01, 1),
+                "growth.energy_power": st.sampled_from([2, 4]),
+                "growth.heads": st.sampled_from(["per-head", "joint"]),
+                "run.seed": st.integers(0, 2**63 - 1),
+                "backbone.image_size": st.integers(1, 999),
+                "trackers.mlflow.length": st.integers(),
+            },
+        ),
+    },
+)
+
+
+@given(arguments)
+def test_a_resolved_configuration_reads_back_equal(tmp_path_factory, given_arguments):
+    """``config.toml`` is complete: it resolves to the same configuration and the same preset."""
+    resolved = resolve(CATALOGUE, **given_arguments)
+    path = write(tmp_path_factory.mktemp("round"), dump_resolved(resolved))
+    again = load_resolved(path, CATALOGUE)
+    assert again.config == resolved.config
+    assert (again.preset, again.preset_differences) == (resolved.preset, resolved.preset_differences)
+    assert to_toml(again.config) == to_toml(resolved.config)
+
+
+def test_the_mapping_of_a_configuration_is_plain():
+    """The record holds plain values: nothing is left out, what is undefined is None."""
+    mapping = to_mapping(resolve(CATALOGUE, baseline="weighted", policy="always").config)
+    assert mapping["retrieval"] is None
+    assert mapping["constraints"] == {}
+    assert mapping["backbone"] == {"name": "micro", "weights": None, "image_size": None}
+    assert mapping["growth"]["energy_pre"] is None
+    assert list(mapping["run"]) == [
+        "seed",
+        "device",
+        "precision",
+        "evaluation_batch",
+        "workers",
+        "keep_checkpoints",
+    ]

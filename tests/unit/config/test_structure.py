@@ -1,0 +1,170 @@
+"""Option records are read strictly, and every problem of a table is told at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import pytest
+from attrs.validators import ge, le
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lw2g.config.structure import describe_type, structure, unstructure
+from lw2g.interfaces.options import option
+
+
+@attrs.frozen(kw_only=True)
+class Inner:
+    depth: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    epochs: int = option(3, "h", validator=ge(1))
+    rate: float = option(0.5, "h", validator=[ge(0), le(1)])
+    on: bool = True
+    word: str = "x"
+    maybe: int | None = None
+    clip: float | None = 1.0
+    rule: Literal["reach", "below"] = "reach"
+    power: Literal[2, 4] = 2
+    either: Literal["auto", "none"] | int | None = "auto"
+    blocks: tuple[int, ...] = option((0, 1), "h", converter=tuple)
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    root: Path | None = None
+    inner: Inner = attrs.field(factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({}, Options()),
+        ({"rate": 1}, Options(rate=1.0)),
+        ({"maybe": 4}, Options(maybe=4)),
+        ({"clip": "none"}, Options(clip=None)),
+        ({"either": "none"}, Options(either="none")),
+        ({"either": 3}, Options(either=3)),
+        ({"power": 4, "rule": "below"}, Options(power=4, rule="below")),
+        ({"blocks": [5]}, Options(blocks=(5,))),
+        ({"mean": [0, 1, 0.5]}, Options(mean=(0.0, 1.0, 0.5))),
+        ({"root": "/data"}, Options(root=Path("/data"))),
+        ({"inner": {"depth": 2}}, Options(inner=Inner(depth=2))),
+    ],
+)
+def test_plain_values_become_typed_ones(table, expected):
+    """Each supported type is read from what TOML can hold."""
+    assert structure(Options, table) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("epochs", "3", "expected int but got '3'"),
+        ("epochs", 3.7, "expected int but got 3.7"),
+        ("epochs", True, "expected int but got True"),
+        ("epochs", 0, "must be >= 1: 0"),
+        ("rate", "high", "expected float but got 'high'"),
+        ("rate", float("nan"), "expected float but got nan"),
+        ("rate", 1.5, "must be <= 1: 1.5"),
+        ("on", 1, "expected bool but got 1"),
+        ("word", 3, "expected str but got 3"),
+        ("maybe", "x", "expected int or 'none' but got 'x'"),
+        ("rule", "reech", "expected one of 'reach', 'below' but got 'reech' (did you mean 'reach'?)"),
+        ("power", True, "expected one of 2, 4 but got True"),
+        ("power", 2.0, "expected one of 2, 4 but got 2.0"),
+        ("blocks", "01", "expected list of int but got '01'"),
+        ("blocks", [0, "a"], "expected list of int but got [0, 'a']"),
+        ("mean", [0.5], "expected list of 3 values: float, float, float but got [0.5]"),
+        ("root", 3, "expected path or 'none' but got 3"),
+        ("epoch", 3, "no such option (did you mean 'epochs'?)"),
+        ("inner", {"depth": "x"}, "expected int but got 'x' at .depth"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_was_expected(key, value, message):
+    """Nothing is turned silently into something else."""
+    record, problems = structure(Options, {key: value})
+    assert record is None
+    (problem,) = problems
+    assert problem[0] == key
+    assert message in problem[1]
+
+
+def test_all_problems_of_a_table_are_found_at_once():
+    """Unknown keys, wrong types and values out of range are told together."""
+    table = {"epochs": "x", "rate": 7, "rule": "no", "unknown": 1, "word": "fine"}
+    assert [key for key, _ in structure(Options, table)[1]] == ["epochs", "rate", "rule", "unknown"]
+
+
+def test_options_that_do_not_go_together_are_told_without_a_key():
+    """A rule over several options is checked once each is fine by itself."""
+
+    @attrs.frozen(kw_only=True)
+    class Pair:
+        low: int = 0
+        high: int = 1
+
+        def __attrs_post_init__(self) -> None:
+            if self.low > self.high:
+                raise ValueError("'low' must not exceed 'high'")
+
+    assert structure(Pair, {"low": 5}) == (None, [("", "'low' must not exceed 'high'")])
+    assert structure(Pair, {"low": 5, "high": 6}) == (Pair(low=5, high=6), [])
+
+
+def test_relative_paths_become_absolute_wherever_they_come_from(tmp_path, monkeypatch):
+    """A resolved configuration means the same from another folder, defaults included."""
+
+    @attrs.frozen(kw_only=True)
+    class Place:
+        root: Path = Path("data")
+        other: Path | None = None
+
+    monkeypatch.chdir(tmp_path)
+    record, _ = structure(Place, {"other": "x/y"})
+    assert record == Place(root=tmp_path / "data", other=tmp_path / "x/y")
+
+
+def options() -> st.SearchStrategy[Options]:
+    """Draw valid option records."""
+    finite = st.floats(allow_nan=False, allow_infinity=False)
+    return st.builds(
+        Options,
+        epochs=st.integers(1, 10**6),
+        rate=st.floats(0, 1),
+        on=st.booleans(),
+        word=st.text(max_size=5),
+        maybe=st.none() | st.integers(),
+        clip=st.none() | finite,
+        rule=st.sampled_from(["reach", "below"]),
+        power=st.sampled_from([2, 4]),
+        either=st.sampled_from(["auto", "none"]) | st.integers(),
+        blocks=st.lists(st.integers(), max_size=4).map(tuple),
+        mean=st.tuples(finite, finite, finite),
+        root=st.none() | st.sampled_from([Path("/a"), Path("/b/c.npz")]),
+        inner=st.builds(Inner, depth=st.integers()),
+    )
+
+
+@given(options())
+def test_unstructure_and_structure_undo_each_other(record):
+    """What is written reads back equal."""
+    assert structure(Options, unstructure(record)) == (record, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (int, "int"),
+        (float | None, "float or 'none'"),
+        (Literal["a", 2], "one of 'a', 2"),
+        (tuple[str, ...], "list of str"),
+        (tuple[int, float], "list of 2 values: int, float"),
+        (Path, "path"),
+        (Any, "anything"),
+    ],
+)
+def test_types_are_described_in_words(kind, words):
+    """Messages and listings say types as a user would."""
+    assert describe_type(kind) == words

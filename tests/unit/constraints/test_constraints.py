@@ -1,0 +1,187 @@
+"""Where and how strongly each constraint acts."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+from torch import nn
+
+from lw2g.interfaces.options import published_differences
+from lw2g.interfaces.site import Site
+from lw2g.subspace import image
+from lw2g.vit.taps import Tap
+from lw2g_constraints.cpk import PretrainedKnowledge
+from lw2g_constraints.orthogonal import Orthogonal
+from lw2g_constraints.plugin import CpkConfig, OrthogonalConfig, PgpConfig, lw2g_constraints
+
+
+@attrs.frozen
+class Built:
+    """What a constraint reads of the build context."""
+
+    device: torch.device
+
+
+def built(name, **options):
+    """Build a registered constraint by name."""
+    component = next(item for item in lw2g_constraints() if item.name == name)
+    return component.build(component.config(**options), Built(torch.device("cpu")))
+
+
+def axes(restriction):
+    """Return which coordinate axes span a space made of coordinate axes."""
+    inside = restriction.subspace.on(torch.eye(restriction.subspace.dim))
+    return {int(axis) for axis in inside.diagonal().round().nonzero().flatten()}
+
+
+# -- orthogonal ---------------------------------------------------------------------------------------------
+
+
+def test_orthogonal_binds_a_reused_set_with_its_own_space(stage, make_moment):
+    """On reuse a set's site gets the space of that set, not another's."""
+    stage.memory.absorb(0, stage.own, make_moment(6, [0, 1]))
+    stage.memory.absorb(1, stage.own, make_moment(6, [4]))
+    assert axes(Orthogonal().restriction(stage.own, stage.context(set_id=0))) == {0, 1}
+    assert axes(Orthogonal().restriction(stage.own, stage.context(set_id=1))) == {4}
+
+
+def test_orthogonal_leaves_a_new_set_free(stage, make_moment):
+    """A grown set has no old task to protect, even if spaces of its id existed."""
+    stage.memory.absorb(0, stage.own, make_moment(6, [0]))
+    assert Orthogonal().restriction(stage.own, stage.context(grew=True)) is None
+
+
+@pytest.mark.parametrize("grew", [True, False])
+def test_orthogonal_binds_shared_sites_from_the_second_task_on(stage, make_moment, grew):
+    """Shared parameters serve all old tasks: bound whether the pool grows or not, but not at first."""
+    assert Orthogonal().restriction(stage.shared, stage.context(task=0, grew=True)) is None
+    stage.memory.absorb(None, stage.shared, make_moment(6, [3]))
+    restriction = Orthogonal().restriction(stage.shared, stage.context(grew=grew))
+    assert axes(restriction) == {3}
+    assert restriction.strength == 1
+
+
+def test_orthogonal_is_hard_and_needs_the_memory():
+    """The runner reads from the constraint what must be built for it."""
+    constraint = built("orthogonal", on="gradient")
+    assert (constraint.hard, constraint.needs_memory, constraint.on) == (True, True, "gradient")
+
+
+# -- cpk ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grew", [True, False])
+@pytest.mark.parametrize("phi", [0.0, 0.3, 0.75])
+def test_cpk_takes_one_minus_phi_in_every_task(stage, grew, phi):
+    """Grow or reuse, own or shared: the strength is 1 - phi with the pre-trained space."""
+    constraint = built("cpk", phi=phi)
+    for site in (stage.own, stage.shared):
+        restriction = constraint.restriction(site, stage.context(grew=grew))
+        assert restriction.strength == pytest.approx(1 - phi)
+        assert axes(restriction) == {0, 1}
+    assert (constraint.hard, constraint.needs_memory, constraint.on) == (False, False, "update")
+
+
+def test_cpk_with_phi_1_asks_for_nothing(stage):
+    """Switched off, the rule does not even have the pre-trained space built."""
+    assert PretrainedKnowledge(phi=1.0).restriction(stage.own, stage.context()) is None
+    assert stage.asked == []
+
+
+def test_cpk_skips_sites_without_soft_rules(stage):
+    """A site may refuse soft rules."""
+    stubborn = attrs.evolve(stage.own, soft=False)
+    assert PretrainedKnowledge(phi=0.2).restriction(stubborn, stage.context()) is None
+    assert stage.asked == []
+
+
+# -- pgp ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grew", [True, False])
+def test_pgp_binds_every_set_from_the_second_task_on(stage, make_moment, grew):
+    """One space per position for the whole run: it holds for whatever set is trained, but not in task 1."""
+    constraint = built("pgp", energy=1.0)
+    assert constraint.restriction(stage.own, stage.context(task=0, grew=True)) is None
+    constraint.absorb(stage.own, make_moment(6, [0, 1]), stage.context(task=0, grew=True))
+    constraint.absorb(stage.own, make_moment(6, [4]), stage.context(task=1, grew=True, set_id=1))
+    restriction = constraint.restriction(stage.own, stage.context(task=2, grew=grew, set_id=2))
+    assert axes(restriction) == {0, 1, 4}
+    assert restriction.strength == 1
+    assert constraint.restriction(stage.shared, stage.context(task=2)) is None
+
+
+def test_pgp_keeps_half_the_energy_by_default(stage, make_moment):
+    """With energies 4, 2, 1, 1 one direction reaches one half; the same space absorbs no more."""
+    constraint = built("pgp")
+    rows = make_moment(6, [0, 0, 0, 0, 1, 1, 2, 3])
+    for _ in range(2):
+        constraint.absorb(stage.own, rows, stage.context())
+        assert axes(constraint.restriction(stage.own, stage.context())) == {0}
+
+
+@pytest.mark.parametrize(("power", "rule", "rank"), [(2, "reach", 3), (4, "reach", 2), (2, "below", 2)])
+def test_pgp_has_the_release_letter_by_name(stage, make_moment, power, rule, rank):
+    """Energies 4, 2, 1, 1 of 8: 0.8 takes three directions, two when squared (16, 4, 1, 1), below two."""
+    constraint = built("pgp", energy=0.8, power=power, rule=rule)
+    constraint.absorb(stage.own, make_moment(6, [0, 0, 0, 0, 1, 1, 2, 3]), stage.context())
+    assert constraint.restriction(stage.own, stage.context()).subspace.rank == rank
+
+
+def test_pgp_state_round_trips(stage, make_moment):
+    """A constraint restored from its state restricts to the same space, per head."""
+    constraint, restored = built("pgp", energy=1.0), built("pgp", energy=1.0)
+    constraint.absorb(stage.own, make_moment(6, [0, 1, 4], heads=2), stage.context())
+    restored.load_state_dict(constraint.state_dict())
+    before = constraint.restriction(stage.own, stage.context()).subspace
+    after = restored.restriction(stage.own, stage.context()).subspace
+    assert after.ranks == before.ranks == (2, 1)
+    assert torch.equal(after.basis, before.basis)
+    assert restored.state_dict().keys() == constraint.state_dict().keys()
+
+
+def test_pgp_maps_the_tapped_space_through_the_set_being_trained(stage, make_moment):
+    """A derived site gets the image under the present factor on reuse, and is free in a fresh set."""
+    down = nn.Parameter(torch.eye(6)[[0, 5]])  # z = (x_0, x_5)
+    derived = Site(
+        name="blocks.2.lora_up",
+        parameter=nn.Parameter(torch.zeros(4, 2)),
+        tap=Tap(2, "attn_in"),
+        derive=lambda space: image(down, space),
+    )
+    constraint = built("pgp", energy=1.0)
+    constraint.absorb(derived, make_moment(6, [0, 1]), stage.context())
+    assert axes(constraint.restriction(derived, stage.context(grew=False))) == {0}
+    assert constraint.restriction(derived, stage.context(grew=True)) is None
+    down.data = torch.eye(6)[[3, 1]]
+    assert axes(constraint.restriction(derived, stage.context(grew=False))) == {1}
+
+
+# -- options ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: CpkConfig(phi=-0.1), "phi"),
+        (lambda: CpkConfig(phi=1.1), "phi"),
+        (lambda: OrthogonalConfig(on="loss"), "on"),
+        (lambda: PgpConfig(energy=0.0), "energy"),
+        (lambda: PgpConfig(power=3), "power"),
+        (lambda: PgpConfig(rule="above"), "rule"),
+    ],
+)
+def test_bad_options_are_refused(make, field):
+    """A value outside its range is refused when the config is made, naming the field."""
+    with pytest.raises(ValueError, match=field):
+        make()
+
+
+def test_a_record_names_what_departs_from_the_papers():
+    """Acting on updates departs from the published letter; acting on gradients does not."""
+    found = published_differences(OrthogonalConfig(), "constraint.orthogonal")
+    assert [item["option"] for item in found] == ["constraint.orthogonal.on"]
+    assert published_differences(OrthogonalConfig(on="gradient"), "constraint.orthogonal") == []
+    literal = published_differences(PgpConfig(on="gradient", power=4), "constraint.pgp")
+    assert [item["option"] for item in literal] == ["constraint.pgp.power"]

@@ -1,0 +1,201 @@
+"""Growth policies on hand-made evidence: rules, ties, margins, and evidence that breaks its contract."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lw2g.errors import ContractError
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Reuse
+from lw2g_growth.plugin import lw2g_policies
+from lw2g_growth.policies import (
+    AffinityPolicy,
+    AlwaysPolicy,
+    MaxPolicy,
+    MinPolicy,
+    OnePolicy,
+    RandomPolicy,
+)
+
+
+def evidence(*rows, task=5):
+    """Evidence from ``(set, z)`` or ``(set, z, error)`` rows; the HFC stands 40 degrees above Z."""
+    return Evidence(
+        task=task,
+        candidates=tuple(
+            CandidateEvidence(set=row[0], z=row[1], hfc=row[1] + 40.0, z_error=row[2] if row[2:] else None)
+            for row in rows
+        ),
+    )
+
+
+def decide(policy, given, seed=0):
+    """Ask a policy with a fresh generator."""
+    return policy.decide(given, np.random.default_rng(seed))
+
+
+def built(name, **options):
+    """Build a registered policy by name."""
+    component = next(item for item in lw2g_policies() if item.name == name)
+    return component.build(component.config(**options))
+
+
+ALL = ("min", "max", "rnd", "one", "always", "affinity")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_first_task_grows(name):
+    """Without a live set there is nothing to reuse."""
+    assert decide(built(name), Evidence(task=0)) == Grow()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_components_build_policies(name):
+    """Every registered policy can be built from its defaults and has a margin."""
+    policy = built(name)
+    assert isinstance(policy, GrowthPolicy)
+    assert policy.margin == 0.0
+
+
+def test_only_always_comes_without_evidence_and_constraints():
+    """What the runner needs to know is said by the record, not by a list of names."""
+    by_name = {item.name: item for item in lw2g_policies()}
+    assert {name for name, item in by_name.items() if item.adds_always} == {"always"}
+    assert {name for name, item in by_name.items() if not item.needs_evidence} == {"always", "one"}
+    assert {name for name, item in by_name.items() if item.default_constraints == ()} == {"always"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("min", 2), ("max", 0), ("one", 0), ("affinity", 0)],
+)
+def test_each_policy_picks_its_own_set(name, expected):
+    """With Z of both signs, min takes the least Z, max the greatest HFC, affinity the greatest Z."""
+    assert decide(built(name), evidence((0, 3.0), (1, -1.0), (2, -4.0))) == Reuse(expected)
+
+
+@pytest.mark.parametrize("name", ["min", "max", "rnd"])
+def test_all_positive_grows_and_zero_reuses(name):
+    """The grow test is strict: Z = 0 reuses, as in the paper."""
+    assert decide(built(name), evidence((0, 0.1), (1, 2.0))) == Grow()
+    assert decide(built(name), evidence((0, 0.0))) == Reuse(0)
+
+
+def test_max_goes_by_hindrance_not_by_z():
+    """Where HFC and Z disagree, max takes the greatest HFC."""
+    rows = (
+        CandidateEvidence(set=0, z=-1.0, hfc=20.0),
+        CandidateEvidence(set=1, z=-9.0, hfc=60.0),
+    )
+    assert decide(MaxPolicy(), Evidence(task=2, candidates=rows)) == Reuse(1)
+
+
+@pytest.mark.parametrize("policy", [MinPolicy(), MaxPolicy()])
+def test_ties_go_to_the_lowest_set(policy):
+    """Equal evidence names the lowest id, in whatever order the candidates come."""
+    assert decide(policy, evidence((4, -2.0), (3, -2.0), (7, -2.0))) == Reuse(3)
+
+
+def test_affinity_ties_go_to_the_lowest_set():
+    """Equal positive Z names the lowest id."""
+    assert decide(AffinityPolicy(), evidence((4, 2.0), (3, 2.0))) == Reuse(3)
+
+
+def test_affinity_is_strict_at_its_threshold():
+    """Z must exceed the threshold; at it the task is not yet alike."""
+    policy = AffinityPolicy(threshold=1.5)
+    assert decide(policy, evidence((0, 1.5))) == Grow()
+    assert decide(policy, evidence((0, 1.5), (1, 1.6))) == Reuse(1)
+
+
+def test_affinity_takes_the_greatest_z_among_those_that_clear():
+    """A greater Z whose error is too large does not count."""
+    policy = AffinityPolicy(margin=2.0)
+    assert decide(policy, evidence((0, 9.0, 5.0), (1, 2.0, 0.1))) == Reuse(1)
+
+
+@pytest.mark.parametrize(("margin", "expected"), [(0.0, Grow()), (1.0, Grow()), (3.0, Reuse(1))])
+def test_margin_counts_standard_errors(margin, expected):
+    """Z must exceed margin * error of every candidate; the reused one is still that of least Z."""
+    given = evidence((0, 5.0, 2.0), (1, 2.0, 0.5))
+    assert decide(MinPolicy(margin=margin), given) == expected
+
+
+def test_an_unknown_error_clears_no_margin():
+    """Without an error, a margin can neither be met for growing (min) nor for sharing (affinity)."""
+    assert decide(MinPolicy(margin=1.0), evidence((0, 50.0))) == Reuse(0)
+    assert decide(AffinityPolicy(margin=1.0), evidence((0, 50.0))) == Grow()
+
+
+@pytest.mark.parametrize("name", ["min", "max", "rnd", "affinity"])
+def test_excluded_and_undefined_sets_are_no_candidates(name):
+    """A closed set or one without a gradient is never reused; if no other is left the pool grows."""
+    closed = CandidateEvidence(set=0, z=-30.0, hfc=1.0, excluded="its space is full")
+    undefined = CandidateEvidence(set=1)
+    assert decide(built(name), Evidence(task=3, candidates=(closed, undefined))) == Grow()
+    lone = CandidateEvidence(set=2, z=-1.0, hfc=30.0)
+    chosen = decide(built(name), Evidence(task=3, candidates=(closed, undefined, lone)))
+    assert chosen == (Grow() if name == "affinity" else Reuse(2))
+
+
+def test_one_goes_on_even_with_a_closed_set():
+    """ONE reuses the first set whatever happens."""
+    closed = CandidateEvidence(set=0, excluded="its space is full")
+    assert decide(OnePolicy(), Evidence(task=7, candidates=(closed,))) == Reuse(0)
+
+
+def test_always_grows_on_the_most_inviting_evidence():
+    """ALWAYS ignores the evidence."""
+    assert decide(AlwaysPolicy(), evidence((0, -80.0))) == Grow()
+
+
+@pytest.mark.parametrize("name", ["min", "max", "rnd", "affinity"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_z_that_is_not_finite_breaks_the_contract(name, bad):
+    """A comparison with NaN would decide in silence."""
+    with pytest.raises(ContractError, match="set 1 has z"):
+        decide(built(name), evidence((0, -1.0), (1, bad)))
+
+
+def test_an_error_that_is_not_finite_breaks_the_contract_once_it_counts():
+    """The error is looked at only where a margin is asked for."""
+    given = evidence((0, 1.0, math.nan))
+    assert decide(MinPolicy(), given) == Grow()
+    with pytest.raises(ContractError, match="z_error nan"):
+        decide(MinPolicy(margin=0.5), given)
+
+
+def test_max_needs_the_hindrance_itself():
+    """Z without its HFC cannot be ranked by HFC."""
+    with pytest.raises(ContractError, match="set 0 has hfc"):
+        decide(MaxPolicy(), Evidence(task=1, candidates=(CandidateEvidence(set=0, z=-1.0),)))
+
+
+def test_rnd_is_uniform_over_the_candidates():
+    """Each candidate is drawn about equally often, an excluded one never."""
+    rows = evidence((0, -1.0), (2, 5.0), (3, -2.0)).candidates
+    given = Evidence(task=4, candidates=(*rows, CandidateEvidence(set=1, z=-9.0, excluded="full")))
+    rng = np.random.default_rng(7)
+    counts = dict.fromkeys((0, 2, 3), 0)
+    for _ in range(900):
+        counts[RandomPolicy().decide(given, rng).set] += 1
+    # 300 expected, standard deviation 14
+    assert all(abs(count - 300) < 60 for count in counts.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("min", {"margin": -0.1}),
+        ("min", {"margin": math.nan}),
+        ("rnd", {"margin": math.inf}),
+        ("affinity", {"threshold": 91.0}),
+        ("affinity", {"margin": -1.0}),
+    ],
+)
+def test_bad_options_are_refused(name, options):
+    """A value outside its range is refused when the config is made, naming the field."""
+    with pytest.raises(ValueError, match=next(iter(options))):
+        built(name, **options)

@@ -1,0 +1,235 @@
+"""hide-prompt: sizes, ensemble and merge, replay, statistics, reuse."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from lw2g.contrastive import self_identification_loss
+from lw2g.interfaces.phase import TrainingPhase
+from lw2g.interfaces.pool import Pool
+from lw2g_prompts.hide_prompt import HIDE_PROMPT, HidePrompt, HidePromptConfig
+from lw2g_retrieval.centroids import Centroids, CentroidsConfig
+from lw2g_retrieval.classifier import Classifier, ClassifierConfig
+
+QUICK = HidePromptConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4, ensemble=0.25)
+QUICK_CLASSIFIER = ClassifierConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4)
+
+
+def state(*modules):
+    """Return a copy of everything that modules hold."""
+    return [{name: value.clone() for name, value in module.state_dict().items()} for module in modules]
+
+
+def same(left, right):
+    """Whether two results of :func:`state` are equal to the bit."""
+    return all(torch.equal(a[name], b[name]) for a, b in zip(left, right, strict=True) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("length", "per_set", "num_classes", "total"),
+    [
+        (5, 38_400, 100, 460_900),
+        (20, 153_600, 200, 1_689_800),
+    ],
+)
+def test_counts_are_those_of_the_official_run(vit_b, length, per_set, num_classes, total):
+    """Ten sets and the head add up to what the authors' logs print."""
+    baseline = HidePrompt(HidePromptConfig(length=length), vit_b(10, num_classes))
+    own = sum(p.numel() for p in baseline.new_set(None).parameters())
+    assert own == per_set
+    assert 10 * own + sum(p.numel() for p in baseline.parameters()) == total
+
+
+def test_without_ensemble_weight_the_forward_is_the_plain_one(bench):
+    """Weight 0 trains on the stored prefixes themselves."""
+    config = attrs.evolve(QUICK, ensemble=0.0, contrastive=0.0)
+    baseline, pool = HidePrompt(config, bench.build), Pool()
+    for index in range(2):
+        context = bench.begin(baseline, pool, index)
+    batch = bench.batch(1)
+    plain = baseline.probe_loss(batch, pool.force(1), bench.tasks[1])
+    assert torch.equal(baseline.phases(context)[0].step(batch).loss, plain)
+
+
+def test_the_first_task_has_no_ensemble(bench):
+    """With nothing to average, keys and values are the set's own."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    key, value = baseline.ensemble(bench.begin(baseline, pool, 0))
+    assert key is pool[0].key
+    assert value is pool[0].value
+
+
+def test_merge_stores_what_was_trained(bench):
+    """The merge is the convex combination with the mean of the other sets, and says that the set changed."""
+    baseline, pool = HidePrompt(attrs.evolve(QUICK, init_from="random"), bench.build), Pool()
+    for index in range(3):
+        context = bench.begin(baseline, pool, index)
+    expected = 0.75 * pool[2].value + 0.25 * (pool[0].value + pool[1].value) / 2
+    batch, version = bench.batch(2), pool.version(2)
+    in_training = baseline.phases(context)[0].step(batch).features
+    others = state(pool[0], pool[1])
+    baseline.merge(context)
+    torch.testing.assert_close(pool[2].value, expected)
+    torch.testing.assert_close(baseline.features(batch, pool.force(2)), in_training)
+    assert pool.version(2) > version
+    assert same(others, state(pool[0], pool[1]))
+
+
+def test_a_reused_set_is_neither_mixed_nor_merged(bench):
+    """Mixing other sets into a protected one would undo its protection."""
+    baseline, pool = HidePrompt(attrs.evolve(QUICK, init_from="random"), bench.build), Pool()
+    for index in range(2):
+        bench.begin(baseline, pool, index)
+    context = bench.begin(baseline, pool, 2, reuse=0)
+    before = state(pool[0])
+    baseline.merge(context)
+    assert same(before, state(pool[0]))
+
+
+def test_gradients_stay_with_the_tasks_set(bench):
+    """The ensemble and the contrastive term send nothing to other sets, and (1 - a) times to the own."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    for index in range(2):
+        context = bench.begin(baseline, pool, index)
+        if index == 0:
+            bench.learn(baseline, context)
+    for parameter in (*pool[0].parameters(), *pool[1].parameters()):
+        parameter.grad = None
+    key, value = baseline.ensemble(context)
+    (2 * key.sum() + value.sum()).backward()
+    assert pool[0].key.grad is None
+    torch.testing.assert_close(pool[1].key.grad, torch.full_like(key, 1.5))
+    torch.testing.assert_close(pool[1].value.grad, torch.full_like(value, 0.75))
+
+
+def test_a_new_set_starts_from_the_previous_one(bench):
+    """At the start of task t set t equals set t - 1."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    bench.learn(baseline, bench.begin(baseline, pool, 0))
+    bench.begin(baseline, pool, 1)
+    assert same(state(pool[0]), state(pool[1]))
+
+
+def test_reuse_trains_the_shared_set(bench):
+    """A reused set has moved after training (in the released code it is frozen by an exhausted generator)."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    bench.learn(baseline, bench.begin(baseline, pool, 0))
+    before = pool[0].key.detach().clone()
+    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0))
+    assert (pool[0].key - before).abs().max().item() > 1e-4
+
+
+def test_replay_moves_the_head_and_nothing_else(bench):
+    """From the second task on the head is corrected; sets and statistics stay; the first task is a no-op."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    for index in range(2):
+        context = bench.begin(baseline, pool, index)
+        *_, replay = baseline.phases(context)
+        bench.learn(baseline, context)
+        before = state(baseline.head), state(baseline.statistics, *pool.sets)
+        replay.run(lambda done, total: None)
+        assert same(before[0], state(baseline.head)) == (index == 0)
+        assert same(before[1], state(baseline.statistics, *pool.sets))
+
+
+def test_statistics_of_old_classes_never_change(bench):
+    """Gaussians of task 0 are the same before and after later tasks, for prompts and classifier alike."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    retrieval = Classifier(QUICK_CLASSIFIER, bench.build)
+    bench.learn(baseline, bench.begin(baseline, pool, 0, retrieval=retrieval))
+    before = baseline.statistics.mean[:2].clone(), retrieval.statistics.mean[:2].clone()
+    assert (before[0].norm(dim=-1).sum(1) > 0).all()
+    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0, retrieval=retrieval))
+    assert torch.equal(before[0], baseline.statistics.mean[:2])
+    assert torch.equal(before[1], retrieval.statistics.mean[:2])
+
+
+def test_retrieval_does_not_see_prompts(bench):
+    """Task ids are the same whatever the prompts are."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    retrieval = Classifier(QUICK_CLASSIFIER, bench.build)
+    context = bench.begin(baseline, pool, 0, retrieval=retrieval)
+    bench.learn(baseline, context)
+    context = bench.begin(baseline, pool, 1, retrieval=retrieval)
+    bench.learn(baseline, context)
+    logits = retrieval.network(bench.batch(0).query)
+    for parameter in pool[0].parameters():
+        torch.nn.init.uniform_(parameter, -9, 9)
+    assert torch.equal(logits, retrieval.network(bench.batch(0).query))
+
+
+def test_phases_come_in_order(bench):
+    """Train the prompts, merge, take statistics with the merged set, replay."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    phases = baseline.phases(bench.begin(baseline, pool, 0))
+    assert [phase.name for phase in phases] == ["prompts", "prompt-ensemble", "statistics", "replay"]
+    assert [isinstance(phase, TrainingPhase) and phase.host for phase in phases] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    prompts, head = phases[0].groups
+    assert head.lr == pytest.approx(0.1 * prompts.lr)
+
+
+def test_contrastive_term_uses_centroids_of_old_classes_only(bench):
+    """The added loss is the term against exactly the stored centroids of earlier classes."""
+    baseline, pool = HidePrompt(attrs.evolve(QUICK, contrastive=0.5), bench.build), Pool()
+    bench.learn(baseline, bench.begin(baseline, pool, 0))
+    context = bench.begin(baseline, pool, 1)
+    baseline.statistics.fit(2, torch.randn(4, 48))
+    output = baseline.phases(context)[0].step(bench.batch(1))
+    plain = baseline.step_on(output.features, bench.batch(1), context).loss
+    expected = self_identification_loss(output.features, baseline.statistics.centroids([0, 1]))
+    torch.testing.assert_close(output.loss - plain, 0.5 * expected, atol=1e-6, rtol=1e-4)
+
+
+def test_evidence_is_cross_entropy_alone(bench):
+    """The probe loss has neither contrastive term nor ensemble."""
+    pools, losses = [], []
+    for weight in (0.0, 0.5):
+        torch.manual_seed(5)
+        config = attrs.evolve(QUICK, contrastive=weight, ensemble=weight, init_from="random")
+        baseline, pool = HidePrompt(config, bench.build), Pool()
+        bench.begin(baseline, pool, 0)
+        bench.begin(baseline, pool, 1)
+        losses.append(baseline.probe_loss(bench.batch(1), pool.force(1), bench.tasks[1]))
+        pools.append(pool)
+    assert torch.equal(losses[0], losses[1])
+
+
+def test_it_runs_with_centroids(bench):
+    """The classifier can be exchanged for centroids, which know far-apart tasks from each other."""
+    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
+    retrieval = Centroids(CentroidsConfig(clusters=2), bench.build)
+    for index in range(3):
+        context = bench.begin(baseline, pool, index, retrieval=retrieval)
+        bench.learn(baseline, context)
+    for index in range(3):
+        found = retrieval.retrieve(bench.batch(index).query, range(3), context.task_of_class())
+        assert found.tolist() == [index] * 4
+
+
+def test_the_released_log_gives_six_sets():
+    """The ImageNet-R log's slots, replayed as decisions, are the same partition with six live sets."""
+    logged = {0: 3, 1: 1, 2: 6, 3: 3, 4: 5, 5: 5, 6: 6, 7: 9, 8: 8, 9: 9}
+    pool, newest = Pool(), {}
+    for task, slot in logged.items():
+        newest[slot] = pool.reuse(newest[slot]) if slot in newest else pool.grow(torch.nn.Module())
+        assert pool.task_to_set[task] == newest[slot]
+    assert len(pool) == 6
+    assert pool.task_to_set == [0, 1, 2, 0, 3, 3, 2, 4, 5, 4]
+
+
+def test_presets_carry_the_authors_values():
+    """Preset keys are options of the baseline and its classifier; phi is one minus the released threshold."""
+    for preset in (*HIDE_PROMPT.presets.values(), *HIDE_PROMPT.tuned.values()):
+        for prefix, config in (("baseline.", HidePromptConfig()), ("retrieval.", ClassifierConfig())):
+            own = {key.removeprefix(prefix): v for key, v in preset.items() if key.startswith(prefix)}
+            assert attrs.evolve(config, **own) is not None
+    released = {"cifar100": 0.5, "imagenet-r": 0.2, "cub200": 1.0}
+    phi = {family: HIDE_PROMPT.presets[family]["constraints.cpk.phi"] for family in released}
+    assert phi == pytest.approx({family: 1 - threshold for family, threshold in released.items()})

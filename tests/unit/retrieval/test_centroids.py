@@ -1,0 +1,85 @@
+"""centroids: nearest k-means centre, by either metric."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from lw2g_retrieval.centroids import Centroids, CentroidsConfig
+from lw2g_retrieval.key_cosine import KeyCosine, KeyCosineConfig
+
+TASK_OF_CLASS = torch.arange(8) // 2
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("clusters", [1, 3, 40])
+def test_separated_tasks_are_found(world, metric, clusters):
+    """Each sample gets its own task, with fewer or more centroids than images."""
+    strategy = Centroids(CentroidsConfig(metric=metric, clusters=clusters), world.build)
+    for _ in range(4):
+        world.learn(strategy, world.begin(strategy))
+    for index in range(4):
+        found = strategy.retrieve(world.queries(index)[0], range(4), TASK_OF_CLASS)
+        assert found.tolist() == [index] * 12
+
+
+def test_nearest_is_nearest(world):
+    """The choice equals a search by hand over all stored centroids of seen tasks."""
+    strategy = Centroids(CentroidsConfig(clusters=3), world.build)
+    for index in range(3):
+        strategy.fit(index, torch.randn(20, 8) + index)
+    query = torch.randn(30, 8) + 1
+    by_hand = [
+        min(
+            (0, 2),
+            key=lambda task: min(float((row - c).norm()) for c in strategy.centroid[task]),
+        )
+        for row in query
+    ]
+    assert strategy.retrieve(query, [0, 2], TASK_OF_CLASS).tolist() == by_hand
+
+
+def test_one_cosine_centroid_is_a_key(world):
+    """One centroid of normalised features chooses as a key that is their mean."""
+    strategy = Centroids(CentroidsConfig(clusters=1, metric="cosine"), world.build)
+    keys = KeyCosine(KeyCosineConfig(), world.build)
+    for index in range(4):
+        rows = torch.randn(15, 8) + torch.eye(8)[index]
+        strategy.fit(index, rows)
+        with torch.no_grad():
+            keys.key[index].copy_(functional.normalize(rows, dim=1).mean(0))
+    query = torch.randn(60, 8)
+    chosen = strategy.retrieve(query, range(4), TASK_OF_CLASS)
+    assert torch.equal(chosen, keys.retrieve(query, range(4), TASK_OF_CLASS))
+    assert len(chosen.unique()) > 1
+
+
+def test_centroids_are_reproducible_and_leave_the_generator_alone(world):
+    """Clustering the same queries twice gives the same bits and draws no random number."""
+    state = torch.get_rng_state()
+    first, second = (Centroids(CentroidsConfig(), world.build) for _ in range(2))
+    for strategy in (first, second):
+        strategy.fit(0, world.queries(0)[0])
+    assert torch.equal(first.centroid, second.centroid)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_choice_does_not_depend_on_the_batch(world):
+    """Every sample gets the same task alone as in any company."""
+    strategy = Centroids(CentroidsConfig(clusters=2), world.build)
+    for index in range(3):
+        strategy.fit(index, torch.randn(20, 8))
+    query = torch.randn(30, 8)
+    alone = torch.cat([strategy.retrieve(row[None], range(3), TASK_OF_CLASS) for row in query])
+    assert torch.equal(alone, strategy.retrieve(query, range(3), TASK_OF_CLASS))
+
+
+def test_old_centroids_stay(world):
+    """Later tasks, in the same set or not, leave the centroids of earlier ones alone."""
+    strategy = Centroids(CentroidsConfig(clusters=2), world.build)
+    world.learn(strategy, world.begin(strategy))
+    before = strategy.centroid[0].clone()
+    world.learn(strategy, world.begin(strategy, reuse=0))
+    assert torch.equal(strategy.centroid[0], before)
+    assert strategy.count.sum(1).tolist() == [12, 12, 0, 0]

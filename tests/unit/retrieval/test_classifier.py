@@ -1,0 +1,125 @@
+"""classifier: the residual MLP, its phases, and the hop from class to task."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.phase import ComputePhase, TrainingPhase
+from lw2g_retrieval.classifier import Classifier, ClassifierConfig, ResidualMLP
+
+CONFIG = ClassifierConfig(lr=0.2, clusters=2, replay_epochs=20, replay_lr=0.2)
+
+
+def count(module):
+    """Return the number of trainable numbers of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(("num_classes", "total"), [(100, 2_440_036), (200, 2_516_936)])
+def test_counts_are_those_of_the_official_run(world, num_classes, total):
+    """The MLP is by far the largest trainable part of HiDe-Prompt."""
+    assert count(ResidualMLP(768, 1536)) == 1_181_184 + 1_180_416 + 1_536
+    sizes = type(world.build.backbone)(dim=768, depth=12)
+    context = BuildContext(
+        backbone=sizes, num_tasks=10, num_classes=num_classes, device=torch.device("cpu"), seed=0
+    )
+    assert count(Classifier(ClassifierConfig(), context)) == total
+
+
+def test_without_its_second_layer_the_mlp_is_a_norm():
+    """With W2 = 0 only the layer norm is left; in general the formula holds."""
+    mlp, x = ResidualMLP(8, 16), torch.randn(5, 8)
+    inner = functional.gelu(x @ mlp.expand.weight.T + mlp.expand.bias)
+    by_hand = functional.layer_norm(x + inner @ mlp.contract.weight.T + mlp.contract.bias, (8,))
+    torch.testing.assert_close(mlp(x), by_hand)
+    torch.nn.init.zeros_(mlp.contract.weight)
+    torch.nn.init.zeros_(mlp.contract.bias)
+    torch.testing.assert_close(mlp(x), functional.layer_norm(x, (8,)))
+
+
+def test_replay_keeps_old_tasks(world):
+    """After four tasks every task is still found; without replay the last one swallows the others."""
+    shares = []
+    for config in (CONFIG, ClassifierConfig(lr=0.2, clusters=2, replay_epochs=0)):
+        torch.manual_seed(0)
+        strategy, pool_world = (
+            Classifier(config, world.build),
+            type(world)(build=world.build, pool=type(world.pool)()),
+        )
+        for _ in range(4):
+            context = pool_world.begin(strategy)
+            pool_world.learn(strategy, context, steps=60)
+        right = [
+            float(
+                (strategy.retrieve(world.queries(i)[0], range(4), context.task_of_class()) == i)
+                .float()
+                .mean()
+            )
+            for i in range(4)
+        ]
+        shares.append(sum(right) / 4)
+    assert shares[0] > 0.95
+    assert shares[1] < 0.6
+
+
+def test_phases_train_then_fit_then_replay_on_queries_alone(world):
+    """Three phases, none of which reads an image; the training rate is scaled by the batch."""
+    strategy = Classifier(ClassifierConfig(), world.build)
+    train, statistics, replay = strategy.phases(world.begin(strategy))
+    assert isinstance(train, TrainingPhase)
+    assert (train.images, train.host, train.epochs) == (False, False, 20)
+    assert train.groups[0].lr == pytest.approx(4.6875e-5)
+    assert isinstance(statistics, ComputePhase)
+    assert isinstance(replay, ComputePhase)
+    train.step(world.batch(0))
+    statistics.run(lambda done, total: None)
+    assert strategy.statistics.count.sum(1).tolist() == [6, 6, 0, 0, 0, 0, 0, 0]
+
+
+def test_training_is_masked_to_the_tasks_classes(world):
+    """Rows of other classes get no gradient from the task's images."""
+    strategy = Classifier(CONFIG, world.build)
+    world.begin(strategy)
+    train = strategy.phases(world.begin(strategy))[0]
+    train.step(world.batch(1)).loss.backward()
+    rows = strategy.network[1].weight.grad.norm(dim=1)
+    assert (rows > 0).tolist() == [False, False, True, True, False, False, False, False]
+
+
+def test_only_seen_classes_are_considered(world):
+    """An unseen class cannot win, nor can a class of a task that is not asked about."""
+    strategy = Classifier(CONFIG, world.build)
+    context = world.begin(strategy)
+    context = world.begin(strategy)
+    with torch.no_grad():
+        strategy.network[1].bias[4:] += 1e3
+        strategy.network[1].bias[2:4] += 1e2
+    query = torch.randn(20, 8)
+    assert strategy.retrieve(query, [0, 1], context.task_of_class()).tolist() == [1] * 20
+    assert strategy.retrieve(query, [0], context.task_of_class()).tolist() == [0] * 20
+
+
+def test_a_wrong_class_of_the_right_task_counts(world):
+    """The task of the predicted class is returned, whichever class it is."""
+    strategy = Classifier(CONFIG, world.build)
+    context = world.begin(strategy)
+    context = world.begin(strategy)
+    query = torch.randn(50, 8)
+    predicted = strategy.network(query)[:, :4].argmax(1)
+    assert torch.equal(strategy.retrieve(query, [0, 1], context.task_of_class()), predicted // 2)
+    one_set = torch.zeros(2, dtype=torch.long)
+    assert (one_set[predicted // 2] == 0).all()
+
+
+def test_a_choice_does_not_depend_on_the_batch(world):
+    """Every sample gets the same task alone as in any company."""
+    strategy = Classifier(CONFIG, world.build)
+    context = world.begin(strategy)
+    context = world.begin(strategy)
+    query = torch.randn(30, 8)
+    table = context.task_of_class()
+    alone = torch.cat([strategy.retrieve(row[None], [0, 1], table) for row in query])
+    assert torch.equal(alone, strategy.retrieve(query, [0, 1], table))

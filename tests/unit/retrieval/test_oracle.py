@@ -1,0 +1,39 @@
+"""oracle: a control that refuses to pretend; and what the plugin registers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lw2g.errors import ContractError
+from lw2g_retrieval.oracle import Oracle, OracleConfig
+from lw2g_retrieval.plugin import lw2g_retrievals
+
+
+def test_the_oracle_is_marked_and_cannot_be_asked(world):
+    """It says that it is a control, trains nothing, and refuses to retrieve from queries."""
+    strategy = Oracle(OracleConfig(), world.build)
+    context = world.begin(strategy)
+    assert strategy.control is True
+    assert list(strategy.parameters()) == []
+    assert strategy.phases(context) == ()
+    with pytest.raises(ContractError, match="cannot retrieve from queries; take the true task ids"):
+        strategy.retrieve(torch.randn(2, 8), [0], torch.zeros(2, dtype=torch.long))
+
+
+def test_four_strategies_are_offered():
+    """Only the oracle is a control."""
+    assert {component.name: component.control for component in lw2g_retrievals()} == {
+        "centroids": False,
+        "classifier": False,
+        "key-cosine": False,
+        "oracle": True,
+    }
+
+
+def test_every_strategy_builds_from_its_defaults(world):
+    """Default options are complete and the built strategy is on the run's device in float32."""
+    for component in lw2g_retrievals():
+        strategy = component.build(component.config(), world.build)
+        floats = {p.dtype for p in strategy.state_dict().values() if p.is_floating_point()}
+        assert floats <= {torch.float32}

@@ -1,0 +1,139 @@
+"""Worked examples, published figures and refusals of lw2g.hindrance."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import pytest
+import torch
+
+import lw2g.hindrance
+from lw2g.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.subspace import SecondMoment, Subspace
+
+VIT_BASE_WIDTH = 12 * 64  # heads x head width of the backbone behind the published figures
+AXIS = Subspace(basis=torch.tensor([[[1.0], [0.0]]], dtype=torch.float64), ranks=(1,))
+
+
+def row(degrees: float, size: float = 1.0) -> torch.Tensor:
+    """Return a gradient row at an angle from the direction that AXIS leaves free."""
+    angle = math.radians(degrees)
+    return size * torch.tensor([math.sin(angle), math.cos(angle)], dtype=torch.float64)
+
+
+def test_doctests_hold() -> None:
+    """The examples in the docstrings run and say what comes out."""
+    result = doctest.testmod(lw2g.hindrance)
+    assert (result.failed, result.attempted > 3) == (0, True)
+
+
+def test_three_ways_to_reduce_by_hand() -> None:
+    """Two sites, one with rows at 0 and 60 degrees of different length, one at 90 degrees."""
+    gradients = [torch.stack([row(0), row(60, 2.0)]), row(90)[None]]
+    spaces = [AXIS, AXIS]
+    cos = (1 + 0.5) / 2  # first site
+    whole = math.atan2(math.sqrt(3), math.sqrt(2))  # inside 0 and 2 sin 60, outside 1 and 2 cos 60
+    expected = {
+        "mean-cos": math.acos(cos / 2),
+        "mean-angle": math.radians((30 + 90) / 2),
+        "global": math.acos(math.cos(whole) / 2),
+    }
+    for reduce, radians in expected.items():
+        assert hfc(gradients, spaces, reduce=reduce).degrees == pytest.approx(
+            math.degrees(radians), abs=1e-12
+        )
+    assert hfc(gradients, spaces).per_site == pytest.approx((math.degrees(math.acos(cos)), 90.0))
+
+
+def test_zero_gradient_is_undefined_evidence() -> None:
+    """A gradient of zeros has no angle, not an angle of zero."""
+    nothing = hfc([torch.zeros(3, 2), torch.zeros(0, 2)], [AXIS, AXIS])
+    assert nothing == Hindrance(degrees=None, per_site=(None, None))
+
+
+def test_angle_next_to_zero_is_not_lost_in_arccos() -> None:
+    """An angle of 1e-9 degrees comes back; arccos of a rounded cosine would say 0."""
+    assert hfc([row(1e-9)[None]], [AXIS]).degrees == pytest.approx(1e-9, rel=1e-6)
+    assert hfc([torch.stack([row(1e-9), row(1e-9)])], [AXIS]).degrees == pytest.approx(1e-9, rel=1e-6)
+
+
+def test_float32_gradient_is_measured_in_float64() -> None:
+    """A tiny float32 gradient, whose squares vanish in float32, still has its angle."""
+    assert hfc([row(30)[None].float() * 1e-30], [AXIS]).degrees == pytest.approx(30, abs=1e-5)
+
+
+def test_per_head_space_acts_head_by_head() -> None:
+    """A direct sum of one axis in each of two heads takes columns 0 and 2."""
+    both = Subspace(basis=AXIS.basis.repeat(2, 1, 1), ranks=(1, 1))
+    gradient = torch.tensor([[3.0, 2.0, 4.0, 0.0]])
+    assert hfc([gradient], [both]).degrees == pytest.approx(math.degrees(math.atan2(5, 2)))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "law", "logged"),
+    [((40, 44, 47, 46, 46), 13.94, 13.90), ((311, 340, 369, 372, 363), 42.51, 42.54)],
+)
+def test_null_reproduces_published_angles(ranks: tuple[int, ...], law: float, logged: float) -> None:
+    """The released run's angles follow from its ranks alone, within a quarter of a degree (LW2G, Table 7)."""
+    null = null_hfc([(rank, VIT_BASE_WIDTH) for rank in ranks])
+    assert null == pytest.approx(law, abs=0.25)
+    assert null == pytest.approx(logged, abs=0.25)
+
+
+@pytest.mark.parametrize(("rank", "dim"), [(1, 2), (3, 8), (7, 8), (20, 24)])
+def test_null_equals_mean_over_random_gradients(rank: int, dim: int) -> None:
+    """The closed form is the mean cosine of normal gradients with a fixed space of that rank."""
+    normal = torch.randn(100_000, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(dim))
+    cosines = normal[:, rank:].norm(dim=1) / normal.norm(dim=1)
+    error = float(cosines.std()) / math.sqrt(len(cosines))
+    assert math.cos(math.radians(null_hfc([(rank, dim)]))) == pytest.approx(
+        float(cosines.mean()), abs=5 * error
+    )
+
+
+def test_null_of_one_direction_in_the_plane() -> None:
+    """In R^2 the mean of |cos| over all directions is 2 / pi."""
+    assert null_hfc([(1, 2)]) == pytest.approx(math.degrees(math.acos(2 / math.pi)), abs=1e-10)
+
+
+def test_null_averages_sites_as_cosines() -> None:
+    """An empty and a full site have the mean cosine 1/2."""
+    assert null_hfc([(0, 6), (6, 6)]) == pytest.approx(60)
+
+
+def test_energy_null_by_hand() -> None:
+    """Shares 1/4 and 1 inside give cosines sqrt(3/4) and 0; a site without energy is left out."""
+    quarter, whole = SecondMoment(2), SecondMoment(2)
+    quarter.update(torch.tensor([[1.0, 0.0], [0.0, math.sqrt(3)]]))
+    whole.update(torch.tensor([[5.0, 0.0]]))
+    expected = math.degrees(math.acos(math.sqrt(0.75) / 2))
+    assert energy_null_hfc([AXIS, AXIS], [quarter, whole]) == pytest.approx(expected)
+    assert energy_null_hfc([AXIS, AXIS], [SecondMoment(2), whole]) == pytest.approx(90)
+    assert energy_null_hfc([AXIS], [SecondMoment(2)]) is None
+
+
+def test_jackknife_by_hand() -> None:
+    """Values 1, 2, 6 about their mean 3 give sqrt(2/3 * 14)."""
+    assert jackknife_error([1.0, 2.0, 6.0]) == pytest.approx(math.sqrt(2 / 3 * 14))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: hfc([], []), "expected one space per gradient but got 0 and 0"),
+        (lambda: hfc([row(0)], []), "expected one space per gradient but got 1 and 0"),
+        (lambda: hfc([torch.ones(1, 3)], [AXIS]), r"expected a gradient \[rows, 2\] but got \(1, 3\)"),
+        (lambda: hfc([torch.full((1, 2), math.nan)], [AXIS]), "expected a finite gradient"),
+        (lambda: hfc([row(0)], [AXIS], reduce="median"), "but got 'median'"),
+        (lambda: null_hfc([]), "expected at least one site"),
+        (lambda: null_hfc([(3, 2)]), "expected a rank from 0 to its dim but got 3 of 2"),
+        (lambda: null_hfc([(0, 0)]), "expected a rank from 0 to its dim but got 0 of 0"),
+        (lambda: energy_null_hfc([AXIS], []), "expected one moment per space but got 0 and 1"),
+        (lambda: jackknife_error([1.0]), "expected at least 2 leave-one-out values but got 1"),
+    ],
+)
+def test_misuse_is_refused_with_expected_and_got(call: object, message: str) -> None:
+    """Counts, shapes and choices that do not fit raise ValueError and say why."""
+    with pytest.raises(ValueError, match=message):
+        call()

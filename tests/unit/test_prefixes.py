@@ -1,0 +1,130 @@
+"""Prefix sets: per-sample injection, sites, and options shared by prefix methods."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.pool import Routing
+from lw2g.prefixes import PrefixSet, check_blocks, inject_prefixes, prefix_injection, prefix_sites
+from lw2g.vit.backbone import Backbone
+
+BLOCKS = (1, 2)
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    """A random ViT of three blocks and width 48."""
+    torch.manual_seed(0)
+    size = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 0}
+    return Backbone.wrap(VisionTransformer(**size), name="tiny random ViT")
+
+
+@pytest.fixture
+def sets() -> tuple[PrefixSet, ...]:
+    """Three random sets."""
+    torch.manual_seed(1)
+    return tuple(PrefixSet(len(BLOCKS), 4, 48) for _ in range(3))
+
+
+def test_a_mixed_batch_equals_one_forward_per_set(backbone, sets):
+    """Each sample's output depends on its own set alone, in any order of the batch."""
+    images, chosen = torch.randn(5, 3, 32, 32), torch.tensor([2, 0, 1, 0, 2])
+    mixed = backbone.features(images, [prefix_injection(BLOCKS, Routing(sets=sets, chosen=chosen))])
+    for sample, position in enumerate(chosen.tolist()):
+        routing = Routing(sets=sets, chosen=position)
+        alone = backbone.features(images[[sample]], [prefix_injection(BLOCKS, routing)])
+        torch.testing.assert_close(mixed[[sample]], alone, atol=1e-5, rtol=1e-5)
+    order = torch.tensor([4, 2, 0, 1, 3])
+    routing = Routing(sets=sets, chosen=chosen[order])
+    permuted = backbone.features(images[order], [prefix_injection(BLOCKS, routing)])
+    torch.testing.assert_close(permuted, mixed[order], atol=1e-5, rtol=1e-5)
+    assert float((mixed[0] - mixed[1]).abs().max().detach()) > 1e-2
+
+
+def test_keys_and_values_reach_their_block(backbone, sets):
+    """Block i of a mixed batch gets exactly key and value i of each sample's set: nothing is transposed."""
+    chosen = torch.tensor([2, 0, 1, 1])
+    injection = prefix_injection(BLOCKS, Routing(sets=sets, chosen=chosen))
+    for position, block in enumerate(BLOCKS):
+        key, value = injection.prefixes[block]
+        for sample, owner in enumerate(chosen.tolist()):
+            assert torch.equal(key[sample], sets[owner].key[position])
+            assert torch.equal(value[sample], sets[owner].value[position])
+
+
+def test_a_forced_set_is_not_copied_per_sample(sets):
+    """One set for the whole batch gives prefixes without a batch axis."""
+    injection = prefix_injection(BLOCKS, Routing(sets=sets, chosen=1))
+    assert {block: pair[0].shape for block, pair in injection.prefixes.items()} == {1: (4, 48), 2: (4, 48)}
+
+
+def test_prefix_tokens_have_no_order(backbone, sets):
+    """Permuting keys and values together changes nothing; permuting keys alone does."""
+    images, order = torch.randn(2, 3, 32, 32), torch.tensor([3, 1, 0, 2])
+    key, value = sets[0].key.detach(), sets[0].value.detach()
+    plain = backbone.features(images, [inject_prefixes(BLOCKS, key, value)])
+    both = backbone.features(images, [inject_prefixes(BLOCKS, key[:, order], value[:, order])])
+    torch.testing.assert_close(both, plain, atol=1e-5, rtol=1e-5)
+    keys_only = backbone.features(images, [inject_prefixes(BLOCKS, key[:, order], value)])
+    assert float((keys_only - plain).abs().max()) > 1e-3
+
+
+def test_no_blocks_is_the_plain_backbone(backbone):
+    """A set without blocks leaves the features as they are, to the bit."""
+    images, none = torch.randn(2, 3, 32, 32), PrefixSet(0, 5, 48)
+    prompted = backbone.features(images, [inject_prefixes((), none.key, none.value)])
+    assert torch.equal(prompted, backbone.features(images))
+
+
+def test_gradients_of_a_mixed_batch_go_to_the_chosen_sets(backbone, sets):
+    """A set that no sample chose gets an exactly zero gradient."""
+    routing = Routing(sets=sets, chosen=torch.tensor([0, 2]))
+    backbone.features(
+        torch.randn(2, 3, 32, 32), [prefix_injection(BLOCKS, routing)]
+    ).square().sum().backward()
+    assert [float(item.key.grad.abs().max()) > 0 for item in sets] == [True, False, True]
+
+
+def test_sites_are_views_of_the_key_half():
+    """Writing through a site changes that block's keys and nothing else."""
+    prefixes = PrefixSet(2, 4, 6)
+    before = prefixes.key.detach().clone()
+    second = prefix_sites(prefixes, (3, 5), "shared")[1]
+    assert (second.name, second.owner, str(second.tap)) == (
+        "blocks.5.prefix_key",
+        "shared",
+        "blocks.5.query",
+    )
+    second.write(prefixes.key, torch.zeros(4, 6))
+    assert torch.equal(prefixes.key[0], before[0])
+    assert torch.equal(prefixes.key[1], torch.zeros(4, 6))
+
+
+def test_initial_values_are_uniform_and_copies_are_exact():
+    """Fresh values fill (-1, 1); a copy equals its source and shares no memory with it."""
+    torch.manual_seed(0)
+    source = PrefixSet(5, 20, 64)
+    for half in (source.key, source.value):
+        assert -1 <= float(half.detach().min()) < -0.99
+        assert 0.99 < float(half.detach().max()) <= 1
+        assert float(half.detach().var()) == pytest.approx(1 / 3, rel=0.05)
+    copy = PrefixSet(5, 20, 64).copy_from(source)
+    assert torch.equal(copy.key, source.key)
+    nn.init.zeros_(copy.key)
+    assert float(source.key.detach().abs().sum()) > 0
+
+
+@given(depth=st.integers(1, 24), blocks=st.lists(st.integers(0, 30), min_size=1, max_size=6))
+def test_blocks_are_accepted_exactly_where_they_fit(depth, blocks):
+    """Distinct blocks below the depth pass unchanged, everything else is refused."""
+    if len(set(blocks)) == len(blocks) and max(blocks) < depth:
+        assert check_blocks(blocks, depth, "baseline.blocks") == tuple(blocks)
+    else:
+        with pytest.raises(ConfigError, match=r"^baseline\.blocks: block"):
+            check_blocks(blocks, depth, "baseline.blocks")

@@ -1,0 +1,123 @@
+"""Low-rank updates equal a ViT whose qkv rows were edited by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lw2g.errors import ConfigError
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.lora import LowRank, LowRankInjection
+from lw2g.vit.taps import Tap
+
+ROWS = {"q": slice(0, 48), "k": slice(48, 96), "v": slice(96, 144)}
+
+
+@pytest.fixture
+def low_rank(randn):
+    """Draw the factors of a rank-3 update."""
+    return lambda *batch: LowRank(down=randn(*batch, 3, 48) / 7, up=randn(*batch, 48, 3) / 2)
+
+
+def _edited(make_vit, increments):
+    """Wrap a ViT with increments {(block, target): [d, d]} written into the rows of qkv."""
+    model = make_vit()
+    with torch.no_grad():
+        for (block, target), increment in increments.items():
+            model.blocks[block].attn.qkv.weight[ROWS[target]] += increment
+    return Backbone.wrap(model, name="edited")
+
+
+def test_equals_edited_rows(backbone, make_vit, images, low_rank):
+    """Updates of q, k and v at several blocks equal W + scale * up @ down in those rows."""
+    updates = {0: {"k": low_rank(), "v": low_rank()}, 2: {"q": low_rank()}}
+    increments = {
+        (i, target): 0.5 * update.up @ update.down
+        for i, targets in updates.items()
+        for target, update in targets.items()
+    }
+    ours = backbone.features(images, [LowRankInjection(updates, scale=0.5)])
+    theirs = _edited(make_vit, increments).features(images)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-5)
+    assert not torch.allclose(ours, backbone.features(images), atol=1e-2)
+
+
+def test_sums_of_updates(backbone, make_vit, images, low_rank, randn):
+    """Several updates of one target add up, dense increments included, in any order."""
+    parts = [low_rank(), randn(48, 48) / 50, low_rank()]
+    total = parts[0].up @ parts[0].down + parts[1] + parts[2].up @ parts[2].down
+    expected = _edited(make_vit, {(1, "v"): total}).features(images)
+    for order in (parts, parts[::-1]):
+        ours = backbone.features(images, [LowRankInjection({1: {"v": order}})])
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_sets_compose_as_injections(backbone, images, low_rank):
+    """Two injections at one block equal one with the sum; taking one away removes exactly its update."""
+    a, b = low_rank(), low_rank()
+    separate = backbone.features(images, [LowRankInjection({1: {"k": a}}), LowRankInjection({1: {"k": b}})])
+    together = backbone.features(images, [LowRankInjection({1: {"k": (a, b)}})])
+    torch.testing.assert_close(separate, together)
+
+
+def test_zero_update_changes_nothing(backbone, images, low_rank):
+    """A zero ``up`` (a fresh set) and an empty update leave all tokens bit-equal."""
+    fresh = LowRank(down=low_rank().down, up=torch.zeros(48, 3))
+    injection = LowRankInjection({0: {"k": fresh, "v": torch.zeros(48, 48)}, 1: {"q": ()}, 2: {}})
+    assert torch.equal(backbone.tokens(images, [injection]), backbone.tokens(images))
+
+
+def test_other_rows_stay(backbone, images, low_rank):
+    """An update of k and v leaves the queries of its block bit-equal."""
+    tap = Tap(1, "query")
+    injection = LowRankInjection({1: {"k": low_rank(), "v": low_rank()}})
+    read = backbone.activations(images, [tap], [injection])
+    assert torch.equal(read[tap], backbone.activations(images, [tap])[tap])
+
+
+def test_per_sample_factors(backbone, images, low_rank):
+    """Each sample of a batch may have factors of its own."""
+    updates = low_rank(3)
+    together = backbone.features(images, [LowRankInjection({1: {"v": updates}})])
+    alone = [
+        backbone.features(
+            images[b : b + 1],
+            [LowRankInjection({1: {"v": LowRank(down=updates.down[b], up=updates.up[b])}})],
+        )
+        for b in range(3)
+    ]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_equal_those_of_the_edited_rows(backbone, images, low_rank):
+    """Gradients of the factors follow from the gradient of the dense increment by the chain rule."""
+    update = low_rank()
+    dense = (update.up @ update.down).requires_grad_()
+    down, up = update.down.clone().requires_grad_(), update.up.clone().requires_grad_()
+    loss = backbone.features(images, [LowRankInjection({2: {"k": dense}})]).square().sum()
+    (full,) = torch.autograd.grad(loss, dense)
+    loss = backbone.features(images, [LowRankInjection({2: {"k": LowRank(down=down, up=up)}})]).square().sum()
+    of_down, of_up = torch.autograd.grad(loss, (down, up))
+    torch.testing.assert_close(of_down, update.up.T @ full, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(of_up, full @ update.down.T, atol=1e-3, rtol=1e-3)
+
+
+def test_model_is_untouched(backbone, images, low_rank, snapshot):
+    """No weight, module, key or hook of the backbone changes."""
+    before, plain = snapshot(backbone.model), backbone.features(images)
+    backbone.features(images, [LowRankInjection({0: {"q": low_rank()}})])
+    assert snapshot(backbone.model) == before
+    assert torch.equal(backbone.features(images), plain)
+
+
+def test_unknown_target(low_rank):
+    """Only q, k and v rows exist."""
+    with pytest.raises(ConfigError, match="'proj'"):
+        LowRankInjection({0: {"proj": low_rank()}})
+
+
+@pytest.mark.parametrize(("down", "up"), [((3, 48), (48, 2)), ((48,), (48, 1)), ((1, 1, 3, 48), (48, 3))])
+def test_ranks_must_agree(down, up):
+    """Factors of different ranks, or that are no matrices, are refused with their shapes."""
+    with pytest.raises(ValueError, match=r"of one rank but got \["):
+        LowRank(down=torch.zeros(down), up=torch.zeros(up))
