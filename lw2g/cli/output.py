@@ -30,8 +30,10 @@ def note(text: str) -> None:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number for a table, a dash for what is not defined."""
-    return "-" if value is None else f"{value:.{digits}f}"
+    """Return a number for a table: counts stay whole, what is not defined is a dash."""
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.{digits}f}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:

@@ -89,7 +89,7 @@ class LineProgress:
                 f"loss {number(event.loss, 4)}, {number(event.images_per_second, 0)} images/s"
             )
         if line is not None:
-            self._console.print(line, markup=False, soft_wrap=True)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -136,7 +136,7 @@ class TerminalProgress:
                 self._step(event)
         line = milestone(event, self._tasks)
         if line is not None:
-            self._progress.console.print(line, markup=False)
+            self._progress.console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
         """Take the bar away."""

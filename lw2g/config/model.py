@@ -54,7 +54,7 @@ class Chosen:
 class BackboneSource:
     """What every backbone can be told beside its own options."""
 
-    weights: Path | None = option(  # noqa: RUF009 (an attrs field, not a shared default)
+    weights: Path | None = option(
         None, "weights file to load in place of the component's own source"
     )
     image_size: int | None = option(

@@ -46,9 +46,13 @@ def structure(
         if key not in fields:
             problems.append((key, f"no such option{nearest(key, [*fields, *also_known])}"))
             continue
-        field = fields[key]
+        field, kind = fields[key], hints.get(fields[key].name, Any)
+        if isinstance(kind, type) and attrs.has(kind):
+            values[key], inner = _nested(kind, plain)
+            problems.extend((f"{key}.{name}".rstrip("."), text) for name, text in inner)
+            continue
         try:
-            value = _converter().structure(plain, hints.get(field.name, Any))
+            value = _converter().structure(plain, kind)
             _validate(cls, field, value)
         except cattrs.BaseValidationError as error:
             problems.extend(
@@ -64,6 +68,12 @@ def structure(
         return cls(**values), []
     except (ValueError, TypeError) as error:
         return None, [("", _message(error, ""))]
+
+
+def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:
+    if isinstance(plain, Mapping):
+        return structure(kind, plain)
+    return None, [("", f"expected a table but got {plain!r}")]
 
 
 def unstructure(config: Any) -> dict[str, Any]:

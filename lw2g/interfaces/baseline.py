@@ -53,11 +53,15 @@ class Baseline(nn.Module, ABC):
         """Return a new parameter set, drawn from torch's global generator.
 
         Args:
-            source: The most recently trained set to start from, None to start at random.
+            source: What :meth:`source_of` returned: a set to start from, or several in one module; None to
+                start at random (and before a checkpoint is loaded into the set).
         """
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the set that the next new set starts from; None (the default) for a random start."""
+        """Return what the next new set is made from; None (the default) for a random start.
+
+        One set, or an ``nn.ModuleList`` of live sets where a new one must know all of them.
+        """
         return None
 
     # -- forward ---------------------------------------------------------------------------------------

@@ -83,6 +83,7 @@ class BaselineComponent(Component):
     build: Callable[[Any, BuildContext], Baseline]
     growth: Literal["sets", "fixed"] = "sets"
     retrieval: str | None = None
+    joint: bool = False
     presets: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     tuned: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import attrs
 import numpy as np
 
-__all__ = ["CandidateEvidence", "Decision", "Evidence", "GrowthPolicy", "Grow", "Reuse", "SiteEvidence"]
+__all__ = ["CandidateEvidence", "Decision", "Evidence", "Grow", "GrowthPolicy", "Reuse", "SiteEvidence"]
 
 
 @attrs.frozen(kw_only=True)

@@ -38,7 +38,7 @@ class ParameterGroup:
         weight_decay: L2 coefficient as torch's optimizers understand it.
     """
 
-    parameters: tuple[nn.Parameter, ...] = attrs.field(converter=tuple)
+    parameters: tuple[nn.Parameter, ...]
     lr: float
     weight_decay: float = 0.0
 
@@ -66,7 +66,7 @@ class TrainingPhase:
     """
 
     name: str
-    groups: tuple[ParameterGroup, ...] = attrs.field(converter=tuple)
+    groups: tuple[ParameterGroup, ...]
     step: Callable[[Batch], StepOutput]
     epochs: int = attrs.field(validator=attrs.validators.ge(0))
     batch_size: int = attrs.field(validator=attrs.validators.ge(1))

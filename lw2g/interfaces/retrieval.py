@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -20,7 +21,12 @@ class RetrievalStrategy(nn.Module, ABC):
     A strategy is a module: its parameters and buffers (keys, centroids, a task-identity classifier) are what
     a checkpoint holds. Its query is the un-prompted feature, so predictions made for a sample stay valid
     until the strategy learns something new.
+
+    Attributes:
+        query_norm: Whether the run's queries are class tokens after the final norm (else before it).
     """
+
+    query_norm: ClassVar[bool] = True
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +86,15 @@ class CheckpointStore:
         self._prune(after_task=checkpoint.task_done is not None)
         return path
 
-    def newest(self, task: int | None = None) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that is whole, and one line for each damaged one passed over.
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest checkpoint that is whole, and one line for each damaged one passed over."""
+        return self._first_whole(lambda done: True)
 
-        Args:
-            task: Only the checkpoint taken when this task was finished.
-        """
+    def newest_of_task(self, task: int | None) -> tuple[Checkpoint | None, list[str]]:
+        """Return the checkpoint of a finished task, the last one where none is named; likewise."""
+        return self._first_whole(lambda done: done is not None and task in (None, done))
+
+    def _first_whole(self, wanted: Callable[[int | None], bool]) -> tuple[Checkpoint | None, list[str]]:
         complaints: list[str] = []
         for number in reversed(self._numbers()):
             try:
@@ -99,7 +102,7 @@ class CheckpointStore:
             except DataError as error:
                 complaints.append(str(error))
                 continue
-            if task is None or checkpoint.task_done == task:
+            if wanted(checkpoint.task_done):
                 return checkpoint, complaints
         return None, complaints
 
@@ -115,7 +118,9 @@ class CheckpointStore:
             whole = header["header_sha256"] == _header_sum(header)
             sound = header["sha256"] == hashlib.sha256(content).hexdigest()
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"checkpoint {path.name} cannot be read ({type(error).__name__}); skipped") from error
+            raise DataError(
+                f"checkpoint {path.name} cannot be read ({type(error).__name__}); skipped"
+            ) from error
         if not (whole and sound):
             damaged = path.name if not whole else tensors_path.name
             raise DataError(f"checkpoint file {damaged} does not match its checksum; skipped")

@@ -31,7 +31,7 @@ def list_deviations(resolved: Resolved, session: Session) -> list[dict[str, Any]
         found += [
             {**entry, "value": unstructure(entry["value"]), "published": unstructure(entry["published"])}
             for entry in published_differences(record, path)
-            if entry["option"] not in official
+            if entry["option"] not in official and entry["option"] not in resolved.preset_values
         ]
     notes = [("benchmark", config.benchmark.name, note) for note in session.stream.deviations]
     if config.retrieval is not None and getattr(session.retrieval, "control", False):

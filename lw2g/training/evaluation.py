@@ -1,7 +1,8 @@
 """Evaluation on all seen classes, recomputing only what the last task touched.
 
 A test sample's features stay valid as long as the set it gets, and whatever else they depend on, have not
-changed. Batches are padded to a fixed size, so that recomputing a part gives the same bits as recomputing all.
+changed. Batches are padded to a fixed size, so that recomputing a part gives the same bits as recomputing
+everything.
 """
 
 from __future__ import annotations
@@ -87,6 +88,16 @@ class Evaluator:
     def sizes(self, tasks: int) -> list[int]:
         """Return the number of test samples of each of the first tasks."""
         return [int(size) for size in np.diff(self._starts[: tasks + 1])]
+
+    def features_of(self, count: int) -> Tensor:
+        """Return the cached features of the first test samples, ``[count, F]``.
+
+        Raises:
+            ValueError: Nothing has been evaluated yet.
+        """
+        if self._features is None:
+            raise ValueError("expected an evaluation, but there was none yet")
+        return self._features[:count]
 
     def forget(self) -> None:
         """Drop all cached features, so that the next evaluation recomputes everything."""
@@ -211,7 +222,9 @@ class Evaluator:
             self._features[part] = features
             reporter.advance(number + 1, len(parts))
 
-    def _classify(self, positions: Sequence[int], baseline: Baseline, history: Sequence[TaskInfo]) -> Integers:
+    def _classify(
+        self, positions: Sequence[int], baseline: Baseline, history: Sequence[TaskInfo]
+    ) -> Integers:
         if self._features is None:
             return np.empty(0, dtype=np.int64)
         seen = range(history[-1].seen)

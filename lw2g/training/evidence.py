@@ -24,6 +24,7 @@ from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "unmeasured"]
 
+
 @attrs.frozen(kw_only=True)
 class _Angles:
     """HFC, HFC_pre and Z of one candidate from some of the groups; None where undefined."""

@@ -1,4 +1,4 @@
-"""Images of one or more tasks under one transform, on the run's device, with the features they are queried by.
+"""Images of one or more tasks under one transform, on the run's device, and their un-prompted features.
 
 What can be computed once is computed once: where the transform is deterministic, transformed images are kept
 (up to a budget) and un-prompted features are computed a single time per run.
@@ -43,7 +43,7 @@ class _Images(Dataset[Tensor]):
         self._owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         self._offset = np.concatenate([np.arange(len(part)) for part in parts])
 
-    def __getitem__(self, key: tuple[int, int | None]) -> Tensor:  # type: ignore[override]
+    def __getitem__(self, key: tuple[int, int | None]) -> Tensor:
         position, seed = key
         part = self._parts[self._owner[position]]
         image = part.source.image(int(part.indices[self._offset[position]]))
@@ -65,6 +65,7 @@ class ImageSet:
         engine: Device and precision.
         batch_size: Images per forward of un-prompted features.
         workers: Processes that decode and transform.
+        query_norm: Whether un-prompted features are taken after the final norm (else before it).
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class ImageSet:
         engine: Engine,
         batch_size: int,
         workers: int = 0,
+        query_norm: bool = True,
     ) -> None:
         self._dataset = _Images(parts, transform)
         self._deterministic, self._backbone, self._engine = deterministic, backbone, engine
         self._batch_size, self._workers = batch_size, workers
+        self._query_norm = query_norm
         self.labels = torch.as_tensor(np.concatenate([part.labels for part in parts]))
         self.labels_on_device = self.labels.to(engine.device)
         self.ids = tuple(name for part in parts for name in part.ids)
@@ -137,7 +140,7 @@ class ImageSet:
     @torch.no_grad()
     def _features(self, images: Tensor) -> Tensor:
         with self._engine.autocast():
-            return self._backbone.features(images).float()
+            return self._backbone.features(images, norm=self._query_norm).float()
 
     def _batch(self, positions: Sequence[int], tensor: Tensor | None) -> Batch:
         index = torch.as_tensor(list(positions))

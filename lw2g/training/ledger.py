@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import attrs
@@ -88,7 +89,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
     sets = ledger.task_to_set[:tasks] if has_sets else None
     planted = session.stream.planted_groups
     training = ledger.seconds.get("training", 0.0)
-    return {
+    record = {
         "lw2g_version": __version__,
         "config": to_mapping(session.config),
         "seed": session.config.run.seed,
@@ -124,6 +125,9 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "images_per_second": round(ledger.images / training, 1) if training else None,
         "deviations": list_deviations(resolved, session),
     }
+    # What is returned equals what is written: lists, not tuples, and plain strings.
+    plain: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False))
+    return plain
 
 
 def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:

@@ -14,6 +14,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext, derive_seed
@@ -42,9 +43,7 @@ class PhaseProgress:
     optimizer: dict[str, Tensor] = attrs.field(factory=dict)
 
 
-def hosted(
-    phase: TrainingPhase, context: TaskContext, constraints: Sequence[Constraint]
-) -> TrainingPhase:
+def hosted(phase: TrainingPhase, context: TaskContext, constraints: Sequence[Constraint]) -> TrainingPhase:
     """Return the host phase joined by the retrieval strategy and by losses of constraints."""
     if not phase.host:
         return phase
@@ -63,7 +62,7 @@ def hosted(
             loss = loss if added is None else loss + added
         return StepOutput(loss=loss, features=output.features)
 
-    return attrs.evolve(phase, groups=groups, step=step)
+    return attrs.evolve(phase, groups=tuple(groups), step=step)
 
 
 @contextmanager
@@ -168,6 +167,11 @@ def train_phase(
                 images_per_second=done / (time.perf_counter() - began),
             )
         engine.synchronize()
+        if not torch.isfinite(total_loss):
+            raise ConfigError(
+                f"training diverged in phase {phase.name!r} of task {context.task.index + 1} "
+                f"(loss {float(total_loss)}); lower baseline.lr"
+            )
         speed = done / max(time.perf_counter() - began, 1e-9)
         seen += done
         progress.epoch, progress.step = epoch + 1, 0

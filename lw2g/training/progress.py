@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -50,12 +51,10 @@ def stop_on_interrupt() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.wanted = True
 
-    previous: dict[int, Any] = {}
-    try:
+    previous: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             previous[number] = signal.signal(number, handle)
-    except ValueError:  # not the main thread
-        pass
     try:
         yield request
     finally:

@@ -62,9 +62,10 @@ def start(
             "or choose another --out"
         )
     session = open_session(resolved.config, catalogue)
+    trackers = build_trackers(resolved, catalogue, directory)
     files.write_config(dump_resolved(resolved))
     files.write_samples(session.evaluator.ids)
-    return Run(resolved, session, catalogue, files, listeners).go_on(resumed=False)
+    return Run(resolved, session, files, [*trackers, *listeners]).go_on(resumed=False)
 
 
 def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] = ()) -> dict[str, Any]:
@@ -79,9 +80,16 @@ def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] =
         raise DataError(f"no run at {str(directory)!r}: it has no config.toml; start one with lw2g run")
     resolved = load_resolved(files.config, catalogue)
     session = open_session(resolved.config, catalogue)
-    if not (directory / "samples.json").exists():
-        files.write_samples(session.evaluator.ids)
-    return Run(resolved, session, catalogue, files, listeners).go_on(resumed=True)
+    trackers = build_trackers(resolved, catalogue, directory)
+    files.write_samples(session.evaluator.ids)
+    return Run(resolved, session, files, [*trackers, *listeners]).go_on(resumed=True)
+
+
+def build_trackers(resolved: Resolved, catalogue: Catalogue, directory: Path) -> list[Tracker]:
+    """Return the trackers an experiment names."""
+    return [
+        catalogue.get("tracker", one.name).build(one.config, directory) for one in resolved.config.trackers
+    ]
 
 
 class Run:
@@ -90,7 +98,6 @@ class Run:
     Args:
         resolved: What is run.
         session: What it is run with.
-        catalogue: For trackers.
         files: Where it is written down.
         listeners: Receive its events.
     """
@@ -99,22 +106,13 @@ class Run:
         self,
         resolved: Resolved,
         session: Session,
-        catalogue: Catalogue,
         files: RunDirectory,
         listeners: Sequence[Tracker],
     ) -> None:
         self._resolved, self._session, self._files = resolved, session, files
         self._store = CheckpointStore(files.checkpoints, resolved.config.run.keep_checkpoints)
         self._ledger = Ledger()
-        chosen = [catalogue.get("tracker", one.name) for one in resolved.config.trackers]
-        self._trackers: list[Tracker] = [
-            EventLog(files.path / "events.jsonl"),
-            *(
-                component.build(one.config, files.path)
-                for component, one in zip(chosen, resolved.config.trackers, strict=True)
-            ),
-            *listeners,
-        ]
+        self._trackers: list[Tracker] = [EventLog(files.path / "events.jsonl"), *listeners]
         self._reporter = Reporter(self._trackers, len(session.stream.tasks), {})
         self._stop = StopRequest()
         self._began, self._before = time.perf_counter(), 0.0
@@ -124,18 +122,14 @@ class Run:
         """Run from wherever the newest checkpoint stands to the end and return the record."""
         tasks = len(self._session.stream.tasks)
         name = self._files.path.name
-        self._reporter.send(
-            RunStarted(name=name, config=to_mapping(self._session.config), resumed=resumed)
-        )
+        self._reporter.send(RunStarted(name=name, config=to_mapping(self._session.config), resumed=resumed))
         try:
             with stop_on_interrupt() as self._stop:
                 position = self._restore() if resumed else Position()
                 for index in range(position.task, tasks):
                     self._learn(index, position if index == position.task else Position(task=index))
             record = self._write_record()
-            self._reporter.send(
-                RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"])
-            )
+            self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         finally:
             for tracker in self._trackers:
                 tracker.close()
@@ -147,7 +141,11 @@ class Run:
         """Learn one task, from the given position within it."""
         session, task = self._session, self._session.stream.tasks[index]
         still = session.image_set([task.train], train=False)
-        moving = still if session.transforms.train_is_deterministic else session.image_set([task.train], train=True)
+        moving = (
+            still
+            if session.transforms.train_is_deterministic
+            else session.image_set([task.train], train=True)
+        )
         probe = session.probe(index, still)
         if not position.within:
             session.begin_task(index)
@@ -247,7 +245,12 @@ class Run:
         session.pool.touch(context.set_id)
 
     def _train_phase(
-        self, phase: TrainingPhase, number: int, context: TaskContext, images: ImageSet, progress: PhaseProgress
+        self,
+        phase: TrainingPhase,
+        number: int,
+        context: TaskContext,
+        images: ImageSet,
+        progress: PhaseProgress,
     ) -> None:
         """Run one training phase with a checkpoint after every epoch and wherever it is asked to stop."""
         index = context.task.index

@@ -21,7 +21,7 @@ from lw2g.interfaces.growth import GrowthPolicy
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
+from lw2g.interfaces.stream import Task, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.devices import Engine, open_engine
 from lw2g.training.evaluation import Evaluator
@@ -93,6 +93,7 @@ class Session:
             engine=self.engine,
             batch_size=self.config.run.evaluation_batch,
             workers=self.config.run.workers,
+            query_norm=_query_norm(self.retrieval),
         )
 
     def task_context(self, index: int, images: ImageSet) -> TaskContext:
@@ -156,7 +157,10 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
     """
     engine = open_engine(config.run.device, config.run.precision)
     benchmark = _build(catalogue, "benchmark", config.benchmark)
+    component = catalogue.get("baseline", config.baseline.name)
     stream: TaskStream = benchmark.stream()
+    if component.joint:
+        stream = as_one_task(stream)
     chosen = config.backbone
     backbone: Backbone = catalogue.get("backbone", chosen.name).build(
         chosen.config, chosen.weights, chosen.image_size
@@ -174,7 +178,6 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         seed=config.run.seed,
     )
     torch.manual_seed(derive_seed(config.run.seed, "build"))
-    component = catalogue.get("baseline", config.baseline.name)
     baseline = component.build(config.baseline.config, context).to(engine.device).requires_grad_(False)
     retrieval = None
     if config.retrieval is not None:
@@ -194,13 +197,36 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         retrieval=retrieval,
         policy=_build(catalogue, "policy", config.policy),
         policy_component=catalogue.get("policy", config.policy.name),
-        constraints={
-            one.name: _build(catalogue, "constraint", one, context) for one in config.constraints
-        },
+        constraints={one.name: _build(catalogue, "constraint", one, context) for one in config.constraints},
         pool=Pool(),
         memory=SubspaceMemory(options),
-        evaluator=_evaluator(stream, transforms, backbone, engine, config),
+        evaluator=_evaluator(stream, transforms, backbone, engine, config, _query_norm(retrieval)),
     )
+
+
+def as_one_task(stream: TaskStream) -> TaskStream:
+    """Return the stream with all its tasks merged into one, for controls that see everything at once."""
+    tasks = stream.tasks
+
+    def merged(parts: Sequence[TaskData]) -> TaskData:
+        source = parts[0].source
+        if any(part.source is not source for part in parts):
+            raise ConfigError("benchmark: tasks come from several image sources; joint training needs one")
+        return TaskData(
+            source=source,
+            indices=np.concatenate([part.indices for part in parts]),
+            labels=np.concatenate([part.labels for part in parts]),
+        )
+
+    whole = Task(
+        index=0,
+        classes=tuple(position for task in tasks for position in task.classes),
+        class_names=stream.class_names,
+        train=merged([task.train for task in tasks]),
+        test=merged([task.test for task in tasks]),
+    )
+    note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
+    return attrs.evolve(stream, tasks=(whole,), planted_groups=None, deviations=(*stream.deviations, note))
 
 
 def _build(catalogue: Catalogue, kind: Any, chosen: Any, *arguments: Any) -> Any:
@@ -208,8 +234,17 @@ def _build(catalogue: Catalogue, kind: Any, chosen: Any, *arguments: Any) -> Any
     return component.build(chosen.config, *arguments)
 
 
+def _query_norm(retrieval: RetrievalStrategy | None) -> bool:
+    return retrieval is None or retrieval.query_norm
+
+
 def _evaluator(
-    stream: TaskStream, transforms: Transforms, backbone: Backbone, engine: Engine, config: ExperimentConfig
+    stream: TaskStream,
+    transforms: Transforms,
+    backbone: Backbone,
+    engine: Engine,
+    config: ExperimentConfig,
+    query_norm: bool,
 ) -> Evaluator:
     parts = [task.test for task in stream.tasks]
     empty = [task.index for task in stream.tasks if not len(task.test) or not len(task.train)]
@@ -223,5 +258,6 @@ def _evaluator(
         engine=engine,
         batch_size=config.run.evaluation_batch,
         workers=config.run.workers,
+        query_norm=query_norm,
     )
     return Evaluator(images, [len(part) for part in parts], engine, config.run.evaluation_batch)

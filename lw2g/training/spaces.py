@@ -36,7 +36,9 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
         return baseline.features(batch, routing)
 
     with undisturbed(session.modules):
-        parts = list(moments_of(taps, probe.batches(), forward, session.backbone, session.engine, probe.options))
+        parts = list(
+            moments_of(taps, probe.batches(), forward, session.backbone, session.engine, probe.options)
+        )
     moments = {tap: merged([part[tap] for part in parts]) for tap in taps}
     for owner, site in (*own, *shared):
         session.memory.absorb(owner, site, moments[site.tap])

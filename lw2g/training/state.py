@@ -90,9 +90,7 @@ def restore(session: Session, checkpoint: Checkpoint) -> tuple[Position, dict[st
     for index in range(begun):
         session.begin_task(index)
     session.baseline.load_state_dict(part(tensors, "baseline"))
-    session.pool.restore(
-        ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None)
-    )
+    session.pool.restore(ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None))
     session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
     if session.retrieval is not None:
         session.retrieval.load_state_dict(part(tensors, "retrieval"))

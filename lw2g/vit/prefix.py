@@ -70,13 +70,13 @@ class PrefixAttention(nn.Module):
         """Attend from the tokens [B, N, d] to prefixes and tokens; returns [B, N, d].
 
         Args:
-            x: normed tokens.
-            attn_mask: boolean or additive mask over the tokens, widened so that prefixes are always visible.
-            is_causal: mask later tokens (timm >= 1.0.26 passes it); wins over ``attn_mask``, as in timm.
+            x: Normed tokens.
+            attn_mask: Boolean or additive mask over the tokens, widened so that prefixes are always visible.
+            is_causal: Mask later tokens (timm >= 1.0.26 passes it); wins over ``attn_mask``, as in timm.
         """
         base = self.base
         pairs = [slot.pair() for slot in self.slots]
-        if all(key.numel() == 0 for key, _ in pairs):
+        if not any(tensor.numel() for pair in pairs for tensor in pair):
             # older releases of timm take no mask or no is_causal: pass on what was given
             given = {"attn_mask": attn_mask} if attn_mask is not None else {}
             plain: Tensor = base(x, **given, **({"is_causal": True} if is_causal else {}))

@@ -182,14 +182,14 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 _QUICK: Mapping[str, Any] = {
-    "baseline.epochs": 5,
+    "baseline.epochs": 3,
     "baseline.batch_size": 32,
     "baseline.lr": 0.05,
     "baseline.schedule": "constant",
-    "baseline.replay_epochs": 5,
+    # a replay epoch has one step per old class: few classes need larger steps
+    "baseline.replay_lr": 0.05,
     "retrieval.lr": 0.01,
     "retrieval.epochs": 10,
-    "retrieval.replay_epochs": 5,
     "retrieval.replay_lr": 0.1,
 }
 

@@ -72,14 +72,15 @@ class Centroids(RetrievalStrategy):
     def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Return the task of the nearest centroid among the seen tasks, ``[B]``."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
-        exists = self.count[tasks] > 0
-        owner = tasks[:, None].expand_as(exists)[exists]
-        centroids = self.centroid[tasks][exists]
+        centroids = self.centroid[tasks].flatten(0, 1)
         if self.config.metric == "cosine":
-            return owner[(self._prepared(query) @ functional.normalize(centroids, dim=-1).T).argmax(dim=-1)]
-        # not the expanded square, which cancels for features far from the origin
-        distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
-        return owner[distance.argmin(dim=-1)]
+            distance = -self._prepared(query) @ functional.normalize(centroids, dim=-1).T
+        else:
+            # not the expanded square, which cancels for features far from the origin
+            distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
+        missing = (self.count[tasks] == 0).flatten()
+        nearest = distance.masked_fill(missing, float("inf")).argmin(dim=-1)
+        return tasks[nearest // self.config.clusters]
 
     def _prepared(self, features: Tensor) -> Tensor:
         return functional.normalize(features, dim=-1) if self.config.metric == "cosine" else features

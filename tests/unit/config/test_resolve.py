@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 import pytest
 from attrs.validators import ge, le
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lw2g.config.model import ExperimentConfig, GrowthConfig, RunConfig
@@ -456,6 +456,7 @@ arguments = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=40)
 @given(arguments)
 def test_a_resolved_configuration_reads_back_equal(tmp_path_factory, given_arguments):
     """``config.toml`` is complete: it resolves to the same configuration and the same preset."""

@@ -79,7 +79,7 @@ def test_plain_values_become_typed_ones(table, expected):
         ("mean", [0.5], "expected list of 3 values: float, float, float but got [0.5]"),
         ("root", 3, "expected path or 'none' but got 3"),
         ("epoch", 3, "no such option (did you mean 'epochs'?)"),
-        ("inner", {"depth": "x"}, "expected int but got 'x' at .depth"),
+        ("inner", 3, "expected a table but got 3"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_was_expected(key, value, message):
@@ -89,6 +89,15 @@ def test_a_bad_value_is_refused_with_what_was_expected(key, value, message):
     (problem,) = problems
     assert problem[0] == key
     assert message in problem[1]
+
+
+def test_problems_of_a_nested_table_have_its_path():
+    """A record within a record is read just as strictly."""
+    problems = structure(Options, {"inner": {"depth": "x", "dept": 1}})[1]
+    assert problems == [
+        ("inner.depth", "expected int but got 'x'"),
+        ("inner.dept", "no such option (did you mean 'depth'?)"),
+    ]
 
 
 def test_all_problems_of_a_table_are_found_at_once():

@@ -21,10 +21,11 @@ def test_the_oracle_is_marked_and_cannot_be_asked(world):
         strategy.retrieve(torch.randn(2, 8), [0], torch.zeros(2, dtype=torch.long))
 
 
-def test_four_strategies_are_offered():
+def test_the_strategies_are_offered():
     """Only the oracle is a control."""
     assert {component.name: component.control for component in lw2g_retrievals()} == {
         "centroids": False,
+        "class-keys": False,
         "classifier": False,
         "key-cosine": False,
         "oracle": True,

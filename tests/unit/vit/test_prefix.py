@@ -313,10 +313,11 @@ def test_wrong_shapes(backbone, images, snapshot, shape):
     assert snapshot(backbone.model) == before
 
 
-def test_keys_without_values(backbone, images):
+@pytest.mark.parametrize(("keys", "values"), [(2, 3), (0, 3), (2, 0)])
+def test_keys_without_values(backbone, images, keys, values):
     """Every prefix key needs a value."""
-    with pytest.raises(ValueError, match=r"as many prefix keys as values but got \[\(2, 3\)\]"):
-        backbone.features(images, [PrefixInjection({0: (torch.zeros(2, 48), torch.zeros(3, 48))})])
+    with pytest.raises(ValueError, match=rf"as many prefix keys as values but got \[\({keys}, {values}\)\]"):
+        backbone.features(images, [PrefixInjection({0: (torch.zeros(keys, 48), torch.zeros(values, 48))})])
 
 
 def test_wrong_block_or_attention(backbone, make_vit, images):

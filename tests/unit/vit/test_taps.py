@@ -103,3 +103,14 @@ def test_prefix_does_not_hide_the_taps(backbone, images, randn):
     taps = [Tap(1, "query"), Tap(1, "attn_in"), Tap(1, "block_in"), Tap(2, "block_in")]
     plain, read = backbone.activations(images, taps), backbone.activations(images, taps, [prefix])
     assert [torch.equal(plain[tap], read[tap]) for tap in taps] == [True, True, True, False]
+
+
+def test_capture_around_a_prefix(backbone, images, randn):
+    """Taps placed before a prefix is put in see the same as taps placed inside its context."""
+    prefix = PrefixInjection({1: (randn(3, 48), randn(3, 48))})
+    taps = [Tap(1, "query"), Tap(1, "attn_in"), Tap(2, "attn_in"), Tap(-1, "feature")]
+    with capture(backbone.model, taps) as seen:
+        backbone.features(images, [prefix])
+    expected = backbone.activations(images, taps, [prefix])
+    assert seen.keys() == expected.keys()
+    assert all(torch.equal(seen[tap], expected[tap]) for tap in taps)

@@ -1,0 +1,179 @@
+"""A tiny benchmark and a tiny backbone as real components, so that a whole run takes a second.
+
+``tiny_catalogue()`` holds all installed plugins and the two components named ``tiny``; give it further plugin
+objects of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import numpy as np
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent
+from lw2g.interfaces.options import option
+from lw2g.interfaces.stream import ImageTransform, Task, TaskData, TaskStream
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.registry.markers import hookimpl
+from lw2g.vit.backbone import Backbone
+
+__all__ = ["TinyPlugin", "tiny_backbone", "tiny_catalogue"]
+
+
+@attrs.frozen(kw_only=True)
+class TinyBackboneConfig:
+    """Options of the tiny backbone."""
+
+    depth: int = option(6, "blocks")
+    dim: int = option(32, "width")
+
+
+def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16) -> Backbone:
+    """Return a random ViT with 4 heads and 8-pixel patches, the same in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = VisionTransformer(
+            img_size=image_size, patch_size=8, embed_dim=dim, depth=depth, num_heads=4, num_classes=0
+        )
+    return Backbone.wrap(model, name="tiny random ViT")
+
+
+def _build_backbone(config: TinyBackboneConfig, weights: Path | None, image_size: int | None) -> Backbone:
+    return tiny_backbone(config.depth, config.dim, image_size or 16)
+
+
+@attrs.frozen(kw_only=True)
+class TinyBenchmarkConfig:
+    """Options of the tiny benchmark."""
+
+    tasks: int = option(3, "tasks")
+    increment: int = option(2, "classes per task")
+    train: int = option(12, "training images per class")
+    test: int = option(6, "test images per class")
+    random_crops: bool = option(False, "whether the training transform is random")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Source:
+    """Images in memory."""
+
+    images: Tensor
+    ids: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def image(self, index: int) -> Tensor:
+        return self.images[index]
+
+
+def _scale(image: Tensor) -> Tensor:
+    return image.float() / 127.5 - 1
+
+
+def _shift(image: Tensor) -> Tensor:
+    return torch.roll(_scale(image), int(torch.randint(-2, 3, ()).item()), dims=2)
+
+
+@attrs.frozen(kw_only=True)
+class _Transforms:
+    train: ImageTransform
+    test: ImageTransform = _scale
+    train_is_deterministic: bool = True
+
+
+class TinyBenchmark:
+    """Noisy patterns of 16 x 16 pixels, one pattern per class."""
+
+    def __init__(self, config: TinyBenchmarkConfig) -> None:
+        self._config = config
+
+    def stream(self) -> TaskStream:
+        """Return the stream; the same on every call."""
+        config = self._config
+        num_classes = config.tasks * config.increment
+        train = self._split("train", num_classes, config.train)
+        test = self._split("test", num_classes, config.test)
+
+        def part(source: _Source, per_class: int, first: int) -> TaskData:
+            labels = np.repeat(np.arange(first, first + config.increment), per_class)
+            start = first * per_class
+            return TaskData(source=source, indices=np.arange(start, start + len(labels)), labels=labels)
+
+        tasks = []
+        for index in range(config.tasks):
+            first = index * config.increment
+            classes = tuple(range(first, first + config.increment))
+            tasks.append(
+                Task(
+                    index=index,
+                    classes=classes,
+                    class_names=tuple(f"pattern {position}" for position in classes),
+                    train=part(train, config.train, first),
+                    test=part(test, config.test, first),
+                )
+            )
+        return TaskStream(
+            name="tiny",
+            tasks=tuple(tasks),
+            class_order=tuple(range(num_classes)),
+            class_names=tuple(f"pattern {position}" for position in range(num_classes)),
+            fingerprint=f"tiny-{config}",
+        )
+
+    @staticmethod
+    def _split(split: str, num_classes: int, per_class: int) -> _Source:
+        generator = torch.Generator().manual_seed(11)
+        patterns = torch.randint(0, 256, (num_classes, 3, 4, 4), generator=generator)
+        patterns = patterns.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
+        generator.manual_seed(13 if split == "train" else 17)
+        noise = torch.randint(-60, 61, (num_classes, per_class, 3, 16, 16), generator=generator)
+        images = (patterns[:, None] + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
+        return _Source(images=images, ids=[f"{split}/{number}" for number in range(len(images))])
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> _Transforms:
+        """Return scaling to [-1, 1], with random shifts in training where asked for."""
+        if self._config.random_crops:
+            return _Transforms(train=_shift, train_is_deterministic=False)
+        return _Transforms(train=_scale)
+
+
+class TinyPlugin:
+    """A plugin object that registers both components under the name ``tiny``."""
+
+    @hookimpl
+    def lw2g_benchmarks(self) -> list[BenchmarkComponent]:
+        """Return the tiny benchmark."""
+        return [
+            BenchmarkComponent(
+                name="tiny",
+                family="tiny",
+                config=TinyBenchmarkConfig,
+                build=TinyBenchmark,
+                embedded=True,
+                summary="noisy patterns, for tests",
+            )
+        ]
+
+    @hookimpl
+    def lw2g_backbones(self) -> list[BackboneComponent]:
+        """Return the tiny backbone."""
+        return [
+            BackboneComponent(
+                name="tiny",
+                config=TinyBackboneConfig,
+                build=_build_backbone,
+                embedded=True,
+                summary="a random ViT, for tests",
+            )
+        ]
+
+
+def tiny_catalogue(*plugins: object) -> Catalogue:
+    """Return a catalogue of all installed plugins, the tiny components, and the given plugins."""
+    return load_catalogue(plugins=[TinyPlugin(), *plugins])

@@ -1,0 +1,342 @@
+"""Building block: prefixes that are sums of learned components, weighed by the cosine of key and query.
+
+There is no hard choice of a set: every forward sums over the components of all live sets. CODA-Prompt and
+OS-Prompt differ in two switches, where the query comes from and whether a mask lies over it. What such a sum
+implies for protection: a reused set moves the prefixes of every task, also of those that never trained it,
+unless spaces are built with ``growth.protect = "visible"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Literal, Self, cast
+
+import attrs
+import torch
+from attrs.validators import ge, gt, in_
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.errors import ConfigError
+from lw2g.heads import mask_logits
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+from lw2g.prefixes import blocks_option, check_blocks
+from lw2g.schedules import coda_cosine
+from lw2g.vit.prefix import PrefixInjection
+from lw2g.vit.taps import Tap
+
+__all__ = [
+    "ComponentSet",
+    "RowInit",
+    "WeightedPrefixBaseline",
+    "WeightedPrefixOptions",
+    "component_weights",
+    "new_rows",
+    "visible",
+    "weighted_injection",
+    "weighted_prefixes",
+]
+
+RowInit = Literal["exact", "official"]
+_EPS = 1e-12
+
+
+def new_rows(old: Tensor, count: int, init: RowInit = "exact") -> Tensor:
+    """Return random unit rows to stand beside old ones: float32 ``[count, width]`` on the CPU.
+
+    Args:
+        old: Rows to be orthogonal to, ``[m, width]``, m may be 0.
+        count: How many.
+        init: ``"exact"``: orthonormal, and orthogonal to the span of the old rows; once that span leaves no
+            room for them, to as many of its directions, those of most energy first, as there is room for.
+            ``"official"``: one projection off each earlier row, as released, which is neither once old rows
+            have been trained and are no longer orthogonal to one another.
+
+    Raises:
+        ValueError: More rows than their width were asked for.
+    """
+    if count > old.shape[1]:
+        raise ValueError(f"expected at most {old.shape[1]} rows of that width but got {count}")
+    old = old.detach().to("cpu", torch.float64)
+    drawn = torch.randn(count, old.shape[1]).double()
+    if init == "official":
+        for row in drawn:
+            unit = functional.normalize(old)
+            row = functional.normalize(row - (unit @ row) @ unit, dim=0)
+            old = torch.cat([old, row[None]])
+        return old[-count:].float()
+    _, sizes, directions = torch.linalg.svd(old, full_matrices=False)
+    rank = int((sizes > sizes[:1] * max(old.shape) * torch.finfo(old.dtype).eps).sum())
+    basis = directions[: min(rank, old.shape[1] - count)]
+    for _ in range(2):  # the second time for what rounding left
+        drawn = drawn - (drawn @ basis.mT) @ basis
+    return cast(Tensor, torch.linalg.qr(drawn.mT).Q.mT.float())
+
+
+class ComponentSet(nn.Module):
+    """One block of components with their keys, for some blocks of the backbone; zeros until :meth:`start`.
+
+    Args:
+        num_blocks: Number of blocks that get a prefix.
+        components: Components per block.
+        length: Prefix vectors per component, the first half keys of the attention, the second half values.
+        dim: Width of the backbone.
+        masked: Whether each component has a mask over the query.
+
+    Attributes:
+        prefix_key: ``[num_blocks, components, length / 2, dim]``; it multiplies the block's queries and is
+            what constraints protect.
+        prefix_value: Of the same shape.
+        key: What the query is compared with, ``[num_blocks, components, dim]``.
+        mask: Multiplies the query channel by channel, ``[num_blocks, components, dim]`` or None.
+    """
+
+    def __init__(self, *, num_blocks: int, components: int, length: int, dim: int, masked: bool) -> None:
+        super().__init__()
+        halves, rows = (num_blocks, components, length // 2, dim), (num_blocks, components, dim)
+        self.prefix_key = nn.Parameter(torch.zeros(halves))
+        self.prefix_value = nn.Parameter(torch.zeros(halves))
+        self.key = nn.Parameter(torch.zeros(rows))
+        self.mask = nn.Parameter(torch.zeros(rows)) if masked else None
+
+    def rows(self, position: int) -> tuple[Tensor, ...]:
+        """Return what is kept orthogonal at one block: ``[components, length * dim]``, then keys and mask."""
+        halves = torch.cat([self.prefix_key[position], self.prefix_value[position]], dim=1)
+        return (halves.flatten(1), self.key[position], *(() if self.mask is None else (self.mask[position],)))
+
+    @torch.no_grad()
+    def start(self, old: Sequence[ComponentSet], init: RowInit = "exact") -> Self:
+        """Draw all rows so that they are orthogonal to those of the old sets, and return the set itself."""
+        count, half, dim = self.prefix_key.shape[1:]
+        for position in range(len(self.key)):
+            empty = tuple(rows[:0] for rows in self.rows(position))
+            kinds = zip(empty, *(item.rows(position) for item in old), strict=True)
+            components, key, *mask = (new_rows(torch.cat(kind), count, init) for kind in kinds)
+            both = components.reshape(count, 2 * half, dim)
+            self.prefix_key[position], self.prefix_value[position] = both[:, :half], both[:, half:]
+            self.key[position] = key
+            if self.mask is not None:
+                self.mask[position] = mask[0]
+        return self
+
+
+def component_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the weight of each component, ``cos(query * mask, key)`` in [-1, 1]: ``[B, M]``.
+
+    Args:
+        query: ``[B, dim]``; only its direction matters.
+        key: ``[M, dim]``.
+        mask: ``[M, dim]``, None for ones.
+    """
+    query, key = functional.normalize(query, dim=-1), functional.normalize(key, dim=-1)
+    if mask is None:
+        return query @ key.mT
+    # ||q * a||^2 = q^2 . a^2, so that no [B, M, dim] tensor is made
+    size = (query.square() @ mask.square().mT).clamp_min(_EPS).sqrt()
+    return query @ (mask * key).mT / size
+
+
+def visible(sets: Sequence[nn.Module], name: str, position: int) -> Tensor:
+    """Return a tensor of all sets at one block, their components one after the other: ``[M, ...]``."""
+    return torch.cat([getattr(item, name)[position] for item in sets])
+
+
+def weighted_prefixes(sets: Sequence[nn.Module], position: int, query: Tensor) -> tuple[Tensor, Tensor]:
+    """Return prefix key and value of one block, ``[B, length / 2, dim]`` each.
+
+    Args:
+        sets: The live :class:`ComponentSet` s; all of their components take part.
+        position: Place of the block in the sets' block axis.
+        query: ``[B, dim]``.
+    """
+    masked = cast(ComponentSet, sets[0]).mask is not None
+    mask = visible(sets, "mask", position) if masked else None
+    weights = component_weights(query, visible(sets, "key", position), mask)
+    key, value = (visible(sets, half, position) for half in ("prefix_key", "prefix_value"))
+    return torch.einsum("bm,mld->bld", weights, key), torch.einsum("bm,mld->bld", weights, value)
+
+
+def weighted_injection(
+    blocks: Sequence[int],
+    sets: Sequence[nn.Module],
+    query: Tensor | None = None,
+    seen: dict[int, Tensor] | None = None,
+) -> PrefixInjection:
+    """Return the injection of weighted prefixes.
+
+    Args:
+        blocks: The blocks, in the order of the sets' block axis.
+        sets: The live :class:`ComponentSet` s.
+        query: The query of all blocks, ``[B, dim]``; None: each block's is the class token that enters it
+            (before ``norm1``, with its graph), so that one forward does.
+        seen: Filled with each block's query, by position.
+    """
+
+    def prefix(position: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        own = tokens[:, 0] if query is None else query
+        if seen is not None:
+            seen[position] = own
+        return weighted_prefixes(sets, position, own)
+
+    return PrefixInjection({block: partial(prefix, position) for position, block in enumerate(blocks)})
+
+
+def _is_even(_instance: object, field: attrs.Attribute[int], value: int) -> None:
+    """Even."""
+    if value % 2:
+        raise ValueError(f"'{field.name}' must be even: {value}")
+
+
+@attrs.frozen(kw_only=True)
+class WeightedPrefixOptions:
+    """Options that methods with weighted prefixes share; defaults are CODA-Prompt's for CIFAR-100."""
+
+    blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a prefix")
+    components: int = option(10, "components that a set has per block", validator=ge(1))
+    length: int = option(
+        8, "prefix vectors per component, half keys, half values", validator=[ge(2), _is_even], published=8
+    )
+    init: Literal["exact", "official"] = option(
+        "exact",
+        "how new components, keys and masks are made orthogonal to those of the live sets",
+        validator=in_(("exact", "official")),
+        literal={"official": "the released Gram-Schmidt is not orthogonal once old rows have been trained"},
+    )
+    keys_on_reuse: Literal["freeze", "free"] = option(
+        "freeze",
+        "whether a reused set's keys and masks are trained; only frozen ones keep the weights of old queries",
+        validator=in_(("freeze", "free")),
+    )
+    values_on_reuse: Literal["free", "freeze"] = option(
+        "free", "whether a reused set's prefix values are trained", validator=in_(("free", "freeze"))
+    )
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(128, "images per step", validator=ge(1), published=128)
+    lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0), published=0.001)
+
+
+class WeightedPrefixBaseline(Baseline):
+    """A baseline whose sets are blocks of components and whose classifier is one linear head.
+
+    The forward never depends on which set a task trains, so routings that force a set change nothing.
+
+    Attributes:
+        query_source: ``"feature"``: the un-prompted feature (a second forward, cached where it can be);
+            ``"block"``: the class token entering each block.
+        masked: Whether components have masks.
+    """
+
+    feature_scope = "pool"
+    query_source: ClassVar[Literal["feature", "block"]]
+    masked: ClassVar[bool]
+
+    def __init__(self, config: WeightedPrefixOptions, context: BuildContext) -> None:
+        super().__init__(context)
+        self.options = config
+        dim = context.backbone.dim
+        if config.components > dim:
+            raise ConfigError(
+                f"baseline.components: {config.components!r} keys of width {dim} cannot be orthogonal; "
+                f"use at most {dim}"
+            )
+        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.head = nn.Linear(dim, context.num_classes).to(context.device)
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return all live sets, which a new one is made orthogonal to."""
+        return nn.ModuleList(pool.sets) if len(pool) else None
+
+    def new_set(self, source: nn.Module | None) -> ComponentSet:
+        """Return a block of components, orthogonal to those of the sets that ``source`` holds."""
+        old = [] if source is None else [cast(ComponentSet, item) for item in source.children()]
+        made = ComponentSet(
+            num_blocks=len(self.blocks),
+            components=self.options.components,
+            length=self.options.length,
+            dim=self.context.backbone.dim,
+            masked=self.masked,
+        )
+        return made.start(old, self.options.init).to(self.context.device)
+
+    def injection(
+        self, batch: Batch, sets: Sequence[nn.Module], seen: dict[int, Tensor] | None = None
+    ) -> PrefixInjection:
+        """Return the weighted prefixes for a batch; ``seen`` is filled with the queries by position."""
+        query = batch.query if self.query_source == "feature" else None
+        return weighted_injection(self.blocks, sets, query, seen)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return prompted features ``[B, dim]``, whatever set is forced."""
+        return self.context.backbone.features(batch.images, (self.injection(batch, routing.sets),))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits of the linear head, ``[B, num_classes]``."""
+        return cast(Tensor, self.head(features))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the key half of every block's components, measured against the block's queries.
+
+        A prefix is linear in the components, so rows that move outside a space move every sum of them
+        outside it. Keys and masks are no sites: their weight is a cosine, which no projection keeps.
+        """
+        prefix_key = cast(ComponentSet, parameters).prefix_key
+        return tuple(
+            Site(
+                name=f"blocks.{block}.prefix_key",
+                parameter=prefix_key,
+                index=(position,),
+                tap=Tap(block=block, kind="query"),
+            )
+            for position, block in enumerate(self.blocks)
+        )
+
+    def regulariser(self, batch: Batch, sets: Sequence[nn.Module], seen: dict[int, Tensor]) -> Tensor | None:
+        """Return a term of the training loss, given the blocks' queries; None for none.
+
+        It is no part of the evidence, which is cross-entropy alone.
+        """
+        return None
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return cross-entropy over the task's classes and the regulariser, with all live sets in the sum."""
+        sets, seen = context.pool.sets, dict[int, Tensor]()
+        features = self.context.backbone.features(batch.images, (self.injection(batch, sets, seen),))
+        logits = mask_logits(self.logits(features), context.task.classes)
+        loss = functional.cross_entropy(logits, batch.labels)
+        added = self.regulariser(batch, sets, seen)
+        return StepOutput(loss=loss if added is None else loss + added, features=features)
+
+    def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
+        """Return what a task trains: the head, and its set as far as the options for reuse let it."""
+        own = cast(ComponentSet, context.parameters)
+        keys = context.grew or self.options.keys_on_reuse == "free"
+        values = context.grew or self.options.values_on_reuse == "free"
+        return (
+            own.prefix_key,
+            *((own.prefix_value,) if values else ()),
+            *((own.key,) if keys else ()),
+            *((own.mask,) if keys and own.mask is not None else ()),
+            *self.head.parameters(),
+        )
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: the task's set and the head together."""
+        options = self.options
+        phase = TrainingPhase(
+            name="prompts",
+            groups=(ParameterGroup(parameters=self.trained(context), lr=options.lr),),
+            step=lambda batch: self.step(batch, context),
+            epochs=options.epochs,
+            batch_size=options.batch_size,
+            schedule=coda_cosine,
+            host=True,
+            drop_last=True,
+        )
+        return (phase,)

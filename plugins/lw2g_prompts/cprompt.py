@@ -1,0 +1,268 @@
+"""CPrompt: pairs of prepended prompts, trained so that training looks like testing.
+
+Gao, Cen, Chang, "Consistent Prompting for Rehearsal-Free Continual Learning", CVPR 2024. Its multi-key
+selection is the retrieval strategy ``class-keys``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import attrs
+import torch
+from attrs.validators import ge, gt, in_
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+from lw2g.prefixes import blocks_option, check_blocks
+from lw2g.schedules import cosine
+from lw2g.vit.taps import Tap
+from lw2g.vit.tokens import TokenInjection
+
+__all__ = ["CPROMPT", "CPrompt", "CPromptConfig", "TokenSet", "smoothing_loss"]
+
+
+@attrs.frozen(kw_only=True)
+class CPromptConfig:
+    """Options of ``cprompt``; defaults are the authors' for CIFAR-100."""
+
+    blocks: tuple[int, ...] = blocks_option((0, 5), "blocks before which a set's prompts enter, for good")
+    length: int = option(50, "tokens of each prompt", validator=ge(1), published=50)
+    init_from: Literal["previous", "random"] = option(
+        "previous",
+        "what a new set starts from: the most recently trained set, or U(-1, 1) / sqrt(dim)",
+        validator=in_(("previous", "random")),
+        published="previous",
+    )
+    epochs: int = option(18, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(16, "images per step", validator=ge(1), published=16)
+    lr: float = option(0.01, "learning rate of SGD, a cosine to 0 in each task", validator=gt(0))
+    momentum: float = option(0.9, "momentum of SGD", validator=ge(0), published=0.9)
+    weight_decay: float = option(
+        5e-4, "L2 coefficient; a reused set, which has something to lose, gets none", validator=ge(0)
+    )
+    smoothing: float = option(
+        1.0, "weight of the term that keeps old classifiers unsure", validator=ge(0), published=1.0
+    )
+    temperature: float = option(1.2, "how much flatter an old classifier is asked to be", validator=ge(1))
+    margin: float = option(
+        0.0, "by how much the new classifier must be surer than an old one to leave it alone"
+    )
+
+
+class TokenSet(nn.Module):
+    """Prompt tokens for some blocks, drawn from U(-1, 1) / sqrt(dim).
+
+    Args:
+        num_blocks: Number of blocks before which tokens enter.
+        length: Tokens per block.
+        dim: Width of the backbone.
+
+    Attributes:
+        rows: ``[num_blocks, length, dim]``.
+    """
+
+    def __init__(self, num_blocks: int, length: int, dim: int) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.empty(num_blocks, length, dim).uniform_(-1, 1) / dim**0.5)
+
+
+def smoothing_loss(logits: Tensor, confidence: Tensor, temperature: float, margin: float) -> Tensor:
+    """Return classifier consistency for one old classifier: cross-entropy with its own flattened output.
+
+    Its gradient at the logits is ``(softmax(l) - softmax(l / tau)) / B``: zero for samples on which the new
+    classifier is surer by the margin (tau = 1), flattening for the others.
+
+    Args:
+        logits: Of the old classifier on new images, ``[B, c]``.
+        confidence: Highest logit of the new classifier, ``[B]``.
+        temperature: tau of the samples that need it.
+        margin: By how much the new classifier must be surer.
+    """
+    violated = confidence <= logits.detach().amax(dim=1) + margin
+    tau = torch.where(violated, temperature, 1.0)[:, None]
+    target = (logits.detach() / tau).softmax(dim=1)
+    return -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
+
+
+class CPrompt(Baseline):
+    """A set is one prompt per block; classifiers belong to tasks and keys to classes, whoever shares a set.
+
+    Three terms train a task: an auxiliary classifier, thrown away afterwards, on features under the task's
+    set; consistency of the frozen old classifiers on the same features; and the task's own classifier on
+    features under a set drawn at random for each image, because at test time retrieval may err.
+    Features are class tokens *before* the final norm.
+    """
+
+    feature_scope = "set"
+
+    def __init__(self, config: CPromptConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.classifiers = nn.ModuleList()
+        self.auxiliary: nn.Module = nn.Identity()
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return new prompts: a copy of ``source``, or random ones."""
+        tokens = TokenSet(len(self.blocks), self.config.length, self.context.backbone.dim)
+        if source is not None:
+            tokens.load_state_dict(source.state_dict())
+        return tokens.to(self.context.device)
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the most recently trained set where the options say so."""
+        if self.config.init_from == "random" or not pool.task_to_set:
+            return None
+        return pool[pool.task_to_set[-1]]
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Add the task's classifier and replace the auxiliary one."""
+        self.classifiers.append(self._classifier(len(task.classes)))
+        self.auxiliary = self._classifier(len(task.classes))
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return prompted class tokens before the final norm, ``[B, dim]``."""
+        return self.embed(batch.images, routing.select(lambda item: cast(TokenSet, item).rows))
+
+    def embed(self, images: Tensor, rows: Tensor) -> Tensor:
+        """Return class tokens ``[B, dim]`` under prompts ``[num_blocks, L, dim]``, or one such per image."""
+        tokens = {block: rows[..., i, :, :] for i, block in enumerate(self.blocks)}
+        injection = TokenInjection(tokens, keep=True)
+        return self.context.backbone.features(images, (injection,), norm=False)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits of all classifiers side by side, minus infinity where there is none yet."""
+        known = [classifier(features) for classifier in self.classifiers]
+        missing = self.context.num_classes - sum(part.shape[1] for part in known)
+        return torch.cat([*known, features.new_full((len(features), missing), float("-inf"))], dim=1)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: prompts, the task's classifier and the auxiliary one."""
+        config = self.config
+        heads = (*self.classifiers[context.task.index].parameters(), *self.auxiliary.parameters())
+        # decay would pull a shared set towards zero, also inside the space that gradients are kept out of
+        decay = config.weight_decay if context.grew else 0.0
+        phase = TrainingPhase(
+            name="prompts",
+            groups=(
+                ParameterGroup(
+                    parameters=tuple(context.parameters.parameters()), lr=config.lr, weight_decay=decay
+                ),
+                ParameterGroup(parameters=heads, lr=config.lr, weight_decay=config.weight_decay),
+            ),
+            step=lambda batch: self.step(batch, context),
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            optimizer="sgd",
+            momentum=config.momentum,
+            schedule=cosine(),
+            host=True,
+        )
+        return (phase,)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return auxiliary cross-entropy, classifier consistency and prompt consistency."""
+        index, labels = context.task.index, batch.labels - context.task.classes[0]
+        own = self.features(batch, context.pool.force(context.set_id))
+        drawn = self.embed(batch.images, self.random_rows(context, len(batch)))
+        loss = functional.cross_entropy(self.auxiliary(own), labels)
+        loss = loss + functional.cross_entropy(self.classifiers[index](drawn), labels)
+        if index and self.config.smoothing:
+            loss = loss + self.config.smoothing * self.consistency(own, index)
+        return StepOutput(loss=loss, features=own)
+
+    def random_rows(self, context: TaskContext, count: int) -> Tensor:
+        """Return the prompts of a set drawn for each of ``count`` images; only the task's own get gradient.
+
+        The draw is uniform over the sets of the pool, which are what retrieval can return.
+        """
+        pool = context.pool
+        rows = torch.stack(
+            [
+                cast(TokenSet, pool[i]).rows if i == context.set_id else cast(TokenSet, pool[i]).rows.detach()
+                for i in pool.ids
+            ]
+        )
+        # drawn on the CPU, so that the draw does not depend on the device
+        return rows[torch.randint(len(pool), (count,)).to(rows.device)]
+
+    def consistency(self, features: Tensor, index: int) -> Tensor:
+        """Return the mean of :func:`smoothing_loss` over the classifiers before task ``index``."""
+        config = self.config
+        with torch.no_grad():
+            confidence = self.classifiers[index](features).amax(dim=1)
+        old = cast(Sequence[nn.Linear], self.classifiers[:index])
+        logits = [functional.linear(features, one.weight.detach(), one.bias.detach()) for one in old]
+        terms = [smoothing_loss(part, confidence, config.temperature, config.margin) for part in logits]
+        return torch.stack(terms).mean()
+
+    def probe_loss(self, batch: Batch, routing: Routing, task: TaskInfo) -> Tensor:
+        """Return both cross-entropies with the candidate in both roles; no term looks at old classifiers."""
+        features, labels = self.features(batch, routing), batch.labels - task.classes[0]
+        auxiliary = functional.cross_entropy(self.auxiliary(features), labels)
+        return auxiliary + functional.cross_entropy(self.classifiers[task.index](features), labels)
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return each block's prompt against the image tokens that it joins.
+
+        A norm lies between prompt and attention, so what is protected is their product on token embeddings;
+        attention logits are kept approximately.
+        """
+        rows = cast(TokenSet, parameters).rows
+        return tuple(
+            Site(
+                name=f"blocks.{block}.tokens",
+                parameter=rows,
+                index=(position,),
+                tap=Tap(block=block, kind="block_in"),
+            )
+            for position, block in enumerate(self.blocks)
+        )
+
+    def _classifier(self, width: int) -> nn.Linear:
+        classifier = nn.Linear(self.context.backbone.dim, width)
+        nn.init.kaiming_uniform_(classifier.weight, nonlinearity="linear")
+        nn.init.zeros_(classifier.bias)
+        return classifier.to(self.context.device)
+
+
+# LW2G published neither energies nor phi for this method
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "cifar100": {
+        "baseline.epochs": 18,
+        "baseline.lr": 0.01,
+        "baseline.weight_decay": 5e-4,
+        "baseline.temperature": 1.2,
+        "baseline.margin": 0.0,
+    },
+    "imagenet-r": {
+        "baseline.epochs": 10,
+        "baseline.lr": 0.01,
+        "baseline.weight_decay": 5e-4,
+        "baseline.temperature": 1.15,
+        "baseline.margin": 0.1,
+    },
+}
+
+_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.length": 10}
+
+CPROMPT = BaselineComponent(
+    name="cprompt",
+    config=CPromptConfig,
+    summary="pairs of prompts; classifiers kept consistent and trained under randomly drawn sets",
+    citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
+    build=CPrompt,
+    retrieval="class-keys",
+    presets=_PRESETS,
+    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
+)

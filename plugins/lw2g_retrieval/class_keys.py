@@ -1,0 +1,78 @@
+"""One learned key per class, matched by cosine similarity (CPrompt's multi-key selection)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import attrs
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.phase import ParameterGroup
+from lw2g.interfaces.retrieval import RetrievalStrategy
+
+__all__ = ["CLASS_KEYS", "ClassKeys", "ClassKeysConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class ClassKeysConfig:
+    """``class-keys`` has no options."""
+
+
+class ClassKeys(RetrievalStrategy):
+    """The nearest class key names a class, and that class its task.
+
+    Keys are trained in the host phase by cross-entropy on raw cosines, without temperature, over all seen
+    classes; those of old classes take part but never move. No weight decay: it would change lengths alone,
+    which cosines do not notice. Queries are class tokens before the final norm.
+
+    Attributes:
+        key: ``[num_classes, dim]``; rows start orthonormal where the width allows it.
+    """
+
+    query_norm: ClassVar[bool] = False
+
+    def __init__(self, config: ClassKeysConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.key = nn.Parameter(torch.empty(context.num_classes, context.backbone.dim))
+        nn.init.orthogonal_(self.key)
+        self.to(context.device)
+
+    def parameter_groups(self, context: TaskContext, lr: float) -> Sequence[ParameterGroup]:
+        """Train the keys with the host's learning rate; only rows of the task's classes get a gradient."""
+        return (ParameterGroup(parameters=(self.key,), lr=lr),)
+
+    def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
+        """Return cross-entropy of the cosines to the keys of all seen classes, old keys detached."""
+        old = self.key[: context.task.classes[0]].detach()
+        keys = torch.cat([old, self.keys(context)])
+        return functional.cross_entropy(_cosines(batch.query.detach(), keys), batch.labels)
+
+    def keys(self, context: TaskContext) -> Tensor:
+        """Return the keys of the task's classes, ``[c, dim]`` with gradient."""
+        return self.key[context.task.classes[0] : context.task.seen]
+
+    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the task of the nearest class key among the seen tasks' classes, ``[B]``."""
+        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
+        cosines = _cosines(query, self.key[: len(task_of_class)])
+        hidden = ~torch.isin(task_of_class, tasks)
+        return task_of_class[cosines.masked_fill(hidden, float("-inf")).argmax(dim=-1)]
+
+
+def _cosines(query: Tensor, keys: Tensor) -> Tensor:
+    return functional.normalize(query, dim=-1) @ functional.normalize(keys, dim=-1).T
+
+
+CLASS_KEYS = RetrievalComponent(
+    name="class-keys",
+    config=ClassKeysConfig,
+    summary="one learned key per class; the task of the nearest key's class is taken",
+    citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
+    build=ClassKeys,
+)

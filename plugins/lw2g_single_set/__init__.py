@@ -1,0 +1,1 @@
+"""First-party baselines with a single set or none, which never grow."""

@@ -1,0 +1,194 @@
+"""Control rows: what frozen features give without training, what a head gives, and what seeing all gives.
+
+``simple-cil``: Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models", IJCV 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import attrs
+import torch
+from attrs.validators import ge, gt, optional
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.heads import linear_head, mask_logits
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
+from lw2g.prefixes import PrefixBaseline, PrefixOptions
+from lw2g.statistics import collect_features
+from lw2g.vit.prefix import PrefixInjection
+
+__all__ = [
+    "JOINT",
+    "NO_PROMPT",
+    "SIMPLE_CIL",
+    "Joint",
+    "JointConfig",
+    "NoPrompt",
+    "NoPromptConfig",
+    "SimpleCIL",
+    "SimpleCILConfig",
+]
+
+
+@attrs.frozen(kw_only=True)
+class SimpleCILConfig:
+    """``simple-cil`` has no options."""
+
+
+@attrs.frozen(kw_only=True)
+class NoPromptConfig:
+    """Options of ``no-prompt``: how prompt methods train their heads."""
+
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(24, "images per step", validator=ge(1))
+    lr: float = option(
+        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    clip_norm: float | None = option(1.0, "bound of the gradient norm", validator=optional(gt(0)))
+
+
+@attrs.frozen(kw_only=True)
+class JointConfig(PrefixOptions):
+    """Options of ``joint``."""
+
+    epochs: int = option(20, "passes over the training images of all tasks", validator=ge(0))
+
+
+class FrozenFeatures(Baseline):
+    """A baseline on the un-prompted features alone; its set is empty."""
+
+    feature_scope = "backbone"
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a module without parameters."""
+        return nn.Module()
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return un-prompted features ``[B, dim]``, which are computed once a run."""
+        return batch.query
+
+
+class SimpleCIL(FrozenFeatures):
+    """The nearest class mean by cosine similarity; nothing is trained.
+
+    The final result depends neither on the order of classes nor on how they are grouped into tasks.
+
+    Attributes:
+        prototype: Means of the un-normalised features, ``[num_classes, dim]``; zero for classes to come.
+    """
+
+    prototype: Tensor
+
+    def __init__(self, config: SimpleCILConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.register_buffer("prototype", torch.zeros(context.num_classes, context.backbone.dim))
+        self.to(context.device)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return cosines to the class means, ``[B, num_classes]``."""
+        return functional.normalize(features, dim=-1) @ functional.normalize(self.prototype, dim=-1).T
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: means of the task's classes over un-augmented images."""
+
+        def run(progress: Callable[[int, int], None]) -> None:
+            rows, labels = collect_features(context, lambda batch: batch.query, progress)
+            for label in context.task.classes:
+                # float64, so that the mean does not depend on how the images were batched
+                self.prototype[label] = rows[labels == label].double().mean(0).float()
+
+        return (ComputePhase(name="class-means", run=run),)
+
+
+class NoPrompt(FrozenFeatures):
+    """A linear head on frozen features, trained with masked cross-entropy: a prompt method less its prompts."""
+
+    def __init__(self, config: NoPromptConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits of the linear head, ``[B, num_classes]``."""
+        return cast(Tensor, self.head(features))
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase; it needs features only."""
+        config = self.config
+
+        def step(batch: Batch) -> StepOutput:
+            logits = mask_logits(self.logits(batch.query), context.task.classes)
+            return StepOutput(loss=functional.cross_entropy(logits, batch.labels))
+
+        group = ParameterGroup(
+            parameters=tuple(self.head.parameters()), lr=config.lr * config.batch_size / 256
+        )
+        phase = TrainingPhase(
+            name="head",
+            groups=(group,),
+            step=step,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            clip_norm=config.clip_norm,
+            images=False,
+            host=True,
+        )
+        return (phase,)
+
+
+class Joint(PrefixBaseline):
+    """One prefix set and a head, trained on all classes at once: what a prompt can give without forgetting.
+
+    Its component asks for a stream of one task, so the task's classes are all classes and nothing is masked.
+    """
+
+    feature_scope = "pool"
+
+    def injections(self, routing: Routing) -> Sequence[PrefixInjection]:
+        """Return the prefixes of the one set."""
+        return super().injections(attrs.evolve(routing, chosen=0))
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: prefix and head together."""
+        return (self.prompt_phase(context),)
+
+
+_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.05}
+_TUNED: Mapping[str, Mapping[str, Any]] = {"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK}
+
+SIMPLE_CIL = BaselineComponent(
+    name="simple-cil",
+    config=SimpleCILConfig,
+    summary="control: nearest class mean of frozen features, without training",
+    citation="Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
+    build=SimpleCIL,
+    growth="fixed",
+)
+
+NO_PROMPT = BaselineComponent(
+    name="no-prompt",
+    config=NoPromptConfig,
+    summary="control: a linear head on frozen features, task after task",
+    build=NoPrompt,
+    growth="fixed",
+    tuned=_TUNED,
+)
+
+JOINT = BaselineComponent(
+    name="joint",
+    config=JointConfig,
+    summary="control: one prefix set and a head, trained on all tasks at once",
+    build=Joint,
+    growth="fixed",
+    joint=True,
+    tuned=_TUNED,
+)

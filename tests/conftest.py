@@ -1,0 +1,71 @@
+"""Hypothesis profiles and fixtures that several test folders share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from lw2g.config.resolve import Resolved, resolve
+from lw2g.registry.catalogue import Catalogue
+from lw2g.testing.tiny import tiny_catalogue
+from lw2g.training.runner import start
+from lw2g.training.session import Session, open_session
+
+# The first torch call is slow, so deadlines say nothing.
+settings.register_profile(
+    "fast", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+torch.set_num_threads(1)
+
+QUICK = {
+    "baseline.epochs": 2,
+    "baseline.batch_size": 8,
+    "run.device": "cpu",
+    "run.evaluation_batch": 16,
+    "growth.images": 16,
+}
+
+
+@pytest.fixture(scope="session")
+def catalogue() -> Catalogue:
+    """All installed plugins and the tiny benchmark and backbone."""
+    return tiny_catalogue()
+
+
+@pytest.fixture(scope="session")
+def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
+    """Resolve an experiment on the tiny components; dotted overrides go before names."""
+
+    def make(overrides: dict[str, Any] | None = None, **names: Any) -> Resolved:
+        chosen = {"baseline": "dual-prompt", "benchmark": "tiny", "backbone": "tiny"} | names
+        return resolve(catalogue, overrides=QUICK | (overrides or {}), **chosen)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def session_of(catalogue: Catalogue, quick: Callable[..., Resolved]) -> Callable[..., Session]:
+    """Open the session of an experiment on the tiny components."""
+
+    def make(overrides: dict[str, Any] | None = None, **names: Any) -> Session:
+        return open_session(quick(overrides, **names).config, catalogue)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, catalogue: Catalogue, quick: Callable[..., Resolved]
+) -> tuple[Path, dict[str, Any]]:
+    """The directory and the record of one finished run: dual-prompt x min on the tiny components."""
+    directory = tmp_path_factory.mktemp("finished") / "run"
+    return directory, start(quick(), catalogue, directory)

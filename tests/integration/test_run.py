@@ -1,0 +1,181 @@
+"""Whole runs on the tiny components: what the record says, and what policies and constraints do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lw2g.config.resolve import Resolved, load_resolved
+from lw2g.errors import ConfigError
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.runner import start
+from lw2g.training.session import open_session
+from lw2g.training.state import restore
+
+KEYS = {
+    "lw2g_version", "config", "seed", "environment", "fingerprints", "class_order", "accuracy_matrix",
+    "retrieval_matrix", "decisions", "task_to_set", "metrics", "storage", "flops", "seconds",
+    "images_per_second", "deviations",
+}  # fmt: skip
+
+
+def numbers(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [number for part in value.values() for number in numbers(part)]
+    if isinstance(value, list):
+        return [number for part in value for number in numbers(part)]
+    return [float(value)] if isinstance(value, (int, float)) else []
+
+
+def test_the_record_has_its_stable_keys(finished: tuple[Path, dict[str, Any]]) -> None:
+    """Keys, shapes and ranges are those that readers rely on."""
+    directory, record = finished
+    assert json.loads((directory / "record.json").read_text()) == record
+    assert set(record) >= KEYS
+    assert set(record["metrics"]) == {
+        "faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "pra", "ssp", "chance_pra",
+    }  # fmt: skip
+    assert set(record["fingerprints"]) == {"benchmark", "backbone"}
+    assert set(record["storage"]) == {"prompt_vectors", "basis_vectors", "parameters"}
+    assert set(record["flops"]) == {"training_per_image", "inference_per_image"}
+    assert set(record["seconds"]) == {"evidence", "training", "subspace", "evaluation", "total"}
+    for task, row in enumerate(record["accuracy_matrix"]):
+        assert [value is None for value in row] == [after < task for after in range(3)]
+        assert all(0 <= value <= 100 for value in row if value is not None)
+    assert all(math.isfinite(number) for number in numbers(record))
+
+
+def test_decisions_carry_their_evidence(finished: tuple[Path, dict[str, Any]]) -> None:
+    """Task 1 grows; later entries name every live set with angles, error, nulls and sites."""
+    _, record = finished
+    first, *later = record["decisions"]
+    assert (first["decision"], first["candidates"], first["set"]) == ("grow", [], 0)
+    for task, entry in enumerate(later, 1):
+        assert entry["task"] == task
+        live = sorted(set(record["task_to_set"][:task]))
+        assert [candidate["set"] for candidate in entry["candidates"]] == live
+        z = [candidate["z"] for candidate in entry["candidates"]]
+        assert entry["decision"] == ("grow" if min(z) > 0 else "reuse")
+        for candidate in entry["candidates"]:
+            assert candidate["z"] == pytest.approx(candidate["hfc"] - candidate["hfc_pre"])
+            assert {site["site"] for site in candidate["sites"]} == {
+                f"blocks.{block}.prefix_key" for block in range(5)
+            }
+            assert 0 <= candidate["null_hfc"] <= 90
+            assert 0 <= candidate["energy_null_hfc"] <= 90
+        assert entry["ranks_after"]
+
+
+def test_the_resolved_configuration_runs_again_to_the_same_numbers(
+    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """config.toml is complete: another run of it gives the same matrices and decisions."""
+    directory, record = finished
+    again = start(load_resolved(directory / "config.toml", catalogue), catalogue, tmp_path / "again")
+    for key in ("accuracy_matrix", "retrieval_matrix", "decisions", "metrics", "config", "deviations"):
+        assert again[key] == record[key]
+
+
+def test_always_without_constraints_builds_nothing(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """The published baseline pays nothing for LW2G."""
+    record = start(quick(policy="always"), catalogue, tmp_path / "run")
+    assert record["storage"]["basis_vectors"] == 0
+    assert record["seconds"]["evidence"] == 0
+    assert record["metrics"]["ssp"] == 3
+    assert all(entry["ranks_after"] == {} for entry in record["decisions"])
+    assert all(one["z"] is None for entry in record["decisions"] for one in entry["candidates"])
+    assert not any(entry["option"].startswith("growth") for entry in record["deviations"])
+
+
+def test_one_shares_a_set_and_keeps_its_old_directions(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Under policy one the shared set's displacement since task 1 has no component in task 1's space."""
+    directory = tmp_path / "run"
+    overrides = {"run.keep_checkpoints": 2, "baseline.epochs": 3, "growth.energy": 0.8}
+    record = start(quick(overrides, policy="one"), catalogue, directory)
+    assert record["task_to_set"] == [0, 0, 0]
+    assert record["metrics"]["pra"] == 100.0
+    store = CheckpointStore(directory / "checkpoints")
+    values, spaces = [], {}
+    for task in (0, 1):
+        checkpoint, _ = store.newest_of_task(task)
+        assert checkpoint is not None
+        session = open_session(load_resolved(directory / "config.toml", catalogue).config, catalogue)
+        restore(session, checkpoint)
+        sites = session.baseline.sites(session.pool[0])
+        values.append([site.rows(site.parameter.detach()).double() for site in sites])
+        if task == 0:
+            spaces = {site.name: session.memory.space(0, site) for site in sites}
+    for (old, new), (name, space) in zip(zip(*values, strict=True), spaces.items(), strict=True):
+        assert space is not None, name
+        assert 0 < space.rank < space.dim
+        change = new - old
+        assert float(change.norm()) > 1e-3
+        assert float(space.on(change).norm()) <= 1e-5 * float(change.norm())
+
+
+def test_the_backbone_is_bit_identical_after_a_run(
+    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue
+) -> None:
+    """Training touches no weight of the backbone, and no checkpoint holds any."""
+    directory, record = finished
+    session = open_session(load_resolved(directory / "config.toml", catalogue).config, catalogue)
+    assert record["fingerprints"]["backbone"] == session.backbone.fingerprint.sha256
+    checkpoint, _ = CheckpointStore(directory / "checkpoints").newest()
+    assert checkpoint is not None
+    assert not any("blocks" in name and "attn" in name for name in checkpoint.tensors)
+
+
+def test_a_directory_with_a_run_is_refused(
+    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue, quick: Callable[..., Resolved]
+) -> None:
+    """A run is never written over."""
+    with pytest.raises(ConfigError, match="holds a run already"):
+        start(quick(), catalogue, finished[0])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "retrieval"),
+    [("dual-prompt", "classifier"), ("hide-prompt", "centroids"), ("dual-prompt", "oracle")],
+)
+def test_retrieval_strategies_are_interchangeable(
+    baseline: str, retrieval: str, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """A baseline runs with a strategy that is not its own; the oracle is marked and always right."""
+    resolved = quick(baseline=baseline, retrieval=retrieval, policy="always")
+    record = start(resolved, catalogue, tmp_path / "run")
+    assert 0 <= record["metrics"]["pra"] <= 100
+    marked = [entry for entry in record["deviations"] if "control row" in entry["note"]]
+    assert bool(marked) == (retrieval == "oracle")
+    if retrieval == "oracle":
+        assert record["metrics"]["pra"] == 100.0
+
+
+def test_seeds_differ_and_repeat(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Another seed gives other prompts; the global generator's state before a run does not matter."""
+    torch.manual_seed(123)
+    first = start(quick({"run.seed": 1}, policy="always"), catalogue, tmp_path / "1")
+    torch.manual_seed(321)
+    again = start(quick({"run.seed": 1}, policy="always"), catalogue, tmp_path / "2")
+    other = start(quick({"run.seed": 2}, policy="always"), catalogue, tmp_path / "3")
+    assert first["accuracy_matrix"] == again["accuracy_matrix"]
+    weights = []
+    for name in ("1", "2", "3"):
+        checkpoint, _ = CheckpointStore(tmp_path / name / "checkpoints").newest()
+        assert checkpoint is not None
+        weights.append(checkpoint.tensors["pool/0.key"])
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert other["seed"] == 2

@@ -1,0 +1,473 @@
+"""The command line parses and prints; mistakes end with one message and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import attrs
+import pytest
+from attrs.validators import ge
+from click.testing import CliRunner
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.errors import DataError
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    ConstraintComponent,
+    PolicyComponent,
+    RetrievalComponent,
+)
+from lw2g.interfaces.options import option
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.registry.markers import hookimpl
+
+
+@attrs.frozen(kw_only=True)
+class BaselineConfig:
+    epochs: int = option(50, "passes over the images", validator=ge(1), published=40)
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    pass
+
+
+def component(kind, name, config=NoOptions, **more):
+    """Return a record."""
+    return kind(name=name, config=config, summary=f"summary of {name}", build=print, **more)
+
+
+def fake_plugins(*, broken=False):
+    """Return a plugin with the components of the default experiment, and a broken one beside it if asked."""
+    records = {
+        "lw2g_baselines": [
+            component(
+                BaselineComponent,
+                "hide-prompt",
+                BaselineConfig,
+                retrieval="classifier",
+                citation="Somebody 2023",
+                presets={"cifar100": {"baseline.epochs": 40}},
+                tuned={"glyphs": {"baseline.epochs": 5}},
+            )
+        ],
+        "lw2g_retrievals": [component(RetrievalComponent, "classifier")],
+        "lw2g_policies": [
+            component(PolicyComponent, "min"),
+            component(PolicyComponent, "always", default_constraints=(), adds_always=True),
+        ],
+        "lw2g_constraints": [
+            component(ConstraintComponent, "orthogonal"),
+            component(ConstraintComponent, "cpk"),
+        ],
+        "lw2g_benchmarks": [component(BenchmarkComponent, "glyphs", family="glyphs", embedded=True)],
+        "lw2g_backbones": [component(BackboneComponent, "micro", embedded=True)],
+    }
+    good = ModuleType("good")
+    for hook, found in records.items():
+        setattr(good, hook, hookimpl(lambda found=tuple(found): found))
+    bad = ModuleType("bad")
+    bad.lw2g_policy = hookimpl(lambda: [])
+    return [good, bad] if broken else [good]
+
+
+@pytest.fixture
+def fake_catalogue(monkeypatch, tmp_path):
+    """Make the commands see the fake plugins alone, in an empty folder."""
+    loaded = load_catalogue(plugins=fake_plugins(), entry_points=False)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
+    monkeypatch.chdir(tmp_path)
+    return loaded
+
+
+class Interrupted(Exception):
+    """Stands in for the runner's own."""
+
+
+RECORD = {
+    "lw2g_version": "0.1.0",
+    "config": {
+        "baseline": {"name": "hide-prompt"},
+        "retrieval": {"name": "classifier"},
+        "policy": {"name": "min"},
+        "constraints": {"orthogonal": {}, "cpk": {}},
+        "benchmark": {"name": "glyphs"},
+        "backbone": {"name": "micro"},
+    },
+    "seed": 42,
+    "accuracy_matrix": [[91.5, 83.25], [None, 88.0]],
+    "retrieval_matrix": [[100.0, 71.125], [None, 64.0]],
+    "decisions": [
+        {"task": 0, "candidates": [], "decision": "grow", "set": 0, "margin": 0.0, "ranks_after": {}},
+        {
+            "task": 1,
+            "candidates": [
+                {
+                    "set": 0,
+                    "hfc": 41.25,
+                    "hfc_pre": 43.5,
+                    "z": -2.25,
+                    "z_error": 0.5,
+                    "rank": 17,
+                    "null_hfc": 30.0,
+                    "energy_null_hfc": 77.0,
+                    "sites": [],
+                    "excluded": None,
+                },
+                {
+                    "set": 1,
+                    "hfc": None,
+                    "hfc_pre": None,
+                    "z": None,
+                    "rank": 0,
+                    "excluded": "its space is full",
+                },
+            ],
+            "decision": "reuse",
+            "set": 0,
+            "margin": 0.0,
+            "ranks_after": {},
+        },
+    ],
+    "task_to_set": [0, 0],
+    "metrics": {"faa": 85.625, "pra": None, "ssp": 1},
+    "storage": {"prompt_vectors": 40, "basis_vectors": 17, "parameters": 1000},
+    "seconds": {"evidence": 1.5, "training": 2.5, "subspace": 0.5, "evaluation": 1.0, "total": 6.0},
+    "images_per_second": 123.45,
+    "deviations": [{"option": "baseline.epochs", "value": 5, "published": 40, "note": "differs"}],
+}
+
+
+@pytest.fixture
+def runner_calls(monkeypatch):
+    """Replace the runner by one that notes its calls, writes a record and may be told to fail."""
+    calls, outcome = [], {}
+
+    def go_on(call, directory):
+        calls.append(call)
+        if outcome.get("raises"):
+            raise outcome["raises"]
+        directory.mkdir(exist_ok=True)
+        (directory / "config.toml").touch()
+        seed = call["resolved"].config.run.seed if "resolved" in call else 0
+        return {**RECORD, "metrics": {"faa": 80.0 + seed, "pra": None, "ssp": 1}}
+
+    def start(resolved, catalogue, directory, listeners):
+        return go_on({"start": directory, "resolved": resolved}, directory)
+
+    def resume(directory, catalogue, listeners):
+        return go_on({"resume": directory}, directory)
+
+    runner, progress = ModuleType("lw2g.training.runner"), ModuleType("lw2g.training.progress")
+    runner.start, runner.resume, progress.Interrupted = start, resume, Interrupted
+    monkeypatch.setitem(sys.modules, "lw2g.training.runner", runner)
+    monkeypatch.setitem(sys.modules, "lw2g.training.progress", progress)
+    calls_and_outcome = ModuleType("calls")
+    calls_and_outcome.made, calls_and_outcome.outcome = calls, outcome
+    return calls_and_outcome
+
+
+def invoke(*arguments):
+    """Run the command line."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["completion", "zsh"]])
+def test_help_and_version_do_not_import_torch(arguments):
+    """What needs no computation answers without torch, timm or rich in the process."""
+    code = (
+        "import sys\nfrom lw2g.cli.main import main\n"
+        f"try: main({arguments!r}, prog_name='lw2g')\nexcept SystemExit as end: code = end.code\n"
+        "heavy = {'torch', 'timm', 'torchvision', 'rich', 'sklearn', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    environment = {"PYTHONPATH": str(Path(lw2g.__file__).parents[1]), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "lw2g" in done.stdout
+
+
+def test_the_version_is_that_of_the_project():
+    """One number, in code and in the project file."""
+    project = Path(lw2g.__file__).parents[1] / "pyproject.toml"
+    if not project.exists():
+        pytest.skip("no checkout: the project file is not installed")
+    assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == lw2g.__version__
+    assert invoke("--version").output == f"lw2g, version {lw2g.__version__}\n"
+
+
+def test_an_unknown_command_is_answered_with_the_nearest():
+    """Usage errors suggest what was probably meant."""
+    result = invoke("plugin")
+    assert result.exit_code == 2
+    assert "no command is called 'plugin' (did you mean 'plugins'?)" in result.stderr
+
+
+def test_config_prints_a_file_that_runs_again(fake_catalogue, tmp_path):
+    """What `config` prints resolves to the same experiment."""
+    first = invoke("config", "--set", "growth.energy=.9", "--seed", 7, "--constraint", "cpk")
+    assert first.exit_code == 0, first.output
+    assert tomllib.loads(first.stdout)["growth"]["energy"] == 0.9
+    assert first.stdout.startswith("# preset: tuned glyphs\n")
+    (tmp_path / "again.toml").write_text(first.stdout, encoding="utf-8")
+    assert invoke("config", "again.toml").stdout == first.stdout
+
+
+def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
+    """One message on stderr, exit code 2."""
+    result = invoke("run", "--policy", "mim", "--set", "growth.enrgy=1", "--set", "run.seed=x")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        "error: 3 problems in the configuration:",
+        "  policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
+        "  growth.enrgy: no such option (did you mean 'energy'?)",
+        "  run.seed: expected int but got 'x'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "growth.energy"], "expected KEY=VALUE but got 'growth.energy'"),
+        (["--seeds", "1,x"], "expected whole numbers separated by commas but got '1,x'"),
+        (["--seeds", "1,1"], "expected different seeds but got '1,1'"),
+        (["--seed", "1", "--seeds", "2"], "--seed and --seeds exclude each other"),
+        (["--baselin", "x"], "--baseline"),
+    ],
+)
+def test_usage_errors_say_what_was_expected(fake_catalogue, arguments, message):
+    """Misuse of an option ends with exit code 2 and the reason."""
+    result = invoke("run", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_path):
+    """Names, settings and directory reach the runner; metrics and the directory are printed."""
+    result = invoke(
+        "run", "--policy", "always", "--set", "baseline.epochs=2", "--device", "cpu", "--out", "here"
+    )
+    assert result.exit_code == 0, result.output
+    (call,) = runner_calls.made
+    config = call["resolved"].config
+    assert call["start"] == Path("here")
+    assert (config.policy.name, config.constraints, config.baseline.config.epochs) == ("always", (), 2)
+    assert "run: here" in result.stdout
+    assert "122.00" in result.stdout
+    assert "glyphs and micro: embedded defaults to learn and test with, never results" in result.stderr
+
+
+def test_a_bug_keeps_its_traceback(fake_catalogue, runner_calls):
+    """Only mistakes are turned into messages."""
+    runner_calls.outcome["raises"] = ZeroDivisionError("a bug")
+    result = invoke("run")
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_a_refused_run_leaves_nothing_behind(fake_catalogue, runner_calls, tmp_path):
+    """Missing data end the command with one message, and the directory made for the run is gone."""
+    runner_calls.outcome["raises"] = DataError("no data; get some")
+    result = invoke("run")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "error: no data; get some")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("stop", [Interrupted(), KeyboardInterrupt()])
+def test_an_interrupted_run_says_how_to_go_on(fake_catalogue, runner_calls, stop):
+    """Ctrl-C ends with the command that resumes and the exit code of an interrupted program."""
+    runner_calls.outcome["raises"] = stop
+    result = invoke("run", "--out", "here")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "interrupted; resume with: lw2g resume here"
+
+
+def test_resume_calls_the_runner_and_prints_the_metrics(fake_catalogue, runner_calls):
+    """The directory goes to the runner, whose record is shown."""
+    result = invoke("resume", "here")
+    assert runner_calls.made == [{"resume": Path("here")}]
+    assert "run: here" in result.stdout
+
+
+def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner_calls, tmp_path):
+    """Mean and sample deviation of every metric over the seeds are printed and kept."""
+    result = invoke("run", "--seeds", "0,1,5", "--out", "many")
+    assert result.exit_code == 0, result.output
+    assert [call["start"] for call in runner_calls.made] == [
+        Path("many") / f"seed-{seed}" for seed in (0, 1, 5)
+    ]
+    summary = json.loads((tmp_path / "many" / "summary.json").read_text(encoding="utf-8"))
+    assert summary == {
+        "seeds": [0, 1, 5],
+        "metrics": {
+            "faa": {"mean": 82.0, "std": pytest.approx(7**0.5), "values": [80.0, 81.0, 85.0]},
+            "pra": {"mean": None, "std": None, "values": [None, None, None]},
+            "ssp": {"mean": 1.0, "std": 0.0, "values": [1, 1, 1]},
+        },
+    }
+    assert "82.00" in invoke("show", "many").stdout
+    assert "holds a run already" in invoke("run", "--seeds", "0,1", "--out", "many").stderr
+
+
+def test_interrupted_seeds_go_on_where_they_stopped(fake_catalogue, runner_calls, tmp_path):
+    """Resuming a directory of seeds resumes those that began and starts those that did not."""
+    runner_calls.outcome["raises"] = Interrupted()
+    stopped = invoke("run", "--seeds", "3,4", "--out", "many")
+    assert stopped.stderr.splitlines()[-1] == "interrupted; resume with: lw2g resume many"
+    (tmp_path / "many" / "seed-3").mkdir()
+    (tmp_path / "many" / "seed-3" / "config.toml").touch()
+    runner_calls.outcome.clear()
+    runner_calls.made.clear()
+    result = invoke("resume", "many")
+    assert result.exit_code == 0, result.output
+    assert [next(iter(call)) for call in runner_calls.made] == ["resume", "start"]
+    assert runner_calls.made[1]["resolved"].config.run.seed == 4
+    assert (tmp_path / "many" / "summary.json").exists()
+
+
+def test_plugins_lists_components_in_json(fake_catalogue):
+    """The list has the promised keys, sorted by kind and name."""
+    found = json.loads(invoke("plugins", "--json").stdout)
+    assert [(entry["kind"], entry["name"]) for entry in found[:3]] == [
+        ("baseline", "hide-prompt"),
+        ("retrieval", "classifier"),
+        ("policy", "always"),
+    ]
+    assert found[0] == {
+        "kind": "baseline",
+        "name": "hide-prompt",
+        "summary": "summary of hide-prompt",
+        "plugin": "good",
+        "distribution": None,
+        "version": None,
+        "citation": "Somebody 2023",
+    }
+
+
+def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
+    """What is wrong with a plugin is told after everything that works."""
+    loaded = load_catalogue(plugins=fake_plugins(broken=True), entry_points=False)
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
+    result = invoke("plugins")
+    assert result.exit_code == 0
+    assert "hide-prompt" in result.stdout
+    last = result.stdout.splitlines()[-1].strip()
+    assert last.startswith("plugin 'bad' has 'lw2g_policy', which is no hook (did you mean 'lw2g_policies'?)")
+
+
+def test_plugins_describes_one_component(fake_catalogue):
+    """Options with default, range, published value and help; presets; citation."""
+    text = invoke("plugins", "hide-prompt").stdout
+    for part in (
+        "baseline hide-prompt: summary of hide-prompt",
+        "citation: Somebody 2023",
+        "retrieval: classifier",
+        "passes over the images",
+        "preset official cifar100: baseline.epochs=40",
+        "preset tuned glyphs: baseline.epochs=5",
+    ):
+        assert part in text
+    row = next(line.split() for line in text.splitlines() if line.strip().startswith("epochs"))
+    assert row[:6] == ["epochs", "int", "50", ">=", "1", "40"]
+    detailed = json.loads(invoke("plugins", "hide-prompt", "--json").stdout)
+    assert detailed[0]["options"][0]["default"] == 50
+
+
+def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
+    """The nearest name over all kinds is offered."""
+    result = invoke("plugins", "hide-promt")
+    assert result.exit_code == 2
+    assert "no component is called 'hide-promt' (did you mean 'hide-prompt'?)" in result.stderr
+
+
+def test_show_prints_decisions_matrices_and_metrics(tmp_path):
+    """Evidence of every candidate, both matrices, metrics and deviations come from the record alone."""
+    (tmp_path / "record.json").write_text(json.dumps(RECORD), encoding="utf-8")
+    text = invoke("show", tmp_path).stdout
+    rows = [line.split() for line in text.splitlines()]
+    assert ["1", "grow", "#0", "-", "-", "-", "-", "-", "-", "-", "-"] in rows
+    assert ["2", "reuse", "#0", "#0", "41.25", "43.50", "-2.25", "0.50", "17", "30.00", "77.00"] in rows
+    assert ["#1", "-", "-", "-", "-", "0", "-", "-", "its", "space", "is", "full"] in rows
+    assert ["1", "91.50", "83.25"] in rows
+    assert ["2", "64.00"] in rows
+    assert ["faa", "85.62"] in rows
+    assert ["pra", "-"] in rows
+    assert ["baseline.epochs", "5", "40", "differs"] in rows
+    assert "hide-prompt x min x orthogonal + cpk on glyphs, backbone micro" in text
+
+
+def test_show_json_is_the_record_itself(tmp_path):
+    """Nothing is lost or rounded."""
+    (tmp_path / "record.json").write_text(json.dumps(RECORD), encoding="utf-8")
+    assert json.loads(invoke("show", tmp_path, "--json").stdout) == RECORD
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no run at"),
+        ({"config.toml": ""}, "has finished no task yet; go on with it: lw2g resume"),
+        ({"record.json": "{"}, "cannot be read"),
+    ],
+)
+def test_show_without_a_record_says_why(tmp_path, files, message):
+    """A directory without a readable record is explained."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = invoke("show", tmp_path)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
+    """Tasks count from 1 in text and from 0 in JSON; a named task is passed on counting from 0."""
+    asked = []
+
+    class Saved:
+        def predict(self, paths):
+            return [{"path": p, "class": "cat", "class_index": 3, "task": 1, "set": 0} for p in paths]
+
+    saved = ModuleType("lw2g.training.saved")
+    saved.open_run = lambda directory, catalogue, task: asked.append((directory, task)) or Saved()
+    monkeypatch.setitem(sys.modules, "lw2g.training.saved", saved)
+    (tmp_path / "a.png").touch()
+    rows = [line.split() for line in invoke("predict", "here", "a.png", "--task", 2).stdout.splitlines()]
+    assert ["a.png", "cat", "2", "#0"] in rows
+    found = json.loads(invoke("predict", "here", "a.png", "--json").stdout)
+    assert found == [{"path": "a.png", "class": "cat", "class_index": 3, "task": 1, "set": 0}]
+    assert asked == [(Path("here"), 1), (Path("here"), None)]
+    missing = invoke("predict", "here", "a.png", "gone.png")
+    assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_the_shell(shell):
+    """The script names the program and asks it for completions."""
+    result = invoke("completion", shell)
+    assert result.exit_code == 0
+    assert "_LW2G_COMPLETE" in result.stdout
+
+
+def test_component_names_complete(fake_catalogue):
+    """Names come from the catalogue, of the kind that the option takes."""
+    from click.shell_completion import ShellComplete
+
+    found = ShellComplete(main, {}, "lw2g", "_LW2G_COMPLETE").get_completions(["run", "--policy"], "a")
+    assert [item.value for item in found] == ["always"]
+
+
+def test_python_names_and_options_do_what_the_command_line_does(fake_catalogue, runner_calls):
+    """``lw2g.run`` takes the same names and dotted options and returns the record."""
+    record = lw2g.run(policy="always", seed=3, out="here", **{"baseline.epochs": 2})
+    (call,) = runner_calls.made
+    config = call["resolved"].config
+    assert (config.policy.name, config.run.seed, config.baseline.config.epochs) == ("always", 3, 2)
+    assert record["metrics"]["faa"] == 83.0

@@ -1,0 +1,432 @@
+"""cprompt: sizes, the three terms, who gets gradients, growth and reuse, protection under SGD."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.site import Restriction
+from lw2g.subspace import Subspace
+from lw2g.training.protection import Protection, SiteRule
+from lw2g.vit.taps import Tap
+from lw2g.vit.tokens import TokenInjection
+from lw2g_prompts.cprompt import CPROMPT, CPrompt, CPromptConfig, TokenSet, smoothing_loss
+from lw2g_retrieval.class_keys import ClassKeys, ClassKeysConfig
+
+QUICK = CPromptConfig(length=3, epochs=2, batch_size=4)
+SEEDS = st.integers(0, 2**31 - 1)
+
+
+def state(*modules):
+    """Return a copy of everything that modules hold."""
+    return [{name: value.clone() for name, value in module.state_dict().items()} for module in modules]
+
+
+def same(left, right):
+    """Whether two results of :func:`state` are equal to the bit."""
+    return all(torch.equal(a[name], b[name]) for a, b in zip(left, right, strict=True) for name in a)
+
+
+def rows_after_blocks(backbone, forward):
+    """Return the number of tokens after each block that ran, in order."""
+    counts = []
+    with ExitStack() as stack:
+        for block in backbone.model.blocks:
+            handle = block.register_forward_hook(lambda module, args, out: counts.append(out.shape[1]))
+            stack.callback(handle.remove)
+        forward()
+    return counts
+
+
+def begun(bench, config=QUICK, tasks=2, **others):
+    """Return baseline, pool and the context of the last of some tasks that have begun."""
+    baseline, pool = CPrompt(config, bench.build), Pool()
+    for index in range(tasks):
+        context = bench.begin(baseline, pool, index, **others)
+    return baseline, pool, context
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "keys", "classifier"), [(100, 76_800, 7_690), (200, 153_600, 15_380)]
+)
+def test_counts_are_those_of_the_official_run(vit_b, bench, num_classes, keys, classifier):
+    """Two prompts of 50 tokens, a key per class, a classifier per task."""
+    context = vit_b(10, num_classes)
+    baseline = CPrompt(CPromptConfig(), context)
+    assert sum(p.numel() for p in baseline.new_set(None).parameters()) == 76_800
+    assert sum(p.numel() for p in ClassKeys(ClassKeysConfig(), context).parameters()) == keys
+    classes = tuple(range(num_classes // 10))
+    baseline.begin_task(attrs.evolve(bench.tasks[0], classes=classes))
+    assert sum(p.numel() for p in baseline.classifiers.parameters()) == classifier
+    assert sum(p.numel() for p in baseline.auxiliary.parameters()) == classifier
+
+
+def test_start_values_are_the_official_ones(vit_b):
+    """Prompts are uniform within 1/sqrt(d), classifiers within sqrt(3/d), biases zero."""
+    baseline = CPrompt(CPromptConfig(), vit_b(1, 10))
+    rows = baseline.new_set(None).rows.detach()
+    assert 0.0360 < float(rows.abs().max()) <= 0.0361
+    classifier = baseline._classifier(10)
+    assert 0.0610 < float(classifier.weight.detach().abs().max()) <= 0.0625
+    assert not classifier.bias.any()
+
+
+def test_prompts_enter_before_their_blocks_and_stay(bench):
+    """On 17 tokens, 3 rows before block 0 and 3 before block 5 make 20 and then 23."""
+    baseline, pool, _ = begun(bench, tasks=1)
+    counts = rows_after_blocks(bench.backbone, lambda: baseline.features(bench.batch(0), pool.force(0)))
+    assert counts == [20] * 5 + [23]
+
+
+def test_features_are_class_tokens_before_the_final_norm(bench):
+    """The feature is the input of the final norm, which maps it to the usual one."""
+    baseline, pool, _ = begun(bench, tasks=1)
+    batch = bench.batch(0)
+    features = baseline.features(batch, pool.force(0))
+    rows = dict(zip((0, 5), pool[0].rows, strict=True))
+    normed = bench.backbone.features(batch.images, (TokenInjection(rows, keep=True),))
+    torch.testing.assert_close(bench.backbone.model.norm(features), normed)
+    assert not torch.allclose(features, normed, atol=1e-2)
+
+
+def test_training_takes_three_passes_and_prediction_two(bench):
+    """Query, own set, random set in a step; query and retrieved set in a prediction."""
+    baseline, pool, context = begun(bench)
+    keys = ClassKeys(ClassKeysConfig(), bench.build)
+    depth = bench.backbone.depth
+
+    def step():
+        batch = bench.batch(1)
+        baseline.step(batch, context)
+        keys.loss(batch, context)
+
+    def predict():
+        batch = bench.batch(1)
+        tasks = keys.retrieve(batch.query, range(2), context.task_of_class())
+        baseline.logits(baseline.features(batch, pool.route(pool.sets_of(tasks))))
+
+    assert len(rows_after_blocks(bench.backbone, step)) == 3 * depth
+    assert len(rows_after_blocks(bench.backbone, predict)) == 2 * depth
+
+
+def old_logits(seed, *, batch=6, classes=4):
+    """Return random logits of an old classifier, with gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    return (3 * torch.randn(batch, classes, generator=generator, dtype=torch.float64)).requires_grad_()
+
+
+@given(SEEDS, st.floats(1.05, 3.0))
+def test_smoothing_flattens_where_the_margin_is_violated(seed, temperature):
+    """The gradient is (softmax(l) - softmax(l / tau)) / B there, and a step against it raises the entropy."""
+    logits = old_logits(seed)
+    smoothing_loss(logits, torch.full((6,), -99.0), temperature, 0.0).backward()
+    plain, flat = logits.detach().softmax(1), (logits.detach() / temperature).softmax(1)
+    torch.testing.assert_close(logits.grad, (plain - flat) / 6)
+
+    def entropy(p):
+        return -(p * p.log()).sum(1)
+
+    assert (entropy(flat) > entropy(plain)).all()
+    assert (entropy((logits.detach() - 0.1 * logits.grad).softmax(1)) > entropy(plain)).all()
+
+
+@given(SEEDS)
+def test_smoothing_leaves_surer_samples_alone(seed):
+    """Where the new classifier is surer by the margin the gradient is zero and the value is the entropy."""
+    logits = old_logits(seed)
+    top = logits.detach().amax(1)
+    confidence = torch.where(torch.arange(6) < 3, top + 0.5, top - 0.5)
+    loss = smoothing_loss(logits, confidence, 1.5, 0.25)
+    loss.backward()
+    assert logits.grad[:3].abs().max() < 1e-7
+    assert (logits.grad[3:].abs().amax(1) > 1e-6).all()
+    p = logits.detach().softmax(1)
+    calm = smoothing_loss(logits, top + 99, 1.5, 0.25)
+    torch.testing.assert_close(calm.detach(), -(p * p.log()).sum(1).mean())
+
+
+def test_the_margin_moves_the_border():
+    """A new classifier surer by 0.1 suffices without a margin and does not with one of 0.2."""
+    for margin, moved in ((0.0, False), (0.2, True)):
+        logits = old_logits(3)
+        smoothing_loss(logits, logits.detach().amax(1) + 0.1, 1.2, margin).backward()
+        assert bool(logits.grad.abs().max() > 1e-6) == moved
+
+
+@given(SEEDS)
+def test_smoothing_is_at_least_the_entropy_of_its_target(seed):
+    """A cross-entropy is never below the entropy of its target (Gibbs)."""
+    logits = old_logits(seed).detach()
+    target = (logits / 1.3).softmax(1)
+    loss = smoothing_loss(logits, torch.full((6,), -99.0), 1.3, 0.0)
+    assert float(loss) >= float(-(target * target.log()).sum(1).mean()) - 1e-12
+
+
+def test_the_loss_is_the_sum_of_its_terms(bench):
+    """The step equals both cross-entropies and the mean of the old classifiers' terms, by hand."""
+    baseline, pool, context = begun(bench, tasks=3, config=attrs.evolve(QUICK, init_from="random"))
+    batch = bench.batch(2)
+    labels = batch.labels - 4
+    own = baseline.features(batch, pool.force(2))
+    torch.manual_seed(11)
+    drawn = torch.randint(3, (4,))
+    random = baseline.features(batch, pool.route(drawn))
+    confidence = baseline.classifiers[2](own).amax(1)
+    terms = [smoothing_loss(baseline.classifiers[i](own), confidence, 1.2, 0.0) for i in (0, 1)]
+    expected = functional.cross_entropy(baseline.auxiliary(own), labels) + sum(terms) / 2
+    expected = expected + functional.cross_entropy(baseline.classifiers[2](random), labels)
+    torch.manual_seed(11)
+    output = baseline.step(batch, context)
+    torch.testing.assert_close(output.loss, expected)
+    torch.testing.assert_close(output.features, own)
+    assert len(set(drawn.tolist())) > 1
+
+
+def test_the_first_task_has_no_old_classifiers(bench):
+    """The weight of the consistency term changes nothing there, and something from the second task on."""
+    for tasks, equal in ((1, True), (2, False)):
+        losses = []
+        for weight in (0.0, 1.0):
+            torch.manual_seed(5)
+            baseline, _, context = begun(bench, attrs.evolve(QUICK, smoothing=weight), tasks)
+            losses.append(baseline.step(bench.batch(tasks - 1), context).loss)
+        assert torch.equal(*losses) == equal
+
+
+def test_sets_are_drawn_per_image_over_the_whole_pool(bench):
+    """Every set comes up, the current one too, and images of a batch differ."""
+    baseline, pool, context = begun(bench, tasks=3, config=attrs.evolve(QUICK, init_from="random"))
+    rows = baseline.random_rows(context, 300)
+    counts = [int((rows == item.rows).flatten(1).all(1).sum()) for item in pool.sets]
+    assert sum(counts) == 300
+    assert min(counts) > 60
+
+
+def test_gradients_stay_with_the_task(bench):
+    """Other sets and old classifiers get none; the own set, the new classifier and the auxiliary one do."""
+    baseline, pool, context = begun(bench)
+    baseline.step(bench.batch(1), context).loss.backward()
+    assert pool[0].rows.grad is None
+    assert [p.grad for p in baseline.classifiers[0].parameters()] == [None, None]
+    for module in (pool[1], baseline.classifiers[1], baseline.auxiliary):
+        assert all(float(p.grad.norm()) > 0 for p in module.parameters())
+
+
+def test_each_classifier_learns_from_one_pass_only(bench):
+    """The auxiliary one sees the own set alone, the task's one the drawn set alone."""
+    baseline, pool, context = begun(bench, config=attrs.evolve(QUICK, init_from="random"))
+    batch = bench.batch(1)
+    baseline.random_rows = lambda context, count: pool[0].rows.detach()
+    baseline.step(batch, context).loss.backward()
+    for classifier, set_id in ((baseline.auxiliary, 1), (baseline.classifiers[1], 0)):
+        logits = classifier(baseline.features(batch, pool.force(set_id)))
+        alone = functional.cross_entropy(logits, batch.labels - 2)
+        expected = torch.autograd.grad(alone, list(classifier.parameters()))
+        for parameter, gradient in zip(classifier.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_consistency_reaches_the_own_prompts(bench):
+    """An old classifier that is surer than the new one bends the task's prompts, and is not bent itself."""
+    baseline, pool, _ = begun(bench)
+    with torch.no_grad():
+        baseline.classifiers[0].bias += torch.tensor([50.0, 49.0])
+    baseline.consistency(baseline.features(bench.batch(1), pool.force(1)), 1).backward()
+    assert float(pool[1].rows.grad.norm()) > 0
+    assert baseline.classifiers[0].bias.grad is None
+    assert baseline.classifiers[1].bias.grad is None
+
+
+def test_learning_a_task_leaves_the_old_ones_alone(bench):
+    """Other sets and old classifiers are the same to the bit after a task with its optimizer."""
+    baseline, pool = CPrompt(QUICK, bench.build), Pool()
+    keys = ClassKeys(ClassKeysConfig(), bench.build)
+    bench.learn(baseline, bench.begin(baseline, pool, 0, retrieval=keys))
+    context = bench.begin(baseline, pool, 1, retrieval=keys)
+    before, moving = state(pool[0], baseline.classifiers[0]), state(pool[1], baseline.classifiers[1])
+    old_keys = keys.key[:2].detach().clone()
+    bench.learn(baseline, context)
+    assert same(before, state(pool[0], baseline.classifiers[0]))
+    assert torch.equal(old_keys, keys.key[:2])
+    assert not same(moving, state(pool[1], baseline.classifiers[1]))
+
+
+def test_a_new_set_is_a_copy_of_the_last_trained_one(bench):
+    """Growth copies the newest pair; reuse takes the very object; the auxiliary classifier is always new."""
+    baseline, pool = CPrompt(QUICK, bench.build), Pool()
+    bench.learn(baseline, bench.begin(baseline, pool, 0))
+    auxiliary = baseline.auxiliary
+    bench.begin(baseline, pool, 1)
+    assert same(state(pool[0]), state(pool[1]))
+    assert pool[0].rows is not pool[1].rows
+    assert baseline.auxiliary is not auxiliary
+    context = bench.begin(baseline, pool, 2, reuse=0)
+    assert context.parameters is pool[0]
+    assert baseline.source_of(pool) is pool[0]
+    free = CPrompt(attrs.evolve(QUICK, init_from="random"), bench.build)
+    assert free.source_of(pool) is None
+
+
+def test_a_reused_set_gets_no_weight_decay(bench):
+    """Decay moves a set inside the protected space, so it is off on reuse; classifiers keep theirs."""
+    baseline, pool, context = begun(bench)
+    assert [group.weight_decay for group in baseline.phases(context)[0].groups] == [5e-4, 5e-4]
+    context = bench.begin(baseline, pool, 2, reuse=0)
+    (phase,) = baseline.phases(context)
+    assert [group.weight_decay for group in phase.groups] == [0.0, 5e-4]
+    assert phase.groups[0].parameters == (pool[0].rows,)
+    assert (phase.optimizer, phase.momentum, phase.clip_norm) == ("sgd", 0.9, None)
+    assert [round(phase.schedule(epoch, 18), 4) for epoch in (0, 9, 18)] == [1.0, 0.5, 0.0]
+
+
+def test_logits_are_the_classifiers_side_by_side(bench):
+    """Width is the number of classes of the stream, order is task order, the rest is minus infinity."""
+    baseline, pool, _ = begun(bench)
+    features = baseline.features(bench.batch(0), pool.force(0))
+    logits = baseline.logits(features)
+    assert logits.shape == (4, 6)
+    torch.testing.assert_close(logits[:, 2:4], baseline.classifiers[1](features))
+    assert (logits[:, 4:] == float("-inf")).all()
+    assert logits[:, :4].isfinite().all()
+
+
+def test_tasks_of_one_set_predict_alike(bench):
+    """Whichever of two tasks that share a set is retrieved, the logits are the same to the bit."""
+    baseline, pool, _ = begun(bench, attrs.evolve(QUICK, init_from="random"))
+    bench.begin(baseline, pool, 2, reuse=0)
+    logits = [
+        baseline.logits(baseline.features(bench.batch(0), pool.route(pool.sets_of(torch.full((4,), task)))))
+        for task in (0, 1, 2)
+    ]
+    assert torch.equal(logits[0], logits[2])
+    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+def test_evidence_is_both_cross_entropies_in_one_pass(bench):
+    """The candidate plays both roles, old classifiers have no say, and nothing is drawn."""
+    baseline, pool, _ = begun(bench)
+    batch, before = bench.batch(1), torch.get_rng_state()
+    loss = baseline.probe_loss(batch, pool.force(0), bench.tasks[1])
+    assert torch.equal(before, torch.get_rng_state())
+    features = baseline.features(batch, pool.force(0))
+    heads = (baseline.auxiliary, baseline.classifiers[1])
+    by_hand = [-head(features).log_softmax(1)[torch.arange(4), batch.labels - 2].mean() for head in heads]
+    torch.testing.assert_close(loss, sum(by_hand))
+    (gradient,) = torch.autograd.grad(loss, [pool[0].rows])
+    assert gradient.abs().sum(dim=(1, 2)).min() > 0
+
+
+def test_sites_are_the_prompts_against_the_tokens_they_join(bench):
+    """Each prompt is projected along its width, with the block inputs that lie beside it."""
+    baseline, pool, _ = begun(bench, tasks=1)
+    sites = baseline.sites(pool[0])
+    assert [site.name for site in sites] == ["blocks.0.tokens", "blocks.5.tokens"]
+    assert [site.tap for site in sites] == [Tap(0, "block_in"), Tap(5, "block_in")]
+    assert all(site.parameter is pool[0].rows for site in sites)
+    assert [site.rows(site.parameter).shape for site in sites] == [(3, 48)] * 2
+    images = bench.batch(0).images
+    seen = bench.backbone.read(
+        [site.tap for site in sites], lambda: baseline.features(bench.batch(0), pool.force(0))
+    )
+    plain = bench.backbone.activations(images, [site.tap for site in sites])
+    assert torch.equal(seen[sites[0].tap], plain[sites[0].tap])
+    assert seen[sites[1].tap].shape == plain[sites[1].tap].shape
+    assert not torch.allclose(seen[sites[1].tap], plain[sites[1].tap])
+
+
+@pytest.mark.parametrize(("decay", "leak"), [(0.0, False), (5e-4, True)])
+def test_projected_sgd_stays_outside_unless_it_decays(bench, decay, leak):
+    """Fifty momentum steps on projected gradients leave each prompt's space alone; weight decay does not."""
+    baseline = CPrompt(QUICK, bench.build)
+    tokens = TokenSet(2, 3, 48)
+    sites = baseline.sites(tokens)
+    spaces = [
+        Subspace(basis=torch.linalg.qr(torch.randn(48, 12, dtype=torch.float64)).Q[None], ranks=(12,))
+        for _ in sites
+    ]
+    rules = [
+        SiteRule(site=site, restriction=Restriction(subspace=space), on="gradient", hard=True)
+        for site, space in zip(sites, spaces, strict=True)
+    ]
+    protection, start = Protection(rules), tokens.rows.detach().clone()
+    optimizer = torch.optim.SGD([tokens.rows], lr=0.01, momentum=0.9, weight_decay=decay)
+    for _ in range(50):
+        optimizer.zero_grad()
+        (tokens.rows * torch.randn(2, 3, 48)).sum().backward()
+        protection.after_backward()
+        protection.before_step()
+        optimizer.step()
+        protection.after_step()
+    for position, space in enumerate(spaces):
+        moved = (tokens.rows.detach() - start)[position]
+        inside = float(space.on(moved.double()).norm())
+        assert float(moved.norm()) > 0.1
+        assert (inside > 1e-4) == leak
+        assert leak or inside < 1e-5
+
+
+def test_state_carries_over(bench):
+    """Beginning the same tasks again makes a baseline that the state fits, with the same logits."""
+    baseline, pool, context = begun(bench)
+    bench.learn(baseline, context)
+    fresh = CPrompt(QUICK, bench.build)
+    for task in bench.tasks[:2]:
+        fresh.begin_task(task)
+    fresh.load_state_dict(baseline.state_dict())
+    features = baseline.features(bench.batch(1), pool.force(1))
+    assert torch.equal(baseline.logits(features), fresh.logits(features))
+
+
+def test_it_runs_with_class_keys_through_growth_and_reuse(bench):
+    """Far-apart tasks are retrieved, shared sets confuse nobody, and the loss falls."""
+    backbone = bench.backbone
+
+    def batch(index):
+        plain = bench.batch(index)
+        images = plain.images
+        return Batch(
+            labels=plain.labels,
+            samples=plain.samples,
+            images=lambda: images,
+            query=lambda: backbone.features(images, norm=False).detach(),
+        )
+
+    baseline, pool = CPrompt(attrs.evolve(QUICK, epochs=10, lr=0.05), bench.build), Pool()
+    keys = ClassKeys(ClassKeysConfig(), bench.build)
+    for index, reuse in enumerate((None, None, 0)):
+        context = bench.begin(baseline, pool, index, reuse=reuse, retrieval=keys)
+        before = float(baseline.step(batch(index), context).loss.detach())
+        bench.learn(baseline, context, epochs=10)
+        assert float(baseline.step(batch(index), context).loss.detach()) < before
+    found = keys.retrieve(batch(0).query, range(3), context.task_of_class())
+    logits = baseline.logits(baseline.features(batch(0), pool.route(pool.sets_of(found))))
+    assert logits.shape == (4, 6)
+
+
+def test_presets_are_options_with_the_authors_values():
+    """Temperature and margin differ by benchmark, the optimizer does not."""
+    for preset in (*CPROMPT.presets.values(), *CPROMPT.tuned.values()):
+        own = {key.removeprefix("baseline."): value for key, value in preset.items()}
+        assert attrs.evolve(CPromptConfig(), **own) is not None
+    cifar, imagenet_r = CPROMPT.presets["cifar100"], CPROMPT.presets["imagenet-r"]
+    assert [cifar[f"baseline.{key}"] for key in ("epochs", "temperature", "margin")] == [18, 1.2, 0.0]
+    assert [imagenet_r[f"baseline.{key}"] for key in ("epochs", "temperature", "margin")] == [10, 1.15, 0.1]
+
+
+def test_a_plain_forward_is_untouched(bench):
+    """After a prompted forward the backbone is the plain timm model again."""
+    images = bench.batch(0).images
+    before = bench.backbone.features(images)
+    baseline, pool, _ = begun(bench, tasks=1)
+    baseline.features(bench.batch(0), pool.force(0))
+    assert torch.equal(before, bench.backbone.features(images))
+    assert isinstance(baseline.classifiers[0], nn.Linear)

@@ -1,0 +1,204 @@
+"""l2p: sizes, selection, the two poolings, the loss, and the named leak."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+from torch.nn import functional
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.options import published_differences
+from lw2g.interfaces.pool import Pool
+from lw2g.vit.taps import Tap
+from lw2g_prompts.l2p import L2P, L2P_COMPONENT, L2PConfig, PromptPool
+
+QUICK = L2PConfig(epochs=2, batch_size=4)
+
+
+def begun(bench, config=QUICK):
+    """Return baseline, pool and context of the first task."""
+    baseline, pool = L2P(config, bench.build), Pool()
+    return baseline, pool, bench.begin(baseline, pool, 0)
+
+
+def test_counts_are_those_of_the_official_run(vit_b):
+    """Prompts, keys and head add up, and do not depend on the number of tasks."""
+    totals = []
+    for tasks in (10, 20):
+        baseline = L2P(L2PConfig(), vit_b(tasks, 100))
+        prompts = baseline.new_set(None)
+        assert (prompts.prompt.numel(), prompts.key.numel()) == (38_400, 7_680)
+        totals.append(sum(p.numel() for module in (baseline, prompts) for p in module.parameters()))
+    assert totals == [122_980, 122_980]
+
+
+@pytest.mark.parametrize("top_k", [1, 4])
+def test_selected_prompts_join_the_tokens(bench, top_k):
+    """With k prompts of L tokens every block sees 17 + k L of them."""
+    baseline, pool, _ = begun(bench, attrs.evolve(QUICK, top_k=top_k))
+    counts = []
+    handle = bench.backbone.model.blocks[3].register_forward_hook(
+        lambda module, args, out: counts.append(out.shape[1])
+    )
+    batch = bench.batch(0)
+    batch.query  # noqa: B018
+    counts.clear()
+    baseline.features(batch, pool.force(0))
+    handle.remove()
+    assert counts == [17 + 5 * top_k]
+
+
+def test_prompts_without_tokens_are_the_plain_model(bench):
+    """With k L = 0 the feature is the un-prompted one."""
+    baseline, pool, _ = begun(bench)
+    empty = PromptPool(10, 0, 48)
+    routing = attrs.evolve(pool.force(0), sets=(empty,))
+    batch = bench.batch(0)
+    assert torch.equal(baseline.features(batch, routing), batch.query)
+
+
+@pytest.mark.parametrize("pooling", ["class-token", "prompt-mean"])
+def test_permuting_prompts_with_their_keys_changes_nothing(bench, pooling):
+    """Entries have no place: what is pooled is the same in any order of the pool."""
+    baseline, pool, _ = begun(bench, attrs.evolve(QUICK, pool=pooling))
+    batch = bench.batch(0)
+    before = baseline.features(batch, pool.force(0))
+    order = torch.randperm(10)
+    with torch.no_grad():
+        pool[0].prompt.copy_(pool[0].prompt[order].clone())
+        pool[0].key.copy_(pool[0].key[order].clone())
+    torch.testing.assert_close(baseline.features(batch, pool.force(0)), before, atol=1e-5, rtol=1e-5)
+
+
+def test_the_order_of_the_selected_does_not_matter(bench):
+    """Turning round which of two selected prompts is nearer leaves the class token as it is."""
+    baseline, pool, _ = begun(bench, attrs.evolve(QUICK, top_k=2))
+    batch = bench.batch(0)
+    direction = functional.normalize(batch.query.mean(0), dim=0)
+    with torch.no_grad():
+        pool[0].key[2:] = -direction
+        pool[0].key[0] = direction
+        pool[0].key[1] = direction + 0.1 * torch.randn(48) / 48**0.5
+    before, chosen = baseline.features(batch, pool.force(0)), baseline.select(batch.query, pool[0])[1]
+    with torch.no_grad():
+        pool[0].key[:2] = pool[0].key[[1, 0]]
+    assert torch.equal(chosen[:, [1, 0]], baseline.select(batch.query, pool[0])[1])
+    torch.testing.assert_close(baseline.features(batch, pool.force(0)), before, atol=1e-5, rtol=1e-5)
+
+
+def test_both_poolings_read_the_same_forward(bench):
+    """The class token follows the k L prompt tokens, whose mean is the other pooling."""
+    baseline, pool, _ = begun(bench)
+    mean = L2P(attrs.evolve(QUICK, pool="prompt-mean"), bench.build)
+    batch, seen = bench.batch(0), []
+    handle = bench.backbone.model.norm.register_forward_hook(lambda module, args, out: seen.append(out))
+    batch.query  # noqa: B018
+    class_token, prompts = baseline.features(batch, pool.force(0)), mean.features(batch, pool.force(0))
+    handle.remove()
+    torch.testing.assert_close(class_token, seen[-1][:, 20])
+    torch.testing.assert_close(prompts, seen[-1][:, :20].mean(1))
+
+
+def test_the_loss_is_cross_entropy_minus_the_pull(bench):
+    """The pull is the sum over selected keys of their cosine, averaged over the batch."""
+    baseline, pool, context = begun(bench, attrs.evolve(QUICK, pull=0.5, top_k=3))
+    batch = bench.batch(0)
+    query, keys = batch.query, pool[0].key.detach()
+    cosines = (query @ keys.T) / query.norm(dim=1)[:, None] / keys.norm(dim=1)
+    pull = cosines.sort(dim=1, descending=True).values[:, :3].sum(1).mean()
+    logits = baseline.logits(baseline.features(batch, pool.force(0)))[:, :2]
+    expected = functional.cross_entropy(logits, batch.labels) - 0.5 * pull
+    torch.testing.assert_close(baseline.step(batch, context).loss, expected)
+    torch.testing.assert_close(
+        baseline.probe_loss(batch, pool.force(0), bench.tasks[0]),
+        functional.cross_entropy(logits, batch.labels),
+    )
+
+
+def test_only_selected_prompts_get_gradient(bench):
+    """Prompts and keys that no image selects have zero gradient, all others have some."""
+    baseline, pool, context = begun(bench)
+    batch = bench.batch(0)
+    baseline.step(batch, context).loss.backward()
+    used = torch.zeros(10, dtype=torch.bool)
+    used[baseline.select(batch.query, pool[0])[1].flatten()] = True
+    assert 0 < int(used.sum()) < 10
+    assert torch.equal(pool[0].prompt.grad.flatten(1).norm(dim=1) > 0, used)
+    assert torch.equal(pool[0].key.grad.norm(dim=1) > 0, used)
+    assert baseline.head.weight.grad[2:].abs().sum() == 0
+
+
+def test_the_length_of_keys_does_not_matter(bench):
+    """Scaling keys by positive numbers changes no selection."""
+    baseline, pool, _ = begun(bench)
+    query = torch.randn(40, 48)
+    before = baseline.select(query, pool[0])[1]
+    with torch.no_grad():
+        pool[0].key.mul_(torch.logspace(-2, 2, 10)[:, None])
+    assert torch.equal(before, baseline.select(query, pool[0])[1])
+
+
+def test_a_selection_does_not_depend_on_the_batch_unless_it_votes(bench):
+    """Alone and in company an image selects the same; the vote gives all images the same prompts."""
+    baseline, pool, _ = begun(bench)
+    query = torch.randn(30, 48)
+    together = baseline.select(query, pool[0])[1]
+    alone = torch.cat([baseline.select(row[None], pool[0])[1] for row in query])
+    assert torch.equal(together, alone)
+    voting = L2P(attrs.evolve(QUICK, vote="batch"), bench.build)
+    voted = voting.select(query, pool[0])[1]
+    assert (voted == voted[0]).all()
+    favourites = torch.bincount(together.flatten(), minlength=10)
+    assert sorted(favourites[voted[0]].tolist()) == sorted(favourites.tolist())[-4:]
+
+
+def test_the_vote_is_a_named_deviation():
+    """A run that votes lists it; a default run lists nothing."""
+    (found,) = published_differences(L2PConfig(vote="batch"), "baseline")
+    assert "leaks task identity" in found["note"]
+    assert published_differences(L2PConfig(), "baseline") == []
+
+
+def test_every_task_trains_the_one_pool(bench):
+    """A second task goes on with the same prompts and keys."""
+    baseline, pool, context = begun(bench)
+    bench.learn(baseline, context)
+    before = pool[0].prompt.detach().clone()
+    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0))
+    assert len(pool) == 1
+    assert not torch.equal(before, pool[0].prompt)
+
+
+def test_the_site_is_every_prompt_row_in_front_of_block_0(bench):
+    """Rows of all prompts are projected along their width with the tokens they join."""
+    baseline, pool, _ = begun(bench)
+    (site,) = baseline.sites(pool[0])
+    assert site.tap == Tap(0, "block_in")
+    assert site.rows(site.parameter).shape == (50, 48)
+
+
+def test_more_prompts_than_the_pool_holds_are_refused(bench):
+    """The option is named, with what would help."""
+    with pytest.raises(
+        ConfigError, match=r"baseline\.top_k: 11 prompts cannot be selected out of 10; lower it"
+    ):
+        L2P(L2PConfig(top_k=11), bench.build)
+
+
+def test_effective_learning_rate_and_drop(bench):
+    """The learning rate scales with the batch and drops where it is told to."""
+    baseline, _, context = begun(bench, L2PConfig(decay_epoch=30))
+    (phase,) = baseline.phases(context)
+    assert phase.groups[0].lr == pytest.approx(2.8125e-3)
+    assert [phase.schedule(epoch, 50) for epoch in (29, 30)] == [1.0, 0.1]
+    assert phase.clip_norm == 1.0
+
+
+def test_it_is_fixed_and_its_presets_are_options():
+    """It never grows, has no retrieval strategy, and presets name existing options."""
+    assert (L2P_COMPONENT.growth, L2P_COMPONENT.retrieval) == ("fixed", None)
+    for preset in (*L2P_COMPONENT.presets.values(), *L2P_COMPONENT.tuned.values()):
+        own = {key.removeprefix("baseline."): value for key, value in preset.items()}
+        assert attrs.evolve(L2PConfig(), **own) is not None
+    assert L2P_COMPONENT.presets["five-datasets"]["baseline.pull"] == 0.5

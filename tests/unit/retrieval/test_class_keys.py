@@ -1,0 +1,153 @@
+"""class-keys: the loss, which keys move, retrieval over classes, and what merging sets does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from lw2g.interfaces.context import BuildContext
+from lw2g.training.evaluation import Predictions
+from lw2g_retrieval.class_keys import ClassKeys, ClassKeysConfig
+
+CPU = torch.device("cpu")
+OF_CLASS = torch.arange(8) // 2
+
+
+def strategy_of(world, tasks=0):
+    """Return a strategy and the context of the last of some tasks that have begun."""
+    strategy, context = ClassKeys(ClassKeysConfig(), world.build), None
+    for _ in range(tasks):
+        context = world.begin(strategy)
+    return strategy, context
+
+
+def test_keys_start_orthonormal(world):
+    """No key is nearer to another one's class than any other."""
+    strategy, _ = strategy_of(world)
+    torch.testing.assert_close(strategy.key @ strategy.key.T, torch.eye(8), atol=1e-5, rtol=0)
+
+
+def test_loss_is_cross_entropy_of_raw_cosines_over_seen_classes(world):
+    """No temperature, all seen classes: equal to a log-softmax by hand."""
+    strategy, context = strategy_of(world, 2)
+    batch = world.batch(1)
+    keys = strategy.key.detach()[:4]
+    cosines = (batch.query @ keys.T) / batch.query.norm(dim=1)[:, None] / keys.norm(dim=1)
+    by_hand = -cosines.log_softmax(1)[torch.arange(12), batch.labels].mean()
+    torch.testing.assert_close(strategy.loss(batch, context), by_hand)
+
+
+def test_only_keys_of_the_tasks_classes_get_gradient(world):
+    """Rows of old and of unseen classes have zero gradient, although old ones take part."""
+    strategy, context = strategy_of(world, 2)
+    strategy.loss(world.batch(1), context).backward()
+    norms = strategy.key.grad.norm(dim=1)
+    assert norms[[0, 1, 4, 5, 6, 7]].tolist() == [0] * 6
+    assert (norms[2:4] > 0).all()
+    assert strategy.keys(context).shape == (2, 8)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+def test_old_keys_never_move(world, optimizer):
+    """Keys of earlier and later tasks are the same to the bit after training with momentum."""
+    strategy, context = strategy_of(world, 2)
+    (group,) = strategy.parameter_groups(context, 0.1)
+    assert (group.lr, group.weight_decay) == (0.1, 0.0)
+    before = strategy.key.detach().clone()
+    options = {"momentum": 0.9} if optimizer is torch.optim.SGD else {}
+    trainer = optimizer(group.parameters, lr=group.lr, **options)
+    for _ in range(5):
+        trainer.zero_grad()
+        strategy.loss(world.batch(1), context).backward()
+        trainer.step()
+    moved = (strategy.key != before).any(dim=1)
+    assert moved.tolist() == [False, False, True, True, False, False, False, False]
+
+
+def test_learned_keys_find_their_task(world):
+    """Nine in ten samples of separated tasks are given the task of their class, learned one after another."""
+    strategy = ClassKeys(ClassKeysConfig(), world.build)
+    for _ in range(3):
+        world.learn(strategy, world.begin(strategy))
+    for index in range(3):
+        found = strategy.retrieve(world.queries(index)[0], range(3), OF_CLASS[:6])
+        assert int((found == index).sum()) >= 11
+
+
+def test_class_means_as_keys_are_right(world):
+    """With keys at the class means of separated clouds every task is found."""
+    strategy, _ = strategy_of(world)
+    with torch.no_grad():
+        for index in range(4):
+            query, labels = world.queries(index)
+            for label in labels.unique():
+                strategy.key[label] = query[labels == label].mean(0)
+    for index in range(4):
+        assert strategy.retrieve(world.queries(index)[0], range(4), OF_CLASS).tolist() == [index] * 12
+
+
+def test_only_classes_of_seen_tasks_can_be_chosen(world):
+    """A key of a class that has not come, or of a task left out, cannot win."""
+    strategy, _ = strategy_of(world)
+    query = world.queries(3)[0]
+    with torch.no_grad():
+        strategy.key[6:] = query.mean(0)
+    assert int(strategy.retrieve(query, [0, 1], OF_CLASS[:4]).max()) <= 1
+    assert strategy.retrieve(query, [1], OF_CLASS[:4]).tolist() == [1] * 12
+    assert strategy.retrieve(query, range(4), OF_CLASS).tolist() == [3] * 12
+
+
+def test_a_choice_does_not_depend_on_the_batch_or_on_lengths(world):
+    """Every sample gets the same task alone, in company, and with longer keys."""
+    strategy, _ = strategy_of(world)
+    query = torch.randn(30, 8)
+    together = strategy.retrieve(query, range(4), OF_CLASS)
+    alone = torch.cat([strategy.retrieve(row[None], range(4), OF_CLASS) for row in query])
+    with torch.no_grad():
+        strategy.key.mul_(torch.logspace(-2, 2, 8)[:, None])
+    assert torch.equal(together, alone)
+    assert torch.equal(together, strategy.retrieve(query, range(4), OF_CLASS))
+    assert len(together.unique()) > 1
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 3), st.integers(0, 3))
+def test_merging_two_sets_never_lowers_retrieval(partition, first, second):
+    """For fixed keys, putting two sets together can only help, and one set is always right."""
+    context = BuildContext(backbone=SimpleNamespace(dim=8), num_tasks=4, num_classes=8, device=CPU, seed=0)
+    found = ClassKeys(ClassKeysConfig(), context).retrieve(torch.randn(80, 8), range(4), OF_CLASS)
+
+    def pra(task_to_set):
+        rows = dict.fromkeys(("sample", "true", "predicted"), np.zeros(80, dtype=np.int64))
+        sets = np.array(task_to_set)[found.numpy()]
+        by_task = Predictions(
+            **rows, task=np.arange(4).repeat(20), retrieved=found.numpy(), set=sets
+        ).retrievals(task_to_set)
+        return sum(by_task) / 4
+
+    merged = [first if one == second else one for one in partition]
+    assert pra(merged) >= pra(partition)
+    assert pra([0] * 4) == 100.0
+
+
+def test_queries_are_taken_before_the_final_norm(world):
+    """The strategy asks for them, and nothing else does so by default."""
+    strategy, _ = strategy_of(world)
+    assert strategy.query_norm is False
+    assert type(strategy).__mro__[1].query_norm is True
+
+
+def test_state_carries_over(world):
+    """A fresh strategy that loads the state chooses the same."""
+    strategy, context = strategy_of(world, 1)
+    world.learn(strategy, context, steps=5)
+    fresh, _ = strategy_of(world)
+    fresh.load_state_dict(strategy.state_dict())
+    query = functional.normalize(torch.randn(40, 8), dim=1)
+    chosen = [item.retrieve(query, range(4), OF_CLASS) for item in (strategy, fresh)]
+    assert torch.equal(*chosen)

@@ -1,0 +1,234 @@
+"""simple-cil, no-prompt and joint: what they learn, what they leave alone, and how they fit the stream."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch.nn import functional
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase
+from lw2g.interfaces.pool import Pool
+from lw2g.prefixes import PrefixSet, prefix_injection
+from lw2g.vit.backbone import Backbone
+from lw2g_single_set.controls import (
+    Joint,
+    JointConfig,
+    NoPrompt,
+    NoPromptConfig,
+    SimpleCIL,
+    SimpleCILConfig,
+)
+from lw2g_single_set.plugin import lw2g_baselines
+
+CPU = torch.device("cpu")
+DIM, CLASSES, PER_CLASS = 16, 6, 5
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    """A random ViT of six blocks and width 16."""
+    torch.manual_seed(0)
+    size = {"img_size": 16, "patch_size": 8, "embed_dim": DIM, "depth": 6, "num_heads": 4, "num_classes": 0}
+    return Backbone.wrap(VisionTransformer(**size), name="tiny random ViT")
+
+
+@pytest.fixture
+def build(backbone) -> BuildContext:
+    """Six classes in up to six tasks."""
+    torch.manual_seed(1)
+    return BuildContext(backbone=backbone, num_tasks=3, num_classes=CLASSES, device=CPU, seed=0)
+
+
+def queries(classes):
+    """Return features and labels of some classes, far from normalised."""
+    rows = torch.randn(CLASSES, PER_CLASS, DIM, generator=torch.Generator().manual_seed(2))
+    rows = rows + 4 * torch.randn(CLASSES, 1, DIM, generator=torch.Generator().manual_seed(3))
+    index = list(classes)
+    return rows[index].flatten(0, 1), torch.tensor(index).repeat_interleave(PER_CLASS)
+
+
+def batch_of(query, labels):
+    """Return a batch without images."""
+
+    def no_images():
+        raise AssertionError("images must not be read")
+
+    return Batch(labels=labels, samples=torch.arange(len(labels)), images=no_images, query=lambda: query)
+
+
+def context_of(build, pool, groups, size=None):
+    """Give the next task its set; ``groups`` are the classes of all tasks so far."""
+    history = tuple(
+        TaskInfo(
+            index=i, classes=tuple(group), class_names=("",) * len(group), seen=group[-1] + 1, num_images=5
+        )
+        for i, group in enumerate(groups)
+    )
+    query, labels = queries(history[-1].classes)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(4))
+    parts = torch.split(order, size or len(order))
+    set_id = pool.reuse(0) if len(pool) else pool.grow(torch.nn.Module())
+    return TaskContext(
+        task=history[-1],
+        history=history,
+        pool=pool,
+        set_id=set_id,
+        grew=len(history) == 1,
+        retrieval=None,
+        backbone=build.backbone,
+        device=CPU,
+        seed=0,
+        statistics=lambda _: [batch_of(query[part], labels[part]) for part in parts],
+    )
+
+
+def learned(build, groups, size=None):
+    """Return ``simple-cil`` after tasks with these classes, and its prototypes after each task."""
+    baseline, pool, snapshots = SimpleCIL(SimpleCILConfig(), build), Pool(), []
+    for count in range(1, len(groups) + 1):
+        (phase,) = baseline.phases(context_of(build, pool, groups[:count], size))
+        phase.run(lambda done, total: None)
+        snapshots.append(baseline.prototype.clone())
+    return baseline, snapshots
+
+
+PAIRS = [range(0, 2), range(2, 4), range(4, 6)]
+
+
+@pytest.mark.parametrize("size", [1, 3, None])
+def test_prototypes_are_class_means_however_batched(build, size):
+    """Each prototype equals the mean over its images, summed one by one in float64."""
+    baseline, _ = learned(build, PAIRS, size)
+    for label in range(CLASSES):
+        rows = queries([label])[0].double()
+        torch.testing.assert_close(
+            baseline.prototype[label], (sum(rows) / PER_CLASS).float(), rtol=1e-6, atol=1e-6
+        )
+    assert baseline.prototype.dtype == torch.float32
+
+
+def test_prediction_is_the_nearest_mean_by_cosine(build):
+    """Logits are cosines; features and means are compared without regard to length."""
+    baseline, _ = learned(build, PAIRS)
+    features = queries(range(CLASSES))[0]
+    expected = functional.cosine_similarity(features[:, None], baseline.prototype[None], dim=-1)
+    torch.testing.assert_close(baseline.logits(features), expected)
+    torch.testing.assert_close(baseline.logits(7 * features), expected)
+    assert (expected.argmax(1) == queries(range(CLASSES))[1]).float().mean() > 0.9
+
+
+def test_the_result_does_not_depend_on_tasks(build):
+    """One task, three pairs or six tasks of one class give the same prototypes to the bit."""
+    results = [
+        learned(build, groups)[0].prototype
+        for groups in ([range(6)], PAIRS, [range(i, i + 1) for i in range(6)])
+    ]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(results[0], results[2], rtol=1e-6, atol=1e-7)
+
+
+def test_a_task_adds_its_rows_only(build):
+    """Old prototypes are the same to the bit, rows of classes to come are zero."""
+    _, (first, second, third) = learned(build, PAIRS)
+    assert torch.equal(first[:2], third[:2])
+    assert torch.equal(second[2:4], third[2:4])
+    assert not first[2:].any()
+
+
+def test_accuracy_of_a_task_never_rises(build):
+    """More classes can only take samples away, so forgetting is never negative."""
+    baseline, snapshots = learned(build, PAIRS)
+    features, labels = queries(range(2))
+    accuracies = []
+    for task, snapshot in enumerate(snapshots):
+        baseline.prototype.copy_(snapshot)
+        found = baseline.logits(features + 3)[:, : 2 * task + 2].argmax(1)
+        accuracies.append(float((found == labels).float().mean()))
+    assert accuracies == sorted(accuracies, reverse=True)
+
+
+def test_simple_cil_has_nothing_to_train(build):
+    """No parameter, no image, no optimizer: one computation on cached features."""
+    baseline, pool = SimpleCIL(SimpleCILConfig(), build), Pool()
+    context = context_of(build, pool, PAIRS[:1])
+    assert list(baseline.parameters()) == list(baseline.new_set(None).parameters()) == []
+    assert [type(phase) for phase in baseline.phases(context)] == [ComputePhase]
+    query, labels = queries(range(2))
+    assert baseline.features(batch_of(query, labels), pool.force(0)) is query
+    assert baseline.feature_scope == "backbone"
+
+
+def test_no_prompt_trains_rows_of_the_tasks_classes(build):
+    """The loss is cross-entropy over the task's classes of a linear head, and reaches their rows alone."""
+    baseline, pool = NoPrompt(NoPromptConfig(), build), Pool()
+    context_of(build, pool, PAIRS[:1])
+    context = context_of(build, pool, PAIRS[:2])
+    (phase,) = baseline.phases(context)
+    query, labels = queries(range(2, 4))
+    loss = phase.step(batch_of(query, labels)).loss
+    logits = (query @ baseline.head.weight.T + baseline.head.bias).detach()[:, 2:4]
+    torch.testing.assert_close(loss, -logits.log_softmax(1)[torch.arange(10), labels - 2].mean())
+    loss.backward()
+    norms = baseline.head.weight.grad.norm(dim=1)
+    assert norms[[0, 1, 4, 5]].tolist() == [0] * 4
+    assert (norms[2:4] > 0).all()
+
+
+def test_no_prompt_reads_no_images_and_lowers_its_loss(build):
+    """A few steps on features fit the task; whoever runs the phase need not decode images."""
+    baseline, pool = NoPrompt(NoPromptConfig(lr=0.3), build), Pool()
+    (phase,) = baseline.phases(context_of(build, pool, PAIRS[:1]))
+    assert phase.images is False
+    assert phase.groups[0].lr == pytest.approx(0.3 * 24 / 256)
+    optimizer, batch = phase.build_optimizer(), batch_of(*queries(range(2)))
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        losses.append(phase.step(batch).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert float(losses[-1].detach()) < 0.3 * float(losses[0].detach())
+
+
+def test_joint_uses_its_one_set_with_and_without_a_choice(build):
+    """Training forces the set and evaluation chooses none: the features are those of its prefixes."""
+    baseline, pool = Joint(JointConfig(), build), Pool()
+    pool.grow(baseline.new_set(None))
+    images = torch.randn(3, 3, 16, 16)
+    batch = Batch(
+        labels=torch.arange(3), samples=torch.arange(3), images=lambda: images, query=lambda: images
+    )
+    expected = build.backbone.features(images, (prefix_injection(range(5), pool.force(0)),))
+    assert torch.equal(baseline.features(batch, pool.force(0)), expected)
+    assert torch.equal(baseline.features(batch, pool.route(None)), expected)
+    assert isinstance(pool[0], PrefixSet)
+    assert baseline.blocks == (0, 1, 2, 3, 4)
+
+
+def test_joint_masks_nothing(build):
+    """With all classes in one task the loss is plain cross-entropy over all of them."""
+    baseline, pool = Joint(JointConfig(), build), Pool()
+    context = context_of(build, Pool(), [range(CLASSES)])
+    pool.grow(baseline.new_set(None))
+    context = attrs.evolve(context, pool=pool)
+    images = torch.randn(CLASSES, 3, 16, 16)
+    labels = torch.arange(CLASSES)
+    batch = Batch(labels=labels, samples=labels, images=lambda: images, query=lambda: images)
+    (phase,) = baseline.phases(context)
+    logits = baseline.logits(baseline.features(batch, pool.force(0)))
+    torch.testing.assert_close(phase.step(batch).loss, functional.cross_entropy(logits, labels))
+
+
+def test_three_controls_are_offered():
+    """None of them grows or retrieves, and only one sees all tasks at once."""
+    components = {component.name: component for component in lw2g_baselines()}
+    assert {name: component.joint for name, component in components.items()} == {
+        "simple-cil": False,
+        "no-prompt": False,
+        "joint": True,
+    }
+    assert all(c.growth == "fixed" and c.retrieval is None for c in components.values())

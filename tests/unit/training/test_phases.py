@@ -1,0 +1,185 @@
+"""One training phase: order, schedule, joining, freezing, and exact continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.tracker import EpochEnded
+from lw2g.training.phases import (
+    PhaseProgress,
+    epoch_order,
+    hosted,
+    load_optimizer,
+    only_trainable,
+    optimizer_tensors,
+    train_phase,
+)
+from lw2g.training.progress import Reporter
+from lw2g.training.protection import Protection
+from lw2g.training.session import Session
+
+
+class Listener:
+    """Remembers events."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def on_event(self, event: Any) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        self.events.append("closed")
+
+
+@pytest.fixture
+def session(session_of: Callable[..., Session]) -> Session:
+    found = session_of()
+    found.begin_task(0)
+    found.pool.grow(found.new_set(None))
+    return found
+
+
+def phase_of(weight: nn.Parameter, **changes: Any) -> TrainingPhase:
+    def step(batch: Any) -> StepOutput:
+        noise = torch.rand(())  # stands for dropout: must be the same after a continuation
+        return StepOutput(loss=((weight * batch.labels.float().mean() - noise) ** 2).sum())
+
+    options: dict[str, Any] = {"epochs": 3, "batch_size": 7, "optimizer": "adam"}
+    return TrainingPhase(
+        name="test", groups=(ParameterGroup(parameters=(weight,), lr=0.1),), step=step, **options | changes
+    )
+
+
+def run(session: Session, phase: TrainingPhase, progress: PhaseProgress, **hooks: Any) -> Listener:
+    images = session.image_set([session.stream.tasks[0].train], train=True)
+    listener = Listener()
+    train_phase(
+        phase,
+        session.task_context(0, images),
+        images,
+        engine=session.engine,
+        protection=Protection(),
+        reporter=Reporter([listener], 3, {}),
+        progress=progress,
+        after_step=hooks.get("after_step", lambda optimizer, at: None),
+        after_epoch=hooks.get("after_epoch", lambda optimizer, at: None),
+    )
+    return listener
+
+
+def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> None:
+    """Stopped after each step in turn and continued from the saved optimizer, the result is the same."""
+    weight = nn.Parameter(torch.ones(3))
+    run(session, phase_of(weight), PhaseProgress())
+    final = weight.detach().clone()
+    saved: list[tuple[torch.Tensor, PhaseProgress]] = []
+
+    def save(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
+        position = PhaseProgress(epoch=at.epoch, step=at.step, optimizer=optimizer_tensors(optimizer))
+        saved.append((weight.detach().clone(), position))
+
+    with torch.no_grad():
+        weight.fill_(1.0)
+    run(session, phase_of(weight), PhaseProgress(), after_step=save, after_epoch=save)
+    assert len(saved) == 3 * 4
+    for values, position in saved[::3]:
+        with torch.no_grad():
+            weight.copy_(values)
+        run(session, phase_of(weight), position)
+        assert torch.equal(weight, final)
+
+
+def test_the_schedule_sets_every_epochs_rate(session: Session) -> None:
+    """Rates are the base times the factor of the epoch."""
+    weight = nn.Parameter(torch.ones(1))
+    phase = phase_of(weight, schedule=lambda epoch, epochs: 1.0 / (epoch + 1))
+    events = [event for event in run(session, phase, PhaseProgress()).events if type(event) is EpochEnded]
+    assert [event.lr for event in events] == pytest.approx([0.1, 0.05, 0.1 / 3])
+
+
+def test_an_epoch_meets_every_sample_once(session: Session) -> None:
+    """The order is a permutation; a last small batch is dropped only where asked for and not alone."""
+    images = session.image_set([session.stream.tasks[0].train], train=True)
+    weight = nn.Parameter(torch.ones(1))
+    order = epoch_order(images, phase_of(weight), 5)
+    assert sorted(position for batch in order for position in batch) == list(range(24))
+    assert [len(batch) for batch in order] == [7, 7, 7, 3]
+    dropped = epoch_order(images, phase_of(weight, drop_last=True), 5)
+    assert [len(batch) for batch in dropped] == [7, 7, 7]
+    alone = epoch_order(images, phase_of(weight, drop_last=True, batch_size=100), 5)
+    assert [len(batch) for batch in alone] == [24]
+
+
+def test_only_the_phases_parameters_require_a_gradient(session: Session) -> None:
+    """Inside the block the trained ones, after it none."""
+    parameters = list(session.baseline.parameters())
+    with only_trainable(session.modules, parameters[:1]):
+        assert [parameter.requires_grad for parameter in parameters].count(True) == 1
+    assert not any(p.requires_grad for module in session.modules for p in module.parameters())
+
+
+def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -> None:
+    """The host's loss is the sum of all parts and its optimizer holds the key."""
+
+    class Extra(Constraint):
+        def extra_loss(self, batch: Any, output: StepOutput, context: Any) -> torch.Tensor:
+            return torch.tensor(10.0)
+
+    images = session.image_set([session.stream.tasks[0].train], train=False)
+    context = session.task_context(0, images)
+    batch = next(iter(images.batches([[0, 1]])))
+    weight = nn.Parameter(torch.zeros(1))
+    phase = TrainingPhase(
+        name="host",
+        groups=(ParameterGroup(parameters=(weight,), lr=0.1),),
+        step=lambda batch: StepOutput(loss=weight.sum()),
+        epochs=1,
+        batch_size=2,
+        host=True,
+    )
+    joined = hosted(phase, context, [Extra()])
+    assert session.retrieval is not None
+    pull = session.retrieval.loss(batch, context)
+    assert pull is not None
+    loss = joined.step(batch).loss.detach()
+    assert float(loss) == pytest.approx(10.0 + float(pull.detach()))
+    assert len(joined.trained) == 2
+    plain = TrainingPhase(name="x", groups=phase.groups, step=phase.step, epochs=1, batch_size=2)
+    assert hosted(plain, context, [Extra()]) is plain
+
+
+def test_divergence_is_one_clear_error(session: Session) -> None:
+    """A loss that is not finite stops the run and says what to lower."""
+    weight = nn.Parameter(torch.ones(1))
+    phase = TrainingPhase(
+        name="bad",
+        groups=(ParameterGroup(parameters=(weight,), lr=0.1),),
+        step=lambda batch: StepOutput(loss=weight.sum() * float("nan")),
+        epochs=1,
+        batch_size=8,
+    )
+    with pytest.raises(ConfigError, match="diverged in phase 'bad' of task 1"):
+        run(session, phase, PhaseProgress())
+
+
+def test_an_optimizers_state_survives_the_round_trip() -> None:
+    """Moments and step counts come back; rates stay those of the new optimizer."""
+    weight = nn.Parameter(torch.ones(2))
+    first = torch.optim.Adam([weight], lr=0.1)
+    weight.grad = torch.tensor([1.0, -2.0])
+    first.step()
+    second = torch.optim.Adam([weight], lr=0.5)
+    load_optimizer(second, optimizer_tensors(first))
+    state = second.state_dict()["state"][0]
+    assert torch.equal(state["exp_avg"], first.state_dict()["state"][0]["exp_avg"])
+    assert float(state["step"]) == 1.0
+    assert second.param_groups[0]["lr"] == 0.5
