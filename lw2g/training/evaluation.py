@@ -175,10 +175,10 @@ class Evaluator:
             task_of_class = torch.cat([torch.full((len(info.classes),), info.index) for info in history])
             parts = [
                 retrieval.retrieve(
-                    self._images.queries(part),
+                    self._images.queries(_padded(part, self._batch_size)),
                     [info.index for info in history],
                     task_of_class.to(self._engine.device),
-                )
+                )[: len(part)]
                 for part in chunks(positions, self._batch_size)
             ]
             retrieved = torch.cat(parts).cpu().numpy().astype(np.int64)
@@ -207,7 +207,7 @@ class Evaluator:
         # Sorted by set: a batch then gathers few sets, and images of a task lie together.
         ordered = sorted(stale, key=lambda position: (int(sets[position]), position))
         parts = chunks(ordered, self._batch_size)
-        padded = [part + [part[0]] * (self._batch_size - len(part)) for part in parts]
+        padded = [_padded(part, self._batch_size) for part in parts]
         where = {set_id: place for place, set_id in enumerate(pool.ids)}
         reads_images = baseline.feature_scope != "backbone"
         for number, (part, whole, batch) in enumerate(
@@ -230,7 +230,10 @@ class Evaluator:
         seen = range(history[-1].seen)
         found = []
         for part in chunks(positions, 4 * self._batch_size):
-            padded = part + [part[0]] * (4 * self._batch_size - len(part))
-            logits = baseline.logits(self._features[padded])[: len(part)]
+            logits = baseline.logits(self._features[_padded(part, 4 * self._batch_size)])[: len(part)]
             found.append(mask_logits(logits, seen).argmax(1))
         return torch.cat(found).cpu().numpy().astype(np.int64)
+
+
+def _padded(part: list[int], size: int) -> list[int]:
+    return part + [part[0]] * (size - len(part))

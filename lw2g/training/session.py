@@ -108,7 +108,8 @@ class Session:
 
         def statistics(size: int) -> Iterable[Batch]:
             with self.engine.autocast():
-                yield from images.batches(chunks(range(len(images)), size))
+                # Images are decoded when they are read: statistics of queries alone need none.
+                yield from images.batches(chunks(range(len(images)), size), images=False)
 
         return TaskContext(
             task=history[-1],

@@ -254,7 +254,8 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.length": 10}
+# so few steps would leave the class keys near their random start
+_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.length": 10, "retrieval.lr_factor": 10.0}
 
 CPROMPT = BaselineComponent(
     name="cprompt",

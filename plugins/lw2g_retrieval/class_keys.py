@@ -7,12 +7,14 @@ from typing import ClassVar
 
 import attrs
 import torch
+from attrs.validators import gt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.retrieval import RetrievalStrategy
 
@@ -21,7 +23,11 @@ __all__ = ["CLASS_KEYS", "ClassKeys", "ClassKeysConfig"]
 
 @attrs.frozen(kw_only=True)
 class ClassKeysConfig:
-    """``class-keys`` has no options."""
+    """Options of ``class-keys``."""
+
+    lr_factor: float = option(
+        1.0, "learning rate of the keys over that of the host's phase", validator=gt(0), published=1.0
+    )
 
 
 class ClassKeys(RetrievalStrategy):
@@ -39,13 +45,14 @@ class ClassKeys(RetrievalStrategy):
 
     def __init__(self, config: ClassKeysConfig, context: BuildContext) -> None:
         super().__init__(context)
+        self.config = config
         self.key = nn.Parameter(torch.empty(context.num_classes, context.backbone.dim))
         nn.init.orthogonal_(self.key)
         self.to(context.device)
 
     def parameter_groups(self, context: TaskContext, lr: float) -> Sequence[ParameterGroup]:
-        """Train the keys with the host's learning rate; only rows of the task's classes get a gradient."""
-        return (ParameterGroup(parameters=(self.key,), lr=lr),)
+        """Train the keys in proportion to the host; only rows of the task's classes get a gradient."""
+        return (ParameterGroup(parameters=(self.key,), lr=lr * self.config.lr_factor),)
 
     def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
         """Return cross-entropy of the cosines to the keys of all seen classes, old keys detached."""

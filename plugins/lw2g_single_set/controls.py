@@ -110,7 +110,7 @@ class SimpleCIL(FrozenFeatures):
 
 
 class NoPrompt(FrozenFeatures):
-    """A linear head on frozen features, trained with masked cross-entropy: a prompt method less its prompts."""
+    """A linear head on frozen features, by masked cross-entropy: a prompt method less the prompts."""
 
     def __init__(self, config: NoPromptConfig, context: BuildContext) -> None:
         super().__init__(context)

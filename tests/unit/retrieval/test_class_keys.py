@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from lw2g.config.resolve import resolve
 from lw2g.interfaces.context import BuildContext
+from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.evaluation import Predictions
+from lw2g.training.session import open_session
 from lw2g_retrieval.class_keys import ClassKeys, ClassKeysConfig
 
 CPU = torch.device("cpu")
@@ -57,7 +60,8 @@ def test_only_keys_of_the_tasks_classes_get_gradient(world):
 def test_old_keys_never_move(world, optimizer):
     """Keys of earlier and later tasks are the same to the bit after training with momentum."""
     strategy, context = strategy_of(world, 2)
-    (group,) = strategy.parameter_groups(context, 0.1)
+    strategy = ClassKeys(ClassKeysConfig(lr_factor=2.0), world.build)
+    (group,) = strategy.parameter_groups(context, 0.05)
     assert (group.lr, group.weight_decay) == (0.1, 0.0)
     before = strategy.key.detach().clone()
     options = {"momentum": 0.9} if optimizer is torch.optim.SGD else {}
@@ -135,11 +139,19 @@ def test_merging_two_sets_never_lowers_retrieval(partition, first, second):
     assert pra([0] * 4) == 100.0
 
 
-def test_queries_are_taken_before_the_final_norm(world):
-    """The strategy asks for them, and nothing else does so by default."""
-    strategy, _ = strategy_of(world)
-    assert strategy.query_norm is False
-    assert type(strategy).__mro__[1].query_norm is True
+@pytest.mark.parametrize(("baseline", "norm"), [("cprompt", False), ("dual-prompt", True), ("l2p", True)])
+def test_queries_are_taken_before_the_final_norm(baseline, norm):
+    """A run's features for training and evaluation are those its strategy asks for."""
+    catalogue = tiny_catalogue()
+    resolved = resolve(catalogue, baseline=baseline, benchmark="tiny", backbone="tiny", policy="always")
+    session = open_session(resolved.config, catalogue)
+    training = session.image_set([session.stream.tasks[0].train], train=False)
+    for images in (training, session.evaluator._images):
+        batch = next(images.batches([[0, 1, 2]]))
+        expected = session.backbone.features(batch.images, norm=norm)
+        other = session.backbone.features(batch.images, norm=not norm)
+        torch.testing.assert_close(batch.query, expected, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(batch.query, other, atol=1e-2)
 
 
 def test_state_carries_over(world):
