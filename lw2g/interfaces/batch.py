@@ -16,7 +16,8 @@ class Batch:
         labels: Positions of the classes in the class order, ``[B]`` int64.
         samples: Positions of the samples in their data set, ``[B]`` int64 on the CPU.
         images: Gives the transformed and normalised images, ``[B, 3, S, S]`` float.
-        query: Gives the un-prompted features of those images, ``[B, dim]`` float32, without gradient.
+        query: Gives the un-prompted features of those images, ``[B, dim]`` float32, without gradient: CLS
+            after the final norm, or before it where the run's retrieval strategy says ``query_norm = False``.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Batch:
 
     @property
     def query(self) -> Tensor:
-        """Un-prompted features ``[B, dim]`` float32 (CLS after the final norm), without gradient."""
+        """Un-prompted features ``[B, dim]`` float32, without gradient."""
         if self._query is None:
             self._query = self._make_query()
         return self._query

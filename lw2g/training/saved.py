@@ -18,7 +18,7 @@ from lw2g.heads import mask_logits
 from lw2g.interfaces.stream import TaskData
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.images import ImageSet, chunks
+from lw2g.training.images import chunks
 from lw2g.training.record import RunDirectory
 from lw2g.training.session import Session, open_session
 from lw2g.training.state import restore
@@ -78,14 +78,9 @@ class SavedRun:
         if getattr(session.retrieval, "control", False):
             raise DataError("retrieval of this run is told the task; it can only be evaluated, not used")
         size = session.config.run.evaluation_batch
-        images = ImageSet(
-            [TaskData(source=_Files(paths), indices=np.arange(len(paths)), labels=np.zeros(len(paths)))],
-            session.transforms.test,
-            deterministic=True,
-            backbone=session.backbone,
-            engine=session.engine,
-            batch_size=size,
-        )
+        unlabelled = np.zeros(len(paths), dtype=np.int64)
+        data = TaskData(source=_Files(paths), indices=np.arange(len(paths)), labels=unlabelled)
+        images = session.image_set([data], train=False)
         history = [session.info(index) for index in range(self.task + 1)]
         task_of_class = torch.cat([torch.full((len(info.classes),), info.index) for info in history])
         session.baseline.eval()

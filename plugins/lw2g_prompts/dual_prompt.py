@@ -111,10 +111,11 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 # Small images have few tokens: a long prefix would take most of the attention.
 _QUICK: Mapping[str, Any] = {
-    "baseline.epochs": 3,
+    "baseline.epochs": 5,
     "baseline.batch_size": 32,
     "baseline.lr": 0.05,
     "baseline.length": 5,
+    "retrieval.lr_factor": 10.0,
 }
 
 DUAL_PROMPT = BaselineComponent(

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import attrs
 import torch
-from attrs.validators import ge, in_
+from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,6 +26,9 @@ class KeyCosineConfig:
     """Options of ``key-cosine``."""
 
     pull: float = option(1.0, "weight of the loss that pulls the key towards the queries", validator=ge(0))
+    lr_factor: float = option(
+        1.0, "learning rate of the keys over that of the host", validator=gt(0), published=1.0
+    )
     keys: Literal["per-task", "per-set"] = option(
         "per-task",
         "per-task: every task has a key, old keys stay; per-set: tasks that share a set share its key",
@@ -67,8 +70,10 @@ class KeyCosine(RetrievalStrategy):
                 self.key[context.task.index].copy_(self.key[earlier[-1]])
 
     def parameter_groups(self, context: TaskContext, lr: float) -> Sequence[ParameterGroup]:
-        """Train the task's key with the host's learning rate."""
-        return (ParameterGroup(parameters=(self._current(context),), lr=lr),) if self.config.pull else ()
+        """Train the task's key, unless nothing pulls it."""
+        if not self.config.pull:
+            return ()
+        return (ParameterGroup(parameters=(self._current(context),), lr=lr * self.config.lr_factor),)
 
     def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
         """Return ``-pull * mean cos(query, key)``; it reaches the forced key only."""

@@ -1,0 +1,85 @@
+"""Draw a run's decisions and accuracies from its record as an SVG picture.
+
+python scripts/draw_decisions.py runs/glyphs-hide-prompt-min-1/record.json docs/decisions.svg
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#eeca3b", "#9d755d")
+CELL, LEFT, TOP = 56, 150, 64
+
+
+def colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def text(
+    x: float, y: float, content: str, *, size: int = 12, anchor: str = "middle", fill: str = "#333"
+) -> str:
+    place = f'x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"'
+    return f"<text {place}>{content}</text>"
+
+
+def box(x: float, y: float, fill: str, *, opacity: float = 1.0, edge: str = "#fff") -> str:
+    return (
+        f'<rect x="{x:.0f}" y="{y:.0f}" width="{CELL - 4}" height="26" rx="4" fill="{fill}" '
+        f'fill-opacity="{opacity:.2f}" stroke="{edge}"/>'
+    )
+
+
+def draw(record: dict[str, Any]) -> str:
+    """Return the picture: families, chosen sets, Z of every candidate, final accuracy of each task."""
+    tasks = len(record["task_to_set"])
+    sets = sorted(set(record["task_to_set"]))
+    parts = [text(LEFT + i * CELL + CELL / 2 - 2, TOP - 10, f"task {i + 1}", size=11) for i in range(tasks)]
+    y = TOP
+    groups = record.get("planted_groups")
+    if groups:
+        parts.append(text(LEFT - 12, y + 18, "planted family", anchor="end"))
+        for i, group in enumerate(groups):
+            parts += [box(LEFT + i * CELL, y, "#ddd"), text(LEFT + i * CELL + 26, y + 18, "ABCDEFGH"[group])]
+        y += 34
+    parts.append(text(LEFT - 12, y + 18, "set it got", anchor="end"))
+    for i, (chosen, decision) in enumerate(zip(record["task_to_set"], record["decisions"], strict=True)):
+        label = f"{'+' if decision['decision'] == 'grow' else ''}#{chosen}"
+        parts.append(box(LEFT + i * CELL, y, colour(chosen)))
+        parts.append(text(LEFT + i * CELL + 26, y + 18, label, fill="#fff", size=13))
+    y += 46
+    for number in sets:
+        parts.append(text(LEFT - 12, y + 18, f"Z against set #{number}", anchor="end"))
+        for i, decision in enumerate(record["decisions"]):
+            for candidate in decision["candidates"]:
+                if candidate["set"] == number and candidate["z"] is not None:
+                    edge = colour(number) if record["task_to_set"][i] == number else "#fff"
+                    parts.append(box(LEFT + i * CELL, y, colour(number), opacity=0.15, edge=edge))
+                    parts.append(text(LEFT + i * CELL + 26, y + 18, f"{candidate['z']:+.1f}"))
+        y += 30
+    y += 14
+    parts.append(text(LEFT - 12, y + 18, "final accuracy", anchor="end"))
+    for i, row in enumerate(record["accuracy_matrix"]):
+        parts.append(box(LEFT + i * CELL, y, "#999", opacity=row[-1] / 100))
+        parts.append(text(LEFT + i * CELL + 26, y + 18, f"{row[-1]:.0f}"))
+    config, metrics = record["config"], record["metrics"]
+    title = (
+        f"{config['baseline']['name']} x {config['policy']['name']} on {config['benchmark']['name']}: "
+        f"{metrics['ssp']} sets for {tasks} tasks, FAA {metrics['faa']:.1f}"
+    )
+    if metrics["pra"] is not None:
+        title += f", PRA {metrics['pra']:.1f} (chance {metrics['chance_pra']:.1f})"
+    width, height = LEFT + tasks * CELL + 16, y + 44
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="Helvetica, Arial, sans-serif">'
+        f'<rect width="{width}" height="{height}" fill="#fff"/>'
+    )
+    return head + text(16, 26, title, size=15, anchor="start") + "".join(parts) + "</svg>\n"
+
+
+if __name__ == "__main__":
+    source, target = Path(sys.argv[1]), Path(sys.argv[2])
+    target.write_text(draw(json.loads(source.read_text())))

@@ -1,0 +1,101 @@
+"""The layers of the package: what may import what, and that every test says what it promises."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Each package or module of lw2g may import only itself and those before it.
+LAYERS = (
+    {"errors", "schedules"},
+    {"subspace", "hindrance", "metrics", "heads"},
+    {"vit"},
+    {"interfaces"},
+    {"contrastive", "statistics", "replay", "prefixes", "weighted_prefixes", "lora"},
+    {"registry"},
+    {"config"},
+    {"training"},
+    {"testing"},
+    {"cli"},
+)
+# The Baseline class is an interface that uses two of the leaf blocks.
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def modules(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*.py") if "__pycache__" not in path.parts]
+
+
+def imported(path: Path) -> set[str]:
+    """Return the full names that a module imports outside TYPE_CHECKING blocks."""
+    tree = ast.parse(path.read_text())
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in guarded:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("path", modules(ROOT / "lw2g"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_lower_layers(path: Path) -> None:
+    """Direction is math, vit, interfaces, building blocks, registry, config, training, cli."""
+    parts = path.relative_to(ROOT / "lw2g").with_suffix("").parts
+    if parts[0] in ("__init__", "__main__"):
+        return
+    own = LEVEL[parts[0]]
+    for name in imported(path):
+        if name.startswith("lw2g."):
+            assert LEVEL[name.split(".")[1]] <= own, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(ROOT / "plugins"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_plugin_imports_the_core_and_itself_alone(path: Path) -> None:
+    """First-party plugins are third parties: no plugin imports another, none reaches into training."""
+    own = path.relative_to(ROOT / "plugins").parts[0]
+    for name in imported(path):
+        head = name.split(".")[0]
+        assert not (head.startswith("lw2g_") and head != own), f"{path.name} imports {name}"
+        assert not name.startswith(("lw2g.training", "lw2g.cli", "lw2g.testing")), (
+            f"{path.name} imports {name}"
+        )
+
+
+def test_the_core_imports_no_plugin() -> None:
+    """lw2g never imports a plugin, not even as a default."""
+    for path in modules(ROOT / "lw2g"):
+        assert not any(name.startswith("lw2g_") for name in imported(path)), path
+
+
+def test_only_check_may_import_the_testing_kit() -> None:
+    """Nothing else in lw2g imports lw2g.testing."""
+    for path in modules(ROOT / "lw2g"):
+        if "testing" not in path.parts and path.name != "check.py":
+            assert not any(name.startswith("lw2g.testing") for name in imported(path)), path
+
+
+def test_modules_stay_short() -> None:
+    """No module is longer than 500 lines."""
+    for folder in ("lw2g", "plugins"):
+        for path in modules(ROOT / folder):
+            assert len(path.read_text().splitlines()) <= 500, path
+
+
+def test_every_test_says_what_it_promises() -> None:
+    """Every test function has a docstring."""
+    for path in modules(ROOT / "tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                assert ast.get_docstring(node), f"{path.name}: {node.name}"
