@@ -31,6 +31,5 @@ if __name__ == "__main__":
         torch.linalg.svd(data, full_matrices=False)
         whole = time.perf_counter() - began
         held = moment.matrix.numel() * 8 / (data.numel() * 4)
-        print(
-            f"dim {dim} heads {heads:2d}: rank {space.rank}, memory {held:.4f} x, time {streamed / whole:.3f} x"
-        )
+        ratios = f"memory {held:.4f} x, time {streamed / whole:.3f} x"
+        print(f"dim {dim} heads {heads:2d}: rank {space.rank}, {ratios}")

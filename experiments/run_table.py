@@ -3,8 +3,8 @@
     python experiments/run_table.py experiments/reduced/cifar20.toml --out runs/cifar20 --seeds 0,1 \
         --rows dual-prompt:always dual-prompt:min hide-prompt:min dual-prompt:always:oracle
 
-A row is BASELINE:POLICY[:RETRIEVAL]. Finished runs are kept, interrupted ones resumed, so the same command goes
-on where it stopped and prints the table when all is there. Every process gets one thread.
+A row is BASELINE:POLICY[:RETRIEVAL]. Finished runs are kept, interrupted ones resumed: the same command goes
+on where it stopped, and prints the table when all is there. Every process gets one thread.
 """
 
 from __future__ import annotations

@@ -34,9 +34,10 @@ __all__ = [
     "PrefixSet",
     "blocks_option",
     "check_blocks",
+    "chosen_prefixes",
     "inject_prefixes",
-    "prefix_injection",
     "prefix_sites",
+    "reshaped",
     "schedule_option",
 ]
 
@@ -80,19 +81,32 @@ def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> Prefix
     )
 
 
-def prefix_injection(blocks: Sequence[int], routing: Routing) -> PrefixInjection:
-    """Return the injection that gives each sample the prefixes of its set.
+def chosen_prefixes(routing: Routing) -> tuple[Tensor, Tensor]:
+    """Return keys and values of the chosen sets, ``[num_blocks, L, dim]`` each.
 
     Args:
-        blocks: The blocks of the routing's sets.
-        routing: Over sets that are :class:`PrefixSet`. Prefixes get a batch axis only where it chooses per
-            sample.
+        routing: Over sets that are :class:`PrefixSet`. Where it chooses per sample there is a batch axis in
+            front.
     """
-    return inject_prefixes(
-        blocks,
-        routing.select(lambda item: cast(PrefixSet, item).key),
-        routing.select(lambda item: cast(PrefixSet, item).value),
-    )
+    key = routing.select(lambda item: cast(PrefixSet, item).key)
+    return key, routing.select(lambda item: cast(PrefixSet, item).value)
+
+
+def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return prefixes as released ports hand them out: reshaped where a transpose was meant.
+
+    Keys and values of the whole batch stand in one row, and sample b takes entries 2b and 2b + 1 as its key
+    and its value: the first half of the batch gets two keys, the second half two values, of other samples.
+
+    Args:
+        key: ``[num_blocks, L, dim]``, with a batch axis in front where samples differ.
+        value: Of the same shape.
+        size: Number of samples in the batch.
+    """
+    if key.ndim == 3:
+        key, value = (part.expand(size, *part.shape) for part in (key, value))
+    row = torch.cat([key, value])
+    return row[0::2], row[1::2]
 
 
 def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set") -> tuple[Site, ...]:
@@ -160,6 +174,12 @@ class PrefixOptions:
         "what a new set starts from: the most recently trained set, or U(-1, 1)",
         validator=in_(("previous", "random")),
     )
+    gather: Literal["per-sample", "reshaped"] = option(
+        "per-sample",
+        "how a batch's prefixes are handed out: to each sample its own, or as most released ports do",
+        validator=in_(("per-sample", "reshaped")),
+        literal={"reshaped": "a missing transpose mixes keys and values across the batch"},
+    )
     epochs: int = option(40, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(24, "images per step", validator=ge(1))
     lr: float = option(
@@ -212,13 +232,19 @@ class PrefixBaseline(Baseline):
             return None
         return pool[pool.task_to_set[-1]]
 
-    def injections(self, routing: Routing) -> Sequence[PrefixInjection]:
-        """Return what is injected for a routing: the prefixes of the chosen sets."""
-        return (prefix_injection(self.blocks, routing),)
+    def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
+        """Return what is injected into a batch of ``size`` samples: the prefixes of the chosen sets."""
+        return (self.inject(*chosen_prefixes(routing), size),)
+
+    def inject(self, key: Tensor, value: Tensor, size: int) -> PrefixInjection:
+        """Return the injection of a set's prefixes, handed out as the options say."""
+        if self.options.gather == "reshaped":
+            key, value = reshaped(key, value, size)
+        return inject_prefixes(self.blocks, key, value)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return prompted features ``[B, dim]``."""
-        return self.context.backbone.features(batch.images, self.injections(routing))
+        return self.context.backbone.features(batch.images, self.injections(routing, len(batch)))
 
     def logits(self, features: Tensor) -> Tensor:
         """Return logits of the linear head, ``[B, num_classes]``."""

@@ -54,9 +54,7 @@ class Chosen:
 class BackboneSource:
     """What every backbone can be told beside its own options."""
 
-    weights: Path | None = option(
-        None, "weights file to load in place of the component's own source"
-    )
+    weights: Path | None = option(None, "weights file to load in place of the component's own source")
     image_size: int | None = option(
         None, "side of the input image in pixels; empty: the backbone's own", validator=optional(ge(1))
     )

@@ -63,10 +63,10 @@ class DualPrompt(PrefixBaseline):
             len(self.shared_blocks), config.shared_length, context.backbone.dim
         ).to(context.device)
 
-    def injections(self, routing: Routing) -> Sequence[PrefixInjection]:
+    def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
         """Return the E-prompts of the chosen sets and the G-prompt."""
         shared = inject_prefixes(self.shared_blocks, self.shared_prompt.key, self.shared_prompt.value)
-        return (*super().injections(routing), shared)
+        return (*super().injections(routing, size), shared)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: E-prompt, G-prompt and head together."""

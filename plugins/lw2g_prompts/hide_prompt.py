@@ -24,7 +24,6 @@ from lw2g.prefixes import (
     PrefixBaseline,
     PrefixOptions,
     PrefixSet,
-    inject_prefixes,
     schedule_option,
 )
 from lw2g.replay import replay_phase
@@ -104,7 +103,7 @@ class HidePrompt(PrefixBaseline):
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes and the contrastive term, with the ensemble active."""
-        injection = inject_prefixes(self.blocks, *self.ensemble(context))
+        injection = self.inject(*self.ensemble(context), len(batch))
         output = self.step_on(self.context.backbone.features(batch.images, (injection,)), batch, context)
         features = cast(Tensor, output.features)
         if not self.config.contrastive:

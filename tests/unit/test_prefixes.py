@@ -11,7 +11,7 @@ from torch import nn
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.pool import Routing
-from lw2g.prefixes import PrefixSet, check_blocks, inject_prefixes, prefix_injection, prefix_sites
+from lw2g.prefixes import PrefixSet, check_blocks, chosen_prefixes, inject_prefixes, prefix_sites, reshaped
 from lw2g.vit.backbone import Backbone
 
 BLOCKS = (1, 2)
@@ -35,14 +35,16 @@ def sets() -> tuple[PrefixSet, ...]:
 def test_a_mixed_batch_equals_one_forward_per_set(backbone, sets):
     """Each sample's output depends on its own set alone, in any order of the batch."""
     images, chosen = torch.randn(5, 3, 32, 32), torch.tensor([2, 0, 1, 0, 2])
-    mixed = backbone.features(images, [prefix_injection(BLOCKS, Routing(sets=sets, chosen=chosen))])
+    mixed = backbone.features(
+        images, [inject_prefixes(BLOCKS, *chosen_prefixes(Routing(sets=sets, chosen=chosen)))]
+    )
     for sample, position in enumerate(chosen.tolist()):
         routing = Routing(sets=sets, chosen=position)
-        alone = backbone.features(images[[sample]], [prefix_injection(BLOCKS, routing)])
+        alone = backbone.features(images[[sample]], [inject_prefixes(BLOCKS, *chosen_prefixes(routing))])
         torch.testing.assert_close(mixed[[sample]], alone, atol=1e-5, rtol=1e-5)
     order = torch.tensor([4, 2, 0, 1, 3])
     routing = Routing(sets=sets, chosen=chosen[order])
-    permuted = backbone.features(images[order], [prefix_injection(BLOCKS, routing)])
+    permuted = backbone.features(images[order], [inject_prefixes(BLOCKS, *chosen_prefixes(routing))])
     torch.testing.assert_close(permuted, mixed[order], atol=1e-5, rtol=1e-5)
     assert float((mixed[0] - mixed[1]).abs().max().detach()) > 1e-2
 
@@ -50,7 +52,7 @@ def test_a_mixed_batch_equals_one_forward_per_set(backbone, sets):
 def test_keys_and_values_reach_their_block(backbone, sets):
     """Block i of a mixed batch gets exactly key and value i of each sample's set: nothing is transposed."""
     chosen = torch.tensor([2, 0, 1, 1])
-    injection = prefix_injection(BLOCKS, Routing(sets=sets, chosen=chosen))
+    injection = inject_prefixes(BLOCKS, *chosen_prefixes(Routing(sets=sets, chosen=chosen)))
     for position, block in enumerate(BLOCKS):
         key, value = injection.prefixes[block]
         for sample, owner in enumerate(chosen.tolist()):
@@ -60,7 +62,7 @@ def test_keys_and_values_reach_their_block(backbone, sets):
 
 def test_a_forced_set_is_not_copied_per_sample(sets):
     """One set for the whole batch gives prefixes without a batch axis."""
-    injection = prefix_injection(BLOCKS, Routing(sets=sets, chosen=1))
+    injection = inject_prefixes(BLOCKS, *chosen_prefixes(Routing(sets=sets, chosen=1)))
     assert {block: pair[0].shape for block, pair in injection.prefixes.items()} == {1: (4, 48), 2: (4, 48)}
 
 
@@ -86,7 +88,7 @@ def test_gradients_of_a_mixed_batch_go_to_the_chosen_sets(backbone, sets):
     """A set that no sample chose gets an exactly zero gradient."""
     routing = Routing(sets=sets, chosen=torch.tensor([0, 2]))
     backbone.features(
-        torch.randn(2, 3, 32, 32), [prefix_injection(BLOCKS, routing)]
+        torch.randn(2, 3, 32, 32), [inject_prefixes(BLOCKS, *chosen_prefixes(routing))]
     ).square().sum().backward()
     assert [float(item.key.grad.abs().max()) > 0 for item in sets] == [True, False, True]
 
@@ -128,3 +130,14 @@ def test_blocks_are_accepted_exactly_where_they_fit(depth, blocks):
     else:
         with pytest.raises(ConfigError, match=r"^baseline\.blocks: block"):
             check_blocks(blocks, depth, "baseline.blocks")
+
+
+def test_the_released_reshape_mixes_samples_and_halves() -> None:
+    """Sample b gets entries 2b and 2b + 1 of all keys followed by all values; one sample keeps its own."""
+    key = torch.arange(4.0).reshape(4, 1, 1, 1)
+    value = key + 10
+    found_key, found_value = reshaped(key, value, 4)
+    assert found_key.flatten().tolist() == [0.0, 2.0, 10.0, 12.0]
+    assert found_value.flatten().tolist() == [1.0, 3.0, 11.0, 13.0]
+    alone = reshaped(key[0], value[0], 1)
+    assert (float(alone[0].flatten()[0]), float(alone[1].flatten()[0])) == (0.0, 10.0)

@@ -79,7 +79,7 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session]) -> N
         parameter = sites[0].parameter.requires_grad_(True)
         features = session.backbone.features(
             images(halves[half]),
-            session.baseline.injections(session.pool.force(0)),  # type: ignore[operator]
+            session.baseline.injections(session.pool.force(0), len(halves[half])),  # type: ignore[operator]
         )
         logits = session.baseline.logits(features)[:, 2:4]
         loss = functional.cross_entropy(logits, labels(halves[half]) - 2)
