@@ -79,6 +79,8 @@ class Evaluator:
         self._features: Tensor | None = None
         self._stamps: list[tuple[int, ...] | None] = [None] * len(images)
         self._sets = np.full(len(images), -2, dtype=np.int64)
+        self._pool_state: dict[str, Tensor] = {}
+        self._pool_edition = 0
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -128,7 +130,8 @@ class Evaluator:
         labels = self._images.labels[positions].numpy()
         tasks = np.repeat(np.arange(len(history)), self.sizes(len(history)))
         retrieved, sets = self._retrieve(positions, tasks, pool, retrieval, history)
-        stamps = [self._stamp(baseline, pool, int(chosen), len(history)) for chosen in sets]
+        edition = self._edition_of(pool) if retrieval is None else 0
+        stamps = [self._stamp(baseline, pool, int(chosen), len(history), edition) for chosen in sets]
         stale = [position for position in positions if stamps[position] != self._stamps[position]]
         before = None if self._features is None else self._features.clone()
         known = np.array([stamp is not None for stamp in self._stamps[: len(positions)]])
@@ -184,14 +187,28 @@ class Evaluator:
             retrieved = torch.cat(parts).cpu().numpy().astype(np.int64)
         return retrieved, np.asarray(pool.task_to_set, dtype=np.int64)[retrieved]
 
+    def _edition_of(self, pool: Pool) -> int:
+        """Return a number that is the same as long as no tensor of any set has changed.
+
+        Versions count the tasks that had a set; a method that trains its one set in some tasks only (Aper)
+        has features that outlive them.
+        """
+        old, new = self._pool_state, pool.state_dict()
+        if old.keys() != new.keys() or any(not torch.equal(old[name], new[name]) for name in new):
+            self._pool_state = {name: value.clone() for name, value in new.items()}
+            self._pool_edition += 1
+        return self._pool_edition
+
     @staticmethod
-    def _stamp(baseline: Baseline, pool: Pool, set_id: int, tasks: int) -> tuple[int, ...]:
+    def _stamp(baseline: Baseline, pool: Pool, set_id: int, tasks: int, edition: int) -> tuple[int, ...]:
         """Return what a sample's features came from; equal stamps mean equal features."""
         match baseline.feature_scope:
             case "backbone":
                 return ()
             case "set" if set_id >= 0:
                 return (set_id, pool.version(set_id))
+            case "set":
+                return (edition,)
             case _:
                 return (tasks, set_id)
 

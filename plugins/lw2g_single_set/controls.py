@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import attrs
-import torch
 from attrs.validators import ge, gt, optional
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,11 +19,11 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.prefixes import PrefixBaseline, PrefixOptions
-from lw2g.statistics import collect_features
 from lw2g.vit.prefix import PrefixInjection
+from lw2g_single_set.class_means import NearestClassMean
 
 __all__ = [
     "JOINT",
@@ -77,36 +76,18 @@ class FrozenFeatures(Baseline):
         return batch.query
 
 
-class SimpleCIL(FrozenFeatures):
+class SimpleCIL(FrozenFeatures, NearestClassMean):
     """The nearest class mean by cosine similarity; nothing is trained.
 
     The final result depends neither on the order of classes nor on how they are grouped into tasks.
-
-    Attributes:
-        prototype: Means of the un-normalised features, ``[num_classes, dim]``; zero for classes to come.
     """
 
-    prototype: Tensor
-
     def __init__(self, config: SimpleCILConfig, context: BuildContext) -> None:
-        super().__init__(context)
-        self.register_buffer("prototype", torch.zeros(context.num_classes, context.backbone.dim))
-        self.to(context.device)
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Return cosines to the class means, ``[B, num_classes]``."""
-        return functional.normalize(features, dim=-1) @ functional.normalize(self.prototype, dim=-1).T
+        super().__init__(context, context.backbone.dim)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the one phase: means of the task's classes over un-augmented images."""
-
-        def run(progress: Callable[[int, int], None]) -> None:
-            rows, labels = collect_features(context, lambda batch: batch.query, progress)
-            for label in context.task.classes:
-                # float64, so that the mean does not depend on how the images were batched
-                self.prototype[label] = rows[labels == label].double().mean(0).float()
-
-        return (ComputePhase(name="class-means", run=run),)
+        """Return the one phase: means of the task's classes."""
+        return (self.means_phase(context),)
 
 
 class NoPrompt(FrozenFeatures):
@@ -153,9 +134,9 @@ class Joint(PrefixBaseline):
 
     feature_scope = "pool"
 
-    def injections(self, routing: Routing) -> Sequence[PrefixInjection]:
+    def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
         """Return the prefixes of the one set."""
-        return super().injections(attrs.evolve(routing, chosen=0))
+        return super().injections(attrs.evolve(routing, chosen=0), size)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""

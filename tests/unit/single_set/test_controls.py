@@ -12,7 +12,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
-from lw2g.prefixes import PrefixSet, prefix_injection
+from lw2g.prefixes import PrefixSet, chosen_prefixes, inject_prefixes
 from lw2g.vit.backbone import Backbone
 from lw2g_single_set.controls import (
     Joint,
@@ -202,7 +202,7 @@ def test_joint_uses_its_one_set_with_and_without_a_choice(build):
     batch = Batch(
         labels=torch.arange(3), samples=torch.arange(3), images=lambda: images, query=lambda: images
     )
-    expected = build.backbone.features(images, (prefix_injection(range(5), pool.force(0)),))
+    expected = build.backbone.features(images, (inject_prefixes(range(5), *chosen_prefixes(pool.force(0))),))
     assert torch.equal(baseline.features(batch, pool.force(0)), expected)
     assert torch.equal(baseline.features(batch, pool.route(None)), expected)
     assert isinstance(pool[0], PrefixSet)
@@ -223,12 +223,15 @@ def test_joint_masks_nothing(build):
     torch.testing.assert_close(phase.step(batch).loss, functional.cross_entropy(logits, labels))
 
 
-def test_three_controls_are_offered():
+def test_components_with_one_set_are_offered():
     """None of them grows or retrieves, and only one sees all tasks at once."""
     components = {component.name: component for component in lw2g_baselines()}
     assert {name: component.joint for name, component in components.items()} == {
-        "simple-cil": False,
-        "no-prompt": False,
+        "aper-adapter": False,
+        "aper-vpt-deep": False,
         "joint": True,
+        "no-prompt": False,
+        "one-prompt": False,
+        "simple-cil": False,
     }
     assert all(c.growth == "fixed" and c.retrieval is None for c in components.values())

@@ -1,0 +1,138 @@
+"""Sites behind a linear map: second moments, spaces and evidence of ``z = D x``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lw2g.hindrance import hfc
+from lw2g.interfaces.constraint import ConstraintContext
+from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
+from lw2g.interfaces.site import Site
+from lw2g.lora import LowRankSet, down_sites, up_sites
+from lw2g.subspace import SecondMoment, build, image
+from lw2g.training.evidence import collect_evidence
+from lw2g.training.protection import Protection
+from lw2g.training.runner import start
+from lw2g.training.spaces import absorb_task
+from lw2g.vit.taps import Tap
+
+
+def moment_of(rows):
+    """Accumulate rows at once."""
+    moment = SecondMoment(rows.shape[1])
+    moment.update(rows)
+    return moment
+
+
+def test_the_image_of_a_moment_is_the_moment_of_the_images():
+    """``D C D^T``, row sum and count are those of the mapped rows."""
+    rows, matrix = torch.randn(20, 6).double(), torch.randn(3, 6).double()
+    found, expected = moment_of(rows).image(matrix), moment_of(rows @ matrix.T)
+    torch.testing.assert_close(found.matrix, expected.matrix)
+    torch.testing.assert_close(found.row_sum, expected.row_sum)
+    assert (found.count, found.dim) == (20, 3)
+
+
+@pytest.mark.parametrize(("heads", "columns"), [(2, 6), (1, 5)])
+def test_the_image_of_a_moment_needs_a_joint_moment_of_its_width(heads, columns):
+    """Per-head moments lack what couples the heads; other widths do not fit."""
+    with pytest.raises(ValueError, match=r"a matrix \[r, 6\] and a joint moment but got"):
+        SecondMoment(6, heads).image(torch.zeros(3, columns))
+
+
+def test_a_derived_moment_needs_a_derived_space():
+    """A site must say how whole spaces are mapped, too."""
+    with pytest.raises(ValueError, match="derive beside derive_moment"):
+        Site(
+            name="a", parameter=nn.Parameter(torch.zeros(1)), tap=Tap(0, "attn_in"), derive_moment=lambda m: m
+        )
+
+
+def test_factors_share_the_space_of_their_input():
+    """The up factors' spaces are images of the down factor's space, which is kept and extended once."""
+    made = LowRankSet(num_blocks=1, num_targets=2, rank=3, dim=8, bound=1.0)
+    memory = SubspaceMemory(SpaceOptions(energy=0.9))
+    sites = (*down_sites(made, [4]), *up_sites(made, [4], ("k", "v")))
+    for task in range(2):
+        moment = moment_of(torch.randn(2, 8, generator=torch.Generator().manual_seed(task)))
+        for site in sites:
+            memory.absorb(0, site, moment)
+    assert memory.ranks(0) == {"0/blocks.4.down": 4, "0/blocks.4.up_k": 3, "0/blocks.4.up_v": 3}
+    assert memory.basis_vectors == 10
+    own = memory.space(0, sites[0])
+    expected = image(made.down[0, 1], own)
+    torch.testing.assert_close(memory.space(0, sites[2]).basis, expected.basis)
+
+
+def test_energy_is_cut_behind_the_map_where_a_site_says_so():
+    """The memory's space is that of the mapped rows, not the image of a space with more directions."""
+    rows, matrix = torch.randn(40, 8), torch.randn(3, 8)
+    site = Site(
+        name="up",
+        parameter=nn.Parameter(torch.zeros(8, 3)),
+        tap=Tap(0, "attn_in"),
+        derive=lambda space: image(matrix, space),
+        derive_moment=lambda moment: moment.image(matrix),
+    )
+    memory = SubspaceMemory(SpaceOptions(energy=0.5))
+    memory.absorb(1, site, moment_of(rows))
+    expected = build(moment_of(rows @ matrix.T), 0.5)
+    assert memory.space(1, site).rank == expected.rank < 3
+    torch.testing.assert_close(
+        memory.space(1, site).on(rows[:, :3]), expected.on(rows[:, :3]), atol=1e-4, rtol=0
+    )
+    assert image(matrix, build(moment_of(rows), 0.5)).is_full
+
+
+def test_evidence_behind_the_map_equals_its_definition(session_of):
+    """InfLoRA: gradients of one half against the space of the other half's ``z``, cut in R^rank."""
+    session = session_of({"baseline.rank": 4, "growth.energy": 0.5}, baseline="inflora", policy="min")
+    session.begin_task(0)
+    torch.manual_seed(5)
+    session.pool.grow(session.new_set(None))
+    for parameter in session.pool[0].parameters():
+        parameter.data = 0.1 * torch.randn_like(parameter)
+    images = session.image_set([session.stream.tasks[0].train], train=False)
+    context, probe = session.task_context(0, images), session.probe(0, images)
+    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
+    absorb_task(session, context, probe, rules)
+    session.begin_task(1)
+    probe = session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
+    found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
+    sites = list(session.baseline.sites(session.pool[0]))
+    half = len(probe.groups) // 2
+    parts = [range(half), range(half, len(probe.groups))]
+    gradients = probe.gradients(session.baseline, session.pool, [0], {0: sites})[0]
+    angles = []
+    for own, other in (parts, parts[::-1]):
+        mean = [sum(gradients[group][i].double() for group in own) for i in range(len(sites))]
+        spaces = []
+        for site in sites:
+            down = session.pool[0].down[site.tap.block, 0].double()
+            whole = sum(probe.moments([site.tap])[site.tap][group].matrix[0] for group in other)
+            rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
+            spaces.append(build(moment_of(rows), 0.5))
+        angles.append(hfc(mean, spaces).degrees)
+    assert found.hfc_pre == pytest.approx(sum(angles) / 2, abs=1e-3)
+    assert found.hfc is not None
+    assert 0 < found.energy_null_hfc < 90
+    assert {(site.dim, site.site) for site in found.sites} == {(4, f"blocks.{b}.up") for b in range(5)}
+
+
+def test_rules_are_made_once_the_set_is_designed(quick, catalogue, tmp_path, monkeypatch):
+    """In a run the constraints see the designed down factor of a new set, not the empty one."""
+    seen, whole = [], Protection.for_task
+
+    def for_task(constraints, sites, context, trained):
+        seen.append(float(context.task.parameters.down.norm()))
+        return whole(constraints, sites, context, trained)
+
+    monkeypatch.setattr(Protection, "for_task", for_task)
+    overrides = {"baseline.rank": 4, "baseline.epochs": 1}
+    chosen = quick(overrides, baseline="inflora", policy="always", constraints=("cpk",))
+    start(chosen, catalogue, tmp_path / "run")
+    assert len(seen) == 3
+    assert all(norm == pytest.approx((5 * 4 / 3) ** 0.5, rel=1e-4) for norm in seen[:1])
+    assert min(seen) > 0

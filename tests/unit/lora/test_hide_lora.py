@@ -1,0 +1,161 @@
+"""hide-lora: sizes, averaging, statistics and replay, reuse."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+
+from lw2g.contrastive import self_identification_loss
+from lw2g.hindrance import hfc
+from lw2g.interfaces.options import published_differences
+from lw2g.interfaces.pool import Pool
+from lw2g.subspace import Subspace
+from lw2g_lora.hide_lora import HIDE_LORA, HideLora, HideLoraConfig
+
+SMALL = HideLoraConfig(rank=4, batch_size=4, epochs=2, replay_epochs=2, clusters=2, ensemble=0.25)
+
+
+def equal(left, right):
+    """Whether two copies of values are the same bit for bit."""
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize(("rank", "vectors"), [(4, 80), (5, 100), (8, 160)])
+def test_counts_are_those_of_vit_b(vit_b, rank, vectors):
+    """A set has 15 360 numbers a rank, 20 vectors of the width; ten of rank 5 and the head are 844 900."""
+    baseline = HideLora(HideLoraConfig(rank=rank), vit_b)
+    made = baseline.new_set(None)
+    count = sum(parameter.numel() for parameter in made.parameters())
+    assert count == 15_360 * rank == vectors * 768
+    assert 0.99 * rank**-0.5 < float(made.down.detach().abs().max()) <= rank**-0.5
+    assert baseline.scale == 1 / rank
+    if rank == 5:
+        assert 10 * count + sum(parameter.numel() for parameter in baseline.parameters()) == 844_900
+
+
+def test_phases_come_in_order(bench):
+    """Train, average, take statistics, replay; one learning rate, clipped at 2."""
+    baseline, pool = HideLora(HideLoraConfig(rank=4), bench.build), Pool()
+    phases = baseline.phases(bench.begin(baseline, pool, 0))
+    assert [phase.name for phase in phases] == ["lora", "lora-ensemble", "statistics", "replay"]
+    (group,) = phases[0].groups
+    assert group.lr == pytest.approx(9.38e-4, rel=1e-3)
+    assert (phases[0].clip_norm, phases[0].host) == (2.0, True)
+    cosine = HideLora(HideLoraConfig(rank=4, schedule="cosine"), bench.build)
+    train = cosine.phases(bench.begin(cosine, Pool(), 0))[0]
+    assert group.lr * train.schedule(50, 50) == pytest.approx(1e-5)
+
+
+def test_a_new_set_starts_from_the_previous_one(bench, moved, values):
+    """Down and up of the last trained set are copied; at random, up is zero."""
+    for init, same in (("previous", True), ("random", False)):
+        baseline, pool = HideLora(attrs.evolve(SMALL, init_from=init), bench.build), Pool()
+        bench.begin(baseline, pool, 0)
+        moved(pool[0])
+        bench.begin(baseline, pool, 1)
+        assert equal(values(pool[0]), values(pool[1])) == same
+        assert bool(pool[1].up.any()) == same
+
+
+def test_averaging_is_of_factors(bench, moved, values):
+    """A new set becomes (1 - a) of itself and a of the others' mean, factor by factor."""
+    baseline, pool = HideLora(SMALL, bench.build), Pool()
+    for index in range(3):
+        context = bench.begin(baseline, pool, index)
+    moved(*pool.sets)
+    others, version = values(pool[0], pool[1]), pool.version(2)
+    down = 0.75 * pool[2].down + 0.25 * (pool[0].down + pool[1].down) / 2
+    up = 0.75 * pool[2].up + 0.25 * (pool[0].up + pool[1].up) / 2
+    products = 0.75 * pool[2].increments() + 0.25 * (pool[0].increments() + pool[1].increments()) / 2
+    baseline.average(context)
+    torch.testing.assert_close(pool[2].down, down)
+    torch.testing.assert_close(pool[2].up, up)
+    assert not torch.allclose(pool[2].increments(), products, atol=1e-3)
+    assert equal(values(pool[0], pool[1]), others)
+    assert pool.version(2) > version
+
+
+@pytest.mark.parametrize("case", ["first", "reused", "random"])
+def test_what_is_not_averaged(case, bench, moved, values):
+    """The first set, a reused one (it is protected), and sets that start at random (their factors differ)."""
+    baseline = HideLora(
+        attrs.evolve(SMALL, init_from="random" if case == "random" else "previous"), bench.build
+    )
+    pool = Pool()
+    context = bench.begin(baseline, pool, 0)
+    if case != "first":
+        context = bench.begin(baseline, pool, 1)
+    if case == "reused":
+        context = bench.begin(baseline, pool, 2, reuse=0)
+    moved(*pool.sets)
+    before = values(*pool.sets)
+    baseline.average(context)
+    assert equal(values(*pool.sets), before)
+
+
+def test_training_uses_the_set_as_it_is(bench, moved):
+    """Unlike HiDe-Prompt's, the average plays no part in the training forward."""
+    baseline, pool = HideLora(attrs.evolve(SMALL, contrastive=0.0), bench.build), Pool()
+    for index in range(2):
+        context = bench.begin(baseline, pool, index)
+    moved(*pool.sets)
+    batch = bench.batch(1)
+    plain = baseline.probe_loss(batch, pool.force(1), bench.tasks[1])
+    assert torch.equal(baseline.phases(context)[0].step(batch).loss, plain)
+
+
+def test_the_contrastive_term_uses_centroids_of_old_classes_only(bench):
+    """The added loss is the term against exactly the stored centroids of earlier classes."""
+    baseline, pool = HideLora(attrs.evolve(SMALL, contrastive=0.5), bench.build), Pool()
+    bench.learn(baseline, bench.begin(baseline, pool, 0))
+    context, batch = bench.begin(baseline, pool, 1), bench.batch(1)
+    baseline.statistics.fit(2, torch.randn(4, 32))
+    output = baseline.phases(context)[0].step(batch)
+    expected = self_identification_loss(output.features, baseline.statistics.centroids([0, 1]))
+    plain = baseline.step(batch, context).loss
+    torch.testing.assert_close(output.loss - plain, 0.5 * expected, atol=1e-6, rtol=1e-4)
+    assert expected.item() > 1e-3
+
+
+def test_replay_moves_the_head_and_nothing_else(bench, values):
+    """From the second task on; sets and statistics are bit-identical."""
+    baseline, pool = HideLora(SMALL, bench.build), Pool()
+    for index in range(2):
+        context = bench.begin(baseline, pool, index)
+        bench.learn(baseline, context)
+        before = values(baseline.head), values(baseline.statistics, *pool.sets)
+        baseline.phases(context)[-1].run(lambda done, total: None)
+        assert equal(before[0], values(baseline.head)) == (index == 0)
+        assert equal(before[1], values(baseline.statistics, *pool.sets))
+
+
+def test_a_fresh_random_set_has_no_angle(bench):
+    """Up is zero: down's gradient is zero and its angle undefined, up's is not zero."""
+    baseline, pool = HideLora(SMALL, bench.build), Pool()
+    context = bench.begin(baseline, pool, 0)
+    loss = baseline.phases(context)[0].step(bench.batch(0)).loss
+    down, up = torch.autograd.grad(loss, (pool[0].down, pool[0].up))
+    assert not down.any()
+    assert up.abs().max() > 1e-4
+    site = baseline.sites(pool[0])[0]
+    assert hfc([site.rows(down)], [Subspace.empty(32)]).degrees is None
+
+
+def test_samples_depend_on_their_own_set_alone(bench, moved):
+    """Moving another set changes nothing."""
+    baseline, pool = HideLora(SMALL, bench.build), Pool()
+    for index in range(2):
+        bench.begin(baseline, pool, index)
+    moved(*pool.sets)
+    batch = bench.batch(0)
+    before = baseline.features(batch, pool.force(0))
+    moved(pool[1])
+    assert torch.equal(baseline.features(batch, pool.force(0)), before)
+
+
+def test_it_says_how_tasks_are_inferred():
+    """The classifier reads the plain backbone; the authors' shared LoRA is named as the published way."""
+    assert HIDE_LORA.retrieval == "classifier"
+    (found,) = published_differences(HideLoraConfig(), "baseline")
+    assert (found["option"], found["published"]) == ("baseline.task_inference", "shared-lora")

@@ -1,0 +1,121 @@
+"""A tiny frozen ViT and hand-made streams, to drive single-set methods without the framework."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import TrainingPhase
+from lw2g.testing.tiny import tiny_backbone
+
+CPU = torch.device("cpu")
+
+
+class Stream:
+    """Tasks made of numbered classes; a class has the same images wherever it stands in the order."""
+
+    def __init__(self, backbone, groups, per_class=5):
+        self.backbone, self.per_class = backbone, per_class
+        self.order = [number for group in groups for number in group]
+        self.build = BuildContext(
+            backbone=backbone, num_tasks=len(groups), num_classes=len(self.order), device=CPU, seed=0
+        )
+        self.groups = [tuple(group) for group in groups]
+        first = 0
+        self.tasks = []
+        for index, group in enumerate(groups):
+            classes = tuple(range(first, first + len(group)))
+            first += len(group)
+            self.tasks.append(
+                TaskInfo(
+                    index=index,
+                    classes=classes,
+                    class_names=tuple(map(str, group)),
+                    seen=first,
+                    num_images=per_class * len(group),
+                )
+            )
+
+    def images(self, numbers):
+        """Return noisy patterns, one pattern per class."""
+        parts = []
+        for number in numbers:
+            generator = torch.Generator().manual_seed(number)
+            pattern = 2 * torch.randn(3, 16, 16, generator=generator)
+            parts.append(pattern + torch.randn(self.per_class, 3, 16, 16, generator=generator))
+        return torch.cat(parts)
+
+    def batch(self, numbers, rows=slice(None)):
+        """Return images of some classes, or some of these images."""
+        images = self.images(numbers)[rows]
+        labels = torch.tensor([self.order.index(n) for n in numbers]).repeat_interleave(self.per_class)[rows]
+        return Batch(
+            labels=labels,
+            samples=torch.arange(len(labels)),
+            images=lambda: images,
+            query=lambda: self.backbone.features(images).detach(),
+        )
+
+    def begin(self, baseline, pool, index, size=None):
+        """Give the next task its set, as the framework does, and return its context."""
+        baseline.begin_task(self.tasks[index])
+        set_id = pool.reuse(0) if len(pool) else pool.grow(baseline.new_set(None))
+        total = self.tasks[index].num_images
+        parts = torch.split(torch.arange(total), size or total)
+        return TaskContext(
+            task=self.tasks[index],
+            history=tuple(self.tasks[: index + 1]),
+            pool=pool,
+            set_id=set_id,
+            grew=index == 0,
+            retrieval=None,
+            backbone=self.backbone,
+            device=CPU,
+            seed=0,
+            statistics=lambda _: [self.batch(self.groups[index], part) for part in parts],
+        )
+
+    def learn(self, baseline, context, epochs=2):
+        """Run the phases of a task, training phases on one batch with as few epochs as asked for."""
+        for phase in baseline.phases(context):
+            if not isinstance(phase, TrainingPhase):
+                phase.run(lambda done, total: None)
+                continue
+            optimizer, batch = phase.build_optimizer(), self.batch(self.groups[context.task.index])
+            for _ in range(epochs):
+                optimizer.zero_grad()
+                phase.step(batch).loss.backward()
+                optimizer.step()
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """A random ViT of six blocks and width 32 whose features differ between images."""
+    found = tiny_backbone()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(3)
+        for parameter in found.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return found
+
+
+@pytest.fixture(scope="session")
+def stream_of(tiny):
+    """Make a stream from groups of class numbers and set the global seed."""
+
+    def make(groups, **options):
+        torch.manual_seed(1)
+        return Stream(tiny, groups, **options)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def vit_b():
+    """The build context of ViT-B/16's sizes without a backbone, for counting parameters."""
+    sizes = SimpleNamespace(dim=768, depth=12)
+    return BuildContext(backbone=sizes, num_tasks=10, num_classes=100, device=CPU, seed=0)

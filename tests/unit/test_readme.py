@@ -1,0 +1,47 @@
+"""The README stays true where a program can tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lw2g.interfaces.component import KINDS
+from lw2g.registry.catalogue import load_catalogue
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("mark", ["run", "test"])
+def test_a_setup_command_is_one_line(mark: str) -> None:
+    """The first fenced block after each mark holds exactly one command."""
+    after = README.split(f"<!-- setup:{mark} -->", 1)[1]
+    block = after.split("```", 2)[1]
+    assert len([line for line in block.splitlines() if line.strip()]) == 1
+
+
+def test_the_table_lists_every_component() -> None:
+    """No registered component is missing from the README."""
+    catalogue = load_catalogue()
+    for kind in KINDS:
+        for name in catalogue.names(kind):
+            assert f"`{name}`" in README, f"{kind} {name}"
+
+
+def test_no_named_file_is_missing() -> None:
+    """Files and folders that the README names exist."""
+    named = re.findall(r"`((?:lw2g|plugins|scripts|experiments|docs|tests)/[\w./-]+)`", README)
+    linked = re.findall(r"\]\(([\w./-]+)\)", README)
+    for path in named + linked:
+        assert (ROOT / path).exists(), path
+
+
+def test_every_plugin_package_is_registered_and_type_checked() -> None:
+    """A folder under plugins/ has an entry point and is in mypy's list."""
+    text = (ROOT / "pyproject.toml").read_text()
+    for folder in (ROOT / "plugins").iterdir():
+        if folder.name.startswith("lw2g_") and not folder.name.endswith(".egg-info"):
+            assert f'"{folder.name}.plugin"' in text, folder.name
+            assert f'"{folder.name}"' in text, folder.name
