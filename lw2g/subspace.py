@@ -100,6 +100,22 @@ class SecondMoment:
         result.matrix = self.matrix - outer / max(self.count, 1)
         return result
 
+    def image(self, matrix: Tensor) -> SecondMoment:
+        """Return the moment of the rows ``z = D x`` for a matrix D [r, dim]: ``D C D^T``, in joint form.
+
+        Raises:
+            ValueError: the moment is not joint (heads=1), or the matrix is not [r, dim].
+        """
+        if self.heads != 1 or matrix.ndim != 2 or matrix.shape[1] != self.dim:
+            got = f"{tuple(matrix.shape)} for a moment of {self.heads} heads"
+            raise ValueError(f"expected a matrix [r, {self.dim}] and a joint moment but got {got}")
+        result = SecondMoment(matrix.shape[0], device=self.matrix.device)
+        double = matrix.detach().to(self.matrix)
+        result.matrix = double @ self.matrix @ double.T
+        result.row_sum = self.row_sum @ double.T
+        result.count = self.count
+        return result
+
     def trace(self) -> float:
         """Return the total energy: the sum of squared entries of all rows."""
         return max(0.0, float(_traces(self.matrix).sum()))

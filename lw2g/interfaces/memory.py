@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lw2g.interfaces.site import Site
 from lw2g.subspace import SecondMoment, Subspace, build, extend
+from lw2g.vit.taps import Tap
 
 __all__ = ["SpaceOptions", "SubspaceMemory"]
 
@@ -44,6 +45,7 @@ class SubspaceMemory:
     def __init__(self, options: SpaceOptions) -> None:
         self.options = options
         self._spaces: dict[str, Subspace] = {}
+        self._plain: dict[tuple[str, Tap], str] = {}
 
     @staticmethod
     def key(set_id: int | None, site: Site) -> str:
@@ -57,15 +59,20 @@ class SubspaceMemory:
     def absorb(self, set_id: int | None, site: Site, moment: SecondMoment) -> None:
         """Extend a site's space by a finished task's activations (paper section 4, stage 2).
 
-        For a site with a derived activation the tapped activation's space is extended under the tap's name
-        and the site's own space is its image.
+        The space of a site with a derived activation is the image of the tapped activation's: that of a
+        plain site of the same owner and tap, which must be absorbed first, or else one of its own.
         """
         key = self.key(set_id, site)
-        if site.derive is None:
-            self._spaces[key] = self._grown(self._spaces.get(key), moment)
+        place = (key.removesuffix(site.name), site.tap)
+        if site.derive is None or not site.cut_at_tap:
+            self._spaces[key] = self._grown(self._spaces.get(key), site.moment(moment))
+            if site.derive is None:
+                self._plain[place] = key
             return
-        tapped = f"{key}@tap"
-        self._spaces[tapped] = self._grown(self._spaces.get(tapped), moment)
+        tapped = self._plain.get(place)
+        if tapped is None:
+            tapped = f"{key}@tap"
+            self._spaces[tapped] = self._grown(self._spaces.get(tapped), moment)
         self._spaces[key] = site.derive(self._spaces[tapped])
 
     def _grown(self, old: Subspace | None, moment: SecondMoment) -> Subspace:

@@ -13,7 +13,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.subspace import Subspace
+from lw2g.subspace import SecondMoment, Subspace
 from lw2g.vit.taps import Tap
 
 __all__ = ["Owner", "Restriction", "Site"]
@@ -37,6 +37,12 @@ class Site:
         soft: Whether soft constraints (CPK) act on it.
         derive: For an activation computed from the tapped one (LoRA's ``z = D x``): maps the tap's space to
             the activation's (``image(D, space)``), evaluated when the memory absorbs a task.
+        derive_moment: Beside ``derive``, where the energy is to be cut in the activation's own space: maps
+            the tap's second moment to the activation's (``moment.image(D)``). An image of a space whose rank
+            exceeds that of D is everything; a cut after the map leaves room.
+
+    Raises:
+        ValueError: ``derive_moment`` was given without ``derive``.
     """
 
     name: str
@@ -47,6 +53,24 @@ class Site:
     measured: bool = True
     soft: bool = True
     derive: Callable[[Subspace], Subspace] | None = None
+    derive_moment: Callable[[SecondMoment], SecondMoment] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.derive is None and self.derive_moment is not None:
+            raise ValueError("expected derive beside derive_moment but got derive_moment alone")
+
+    @property
+    def cut_at_tap(self) -> bool:
+        """Whether energy is cut at the tap, and not after the map to a derived activation."""
+        return self.derive_moment is None
+
+    def moment(self, tapped: SecondMoment) -> SecondMoment:
+        """Return the second moment whose energy is cut, from that at the tap."""
+        return tapped if self.derive_moment is None else self.derive_moment(tapped)
+
+    def space(self, cut: Subspace) -> Subspace:
+        """Return the activation's space from what was cut out of :meth:`moment`."""
+        return cut if self.derive is None or not self.cut_at_tap else self.derive(cut)
 
     def view(self, tensor: Tensor) -> Tensor:
         """Return the site's part of ``tensor`` (the parameter, its gradient, ...), ``[..., dim]``."""

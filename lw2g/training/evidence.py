@@ -117,8 +117,10 @@ class _Measure:
         }
         groups = [None, *range(count)] if min(len(half) for half in self._halves) > 1 else [None]
         self._left_out: list[int | None] = list(groups)
+        at_tap = {site.tap for site in sites if site.cut_at_tap}
+        options = self._probe.pretrained_options
         self._pretrained = {
-            (half, left_out): {tap: self._build(tap, half, left_out) for tap in self._moments}
+            (half, left_out): {tap: options.build(self._kept(tap, half, left_out)) for tap in at_tap}
             for half in (0, 1)
             for left_out in self._left_out
             if left_out is None or left_out in self._halves[half]
@@ -127,13 +129,21 @@ class _Measure:
     def _centred(self, moment: SecondMoment) -> SecondMoment:
         return moment.centred() if self._probe.options.centre else moment
 
-    def _build(self, tap: Tap, half: int, left_out: int | None) -> Subspace:
-        kept = [
-            moment
-            for group, moment in enumerate(self._moments[tap])
-            if group in self._halves[half] and group != left_out
-        ]
-        return self._probe.pretrained_options.build(merged(kept))
+    def _kept(self, tap: Tap, half: int, left_out: int | None) -> SecondMoment:
+        return merged(
+            [
+                moment
+                for group, moment in enumerate(self._moments[tap])
+                if group in self._halves[half] and group != left_out
+            ]
+        )
+
+    def _pretrained_space(self, site: Site, half: int, left_out: int | None) -> Subspace:
+        if (half, left_out) not in self._pretrained:  # the group belongs to the other half
+            left_out = None
+        if site.cut_at_tap:
+            return site.space(self._pretrained[half, left_out][site.tap])
+        return self._probe.pretrained_options.build(site.moment(self._kept(site.tap, half, left_out)))
 
     def candidate(
         self, set_id: int, sites: Sequence[Site], spaces: Sequence[Subspace], gradients: GroupGradients
@@ -145,8 +155,12 @@ class _Measure:
             return CandidateEvidence(set=set_id, rank=rank, excluded="gradient is zero at every site")
         without = [self._angles(sites, spaces, gradients, group).z for group in self._left_out[1:]]
         defined = [z for z in without if z is not None]
-        plain = [site.derive is None for site in sites]
-        totals = [merged(self._moments[site.tap]) for site, kept in zip(sites, plain, strict=True) if kept]
+        plain = [site.derive is None or not site.cut_at_tap for site in sites]
+        totals = [
+            site.moment(merged(self._moments[site.tap]))
+            for site, kept in zip(sites, plain, strict=True)
+            if kept
+        ]
         own = [space for space, kept in zip(spaces, plain, strict=True) if kept]
         return CandidateEvidence(
             set=set_id,
@@ -181,9 +195,8 @@ class _Measure:
                 torch.stack([gradients[group][i].double() for group in groups]).sum(0)
                 for i in range(len(sites))
             ]
-            other = self._pretrained.get((1 - half, left_out)) or self._pretrained[(1 - half, None)]
             old.append(hfc(mean, spaces, reduce=self._reduce))
-            pretrained = [_derived(site, other[site.tap]) for site in sites]
+            pretrained = [self._pretrained_space(site, 1 - half, left_out) for site in sites]
             pre.append(hfc(mean, pretrained, reduce=self._reduce))
         return _Angles(
             hfc=_mean([one.degrees for one in old]),
@@ -193,10 +206,6 @@ class _Measure:
                 _mean(list(pair)) for pair in zip(*(one.per_site for one in pre), strict=True)
             ),
         )
-
-
-def _derived(site: Site, space: Subspace) -> Subspace:
-    return space if site.derive is None else site.derive(space)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

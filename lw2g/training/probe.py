@@ -158,8 +158,7 @@ class Probe:
     def pretrained_space(self, site: Site) -> Subspace:
         """Return the pre-trained space at a site from the whole of D_sub (for CPK); never centred."""
         moment = merged(self.moments([site.tap])[site.tap])
-        space = self.pretrained_options.build(moment)
-        return space if site.derive is None else site.derive(space)
+        return site.space(self.pretrained_options.build(site.moment(moment)))
 
     def gradients(
         self, baseline: Baseline, pool: Pool, candidates: Sequence[int], sites: dict[int, list[Site]]

@@ -219,20 +219,16 @@ class Run:
             for phase in (*first, *session.baseline.phases(context))
         ]
         hosts = [phase for phase in phases if isinstance(phase, TrainingPhase) and phase.host]
-        with self._reporter.clock("subspace"):
-            self._protection = Protection.for_task(
-                constraints,
-                [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()],
-                self._rules,
-                [parameter for phase in hosts for parameter in phase.trained],
-            )
-        if position.protection:
-            self._protection.load_state_dict(position.protection)
+        self._protection = Protection()
+        first_host = phases.index(hosts[0]) if hosts else len(phases)
         if hosts and not self._ledger.flops:
             self._ledger.flops = count_flops(session, context, hosts[0], still)
         for number, phase in enumerate(phases):
             if number < position.phase:
                 continue
+            if number == max(first_host, position.phase):
+                # not earlier: a phase before it may design the set (InfLoRA)
+                self._protect(context, hosts, position)
             self._check_stop()
             self._reporter.begin(index, phase.name)
             with self._reporter.clock("training"):
@@ -243,6 +239,19 @@ class Run:
                     torch.manual_seed(session.seed_of(index, phase.name))
                     phase.run(self._reporter.advance)
         session.pool.touch(context.set_id)
+
+    def _protect(self, context: TaskContext, hosts: Sequence[TrainingPhase], position: Position) -> None:
+        """Gather the constraints' rules at the sites that the host phases train."""
+        session = self._session
+        with self._reporter.clock("subspace"):
+            self._protection = Protection.for_task(
+                list(session.constraints.values()),
+                [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()],
+                self._rules,
+                [parameter for phase in hosts for parameter in phase.trained],
+            )
+        if position.protection:
+            self._protection.load_state_dict(position.protection)
 
     def _train_phase(
         self,

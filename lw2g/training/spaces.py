@@ -40,7 +40,8 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
             moments_of(taps, probe.batches(), forward, session.backbone, session.engine, probe.options)
         )
     moments = {tap: merged([part[tap] for part in parts]) for tap in taps}
-    for owner, site in (*own, *shared):
+    # plain sites first: the space of a derived activation is the image of theirs
+    for owner, site in sorted((*own, *shared), key=lambda pair: pair[1].derive is not None):
         session.memory.absorb(owner, site, moments[site.tap])
     for site in (*baseline.sites(context.parameters), *baseline.shared_sites()):
         for constraint in session.constraints.values():

@@ -1,0 +1,309 @@
+"""Building block: parameter sets in the form of low-rank updates of the query, key and value projections.
+
+The weight of a target grows by ``scale * up @ down``; ``down`` reduces the input of the block's fused qkv
+to a few numbers, ``up`` expands them. Methods differ in the words: peft and InfLoRA's code call down A and up
+B, the InfLoRA paper the other way round. Nothing is ever merged into the backbone: sets stay separable, so
+that one of them can be trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, cast
+
+import attrs
+import torch
+from attrs.validators import deep_iterable, ge, in_, min_len
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.heads import linear_head, mask_logits
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import StepOutput
+from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.site import Site
+from lw2g.prefixes import blocks_option, check_blocks
+from lw2g.subspace import Subspace, image
+from lw2g.vit.lora import LowRank, LowRankInjection, UpdateTarget
+from lw2g.vit.taps import Tap
+
+__all__ = [
+    "Factors",
+    "LowRankBaseline",
+    "LowRankOptions",
+    "LowRankSet",
+    "TrainedFactorsOptions",
+    "UpOnReuse",
+    "chosen_factors",
+    "down_sites",
+    "factor_sites",
+    "inject_factors",
+    "summed_factors",
+    "trained_factors",
+    "up_sites",
+]
+
+UpOnReuse = Literal["project", "freeze", "free"]
+
+Factors = tuple[Tensor, Tensor]
+"""``down [..., num_blocks, num_downs, rank, dim]`` and ``up [..., num_blocks, num_targets, dim, rank]``."""
+
+
+class LowRankSet(nn.Module):
+    """Low-rank updates of some targets at some blocks; they change nothing at first, because ``up`` is zero.
+
+    Args:
+        num_blocks: Number of blocks that are updated.
+        num_targets: Number of targets (of q, k, v) per block.
+        rank: Rank of an update.
+        dim: Width of the backbone.
+        bound: ``down`` is drawn from U(-bound, bound).
+        shared_down: Whether the targets of a block share one ``down``.
+
+    Attributes:
+        down: ``[num_blocks, num_targets or 1, rank, dim]``; its last axis multiplies the input of qkv.
+        up: ``[num_blocks, num_targets, dim, rank]``; its last axis multiplies ``z = down x``.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        num_targets: int,
+        rank: int,
+        dim: int,
+        bound: float,
+        shared_down: bool = False,
+    ) -> None:
+        super().__init__()
+        num_downs = 1 if shared_down else num_targets
+        self.down = nn.Parameter(torch.empty(num_blocks, num_downs, rank, dim).uniform_(-bound, bound))
+        self.up = nn.Parameter(torch.zeros(num_blocks, num_targets, dim, rank))
+
+    def copy_from(self, source: nn.Module | None) -> LowRankSet:
+        """Take over the values of another set of the same shape; None changes nothing. Returns itself."""
+        if source is not None:
+            self.load_state_dict(source.state_dict())
+        return self
+
+    def increments(self) -> Tensor:
+        """Return the dense increments ``up @ down``, ``[num_blocks, num_targets, dim, dim]`` float32."""
+        with torch.autocast(self.up.device.type, enabled=False):
+            return self.up @ self.down
+
+
+def chosen_factors(routing: Routing) -> Factors:
+    """Return the factors of each sample's set, with a batch axis where samples differ.
+
+    Args:
+        routing: Over :class:`LowRankSet` s, with a choice.
+    """
+    return (
+        routing.select(lambda item: cast(LowRankSet, item).down),
+        routing.select(lambda item: cast(LowRankSet, item).up),
+    )
+
+
+def summed_factors(sets: Sequence[nn.Module]) -> tuple[Factors, ...]:
+    """Return factors whose products add up to the sum over all sets: stacked along the rank.
+
+    Sets that are trained are stacked apart from frozen ones, for which no gradient is then computed.
+    """
+    owned = [cast(LowRankSet, item) for item in sets]
+    trained = [item.down.requires_grad or item.up.requires_grad for item in owned]
+    groups = [
+        [item for item, flag in zip(owned, trained, strict=True) if flag is kind] for kind in (False, True)
+    ]
+    return tuple(
+        (torch.cat([item.down for item in group], dim=-2), torch.cat([item.up for item in group], dim=-1))
+        for group in groups
+        if group
+    )
+
+
+def inject_factors(
+    blocks: Sequence[int], targets: Sequence[UpdateTarget], factors: Sequence[Factors], scale: float = 1.0
+) -> LowRankInjection:
+    """Return the injection that adds up the products of all factors.
+
+    Args:
+        blocks: The blocks, in the order of the factors' block axis.
+        targets: The targets, in the order of their target axis.
+        factors: At least one pair; a target axis of one in ``down`` serves all targets.
+        scale: Factor on every product.
+    """
+
+    def update(pair: Factors, block: int, target: int) -> LowRank:
+        down, up = (part[..., block, :, :, :] for part in pair)
+        return LowRank(down=down[..., min(target, down.shape[-3] - 1), :, :], up=up[..., target, :, :])
+
+    return LowRankInjection(
+        {
+            block: {
+                target: tuple(update(pair, position, place) for pair in factors)
+                for place, target in enumerate(targets)
+            }
+            for position, block in enumerate(blocks)
+        },
+        scale=scale,
+    )
+
+
+def down_sites(parameters: nn.Module, blocks: Sequence[int]) -> tuple[Site, ...]:
+    """Return one site per block: the down factors of all its targets, which multiply the input of qkv."""
+    down = cast(LowRankSet, parameters).down
+    return tuple(
+        Site(
+            name=f"blocks.{block}.down",
+            parameter=down,
+            index=(position,),
+            tap=Tap(block=block, kind="attn_in"),
+        )
+        for position, block in enumerate(blocks)
+    )
+
+
+def up_sites(
+    parameters: nn.Module, blocks: Sequence[int], targets: Sequence[UpdateTarget]
+) -> tuple[Site, ...]:
+    """Return one site per block and target: the up factor, which multiplies ``z = down x``.
+
+    Its space is the whole image of the input's space, because only together do both projections keep
+    ``up down x`` for every x in that space. It has the rank's width, so angles in it do not compare with
+    those of the down factor: it is no evidence, and no soft rule acts on it.
+    """
+    own = cast(LowRankSet, parameters)
+
+    def site(position: int, place: int) -> Site:
+        def derive(space: Subspace) -> Subspace:
+            return image(own.down[position, place], space)
+
+        return Site(
+            name=f"blocks.{blocks[position]}.up_{targets[place]}",
+            parameter=own.up,
+            index=(position, place),
+            tap=Tap(block=blocks[position], kind="attn_in"),
+            measured=False,
+            soft=False,
+            derive=derive,
+        )
+
+    return tuple(site(position, place) for position in range(len(blocks)) for place in range(len(targets)))
+
+
+def factor_sites(
+    parameters: nn.Module, blocks: Sequence[int], targets: Sequence[UpdateTarget], up_on_reuse: UpOnReuse
+) -> tuple[Site, ...]:
+    """Return the sites of a set whose factors are both learned; a free up factor is none."""
+    up = () if up_on_reuse == "free" else up_sites(parameters, blocks, targets)
+    return (*down_sites(parameters, blocks), *up)
+
+
+def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
+    """Return what a task trains of its set where both factors are learned."""
+    own = cast(LowRankSet, context.parameters)
+    return (own.down,) if up_on_reuse == "freeze" and not context.grew else (own.down, own.up)
+
+
+def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    """Distinct."""
+    if len(set(value)) != len(value):
+        raise ValueError(f"'{field.name}' must not repeat: {value}")
+
+
+@attrs.frozen(kw_only=True)
+class LowRankOptions:
+    """Options that all low-rank methods share; a method overrides what its authors chose differently."""
+
+    blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)
+    targets: tuple[Literal["q", "k", "v"], ...] = option(
+        ("k", "v"),
+        "projections that are updated",
+        validator=[deep_iterable(in_(("q", "k", "v")), iterable_validator=min_len(1)), _are_distinct],
+        converter=tuple,
+        published=("k", "v"),
+    )
+    rank: int = option(10, "rank of an update", validator=ge(1))
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(128, "images per step", validator=ge(1))
+
+
+@attrs.frozen(kw_only=True)
+class TrainedFactorsOptions(LowRankOptions):
+    """Options of methods that learn both factors."""
+
+    up_on_reuse: UpOnReuse = option(
+        "project",
+        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs move)",
+        validator=in_(("project", "freeze", "free")),
+    )
+
+
+class LowRankBaseline(Baseline):
+    """A baseline whose sets are low-rank updates and whose classifier is one linear head over all classes.
+
+    With ``feature_scope = "pool"`` the updates of all sets are summed, whatever a routing chooses; with
+    ``"set"`` each sample gets those of its set. Subclasses give the phases and the sites.
+
+    Attributes:
+        shared_down: Whether the targets of a block share one down factor.
+    """
+
+    shared_down: ClassVar[bool] = False
+
+    def __init__(self, config: LowRankOptions, context: BuildContext) -> None:
+        super().__init__(context)
+        self.options = config
+        depth = context.backbone.depth
+        self.blocks = check_blocks(config.blocks or tuple(range(depth)), depth, "baseline.blocks")
+        self.targets = config.targets
+        self.head = self.new_head().to(context.device)
+
+    def new_head(self) -> nn.Linear:
+        """Return the classifier over all classes."""
+        return linear_head(self.context.backbone.dim, self.context.num_classes)
+
+    @property
+    def scale(self) -> float:
+        """Factor on every update; 1 by default."""
+        return 1.0
+
+    @property
+    def bound(self) -> float:
+        """Bound of a new down factor: ``1 / sqrt(dim)`` by default, torch's start of a linear layer."""
+        return float(self.context.backbone.dim**-0.5)
+
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return a new set: a copy of ``source``, or one that changes nothing yet."""
+        made = LowRankSet(
+            num_blocks=len(self.blocks),
+            num_targets=len(self.targets),
+            rank=self.options.rank,
+            dim=self.context.backbone.dim,
+            bound=self.bound,
+            shared_down=self.shared_down,
+        )
+        return made.to(self.context.device).copy_from(source)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the updates for a routing: of all sets, or of each sample's."""
+        summed = self.feature_scope == "pool"
+        factors = summed_factors(routing.sets) if summed else (chosen_factors(routing),)
+        return inject_factors(self.blocks, self.targets, factors, self.scale)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the updated network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(routing),))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits of the linear head, ``[B, num_classes]``."""
+        return cast(Tensor, self.head(features))
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
+        features = self.features(batch, context.pool.force(context.set_id))
+        logits = mask_logits(self.logits(features), context.task.classes)
+        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)

@@ -1,0 +1,1 @@
+"""First-party low-rank baselines: c-lora, inflora and hide-lora."""

@@ -1,0 +1,162 @@
+"""C-LoRA: low-rank updates that are summed, each kept off the weight entries that earlier ones have moved.
+
+Smith et al., "Continual Diffusion: Continual Customization of Text-to-Image Diffusion with C-LoRA", TMLR
+2024, as a baseline of classification (InfLoRA's and LW2G's tables). A penalty of 0 is plain sequential LoRA,
+what released repositories of prompt methods call continual LoRA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+import attrs
+import torch
+from attrs.validators import ge, gt
+from torch import Tensor, nn
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.site import Site
+from lw2g.lora import (
+    LowRankBaseline,
+    LowRankSet,
+    TrainedFactorsOptions,
+    factor_sites,
+    trained_factors,
+)
+from lw2g.schedules import coda_cosine
+
+__all__ = ["C_LORA", "CLora", "CLoraConfig", "overlap"]
+
+
+@attrs.frozen(kw_only=True)
+class CLoraConfig(TrainedFactorsOptions):
+    """Options of ``c-lora``; defaults are those of InfLoRA's comparison on CIFAR-100."""
+
+    rank: int = option(64, "rank of an update", validator=ge(1), published=64)
+    lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0), published=0.001)
+    penalty: float = option(
+        0.5,
+        "weight of the overlap with earlier updates (of fourth order in an update); 0: sequential LoRA",
+        validator=ge(0),
+        published=0.5,
+    )
+
+
+def overlap(past: Tensor, increment: Tensor) -> Tensor:
+    """Return ``|| |P| * dW ||^2``, summed over entries, blocks and targets.
+
+    Args:
+        past: What earlier updates have moved each entry by, P.
+        increment: What this one moves it by, dW, of the same shape.
+
+    >>> overlap(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 5.0]))
+    tensor(36.)
+    """
+    return (past * increment).square().sum()
+
+
+class CLora(LowRankBaseline):
+    """Every forward sums the updates of all sets; there is no choice of a set, in training or at test time.
+
+    A reused set is penalised by its increment over what it was when the task began, which counts as past.
+    Since all sets are summed, protecting a set's own tasks alone (``growth.protect = "assigned"``, the
+    paper's letter) lets a task disturb those of other sets.
+    """
+
+    feature_scope = "pool"
+
+    start_down: Tensor
+    start_up: Tensor
+
+    def __init__(self, config: CLoraConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        like = self.new_set(None)
+        # a reused set as its task found it: a run that is resumed within the task needs it
+        self.register_buffer("start_down", torch.zeros_like(like.down))
+        self.register_buffer("start_up", torch.zeros_like(like.up))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors, measured, and the up factors behind them."""
+        return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return two phases: remember the set as it is, then train it together with the head."""
+        config = self.config
+        moved = cache(lambda: self.moved(context))
+
+        def remember(progress: object) -> None:
+            self.remember(context)
+            moved.cache_clear()
+
+        def step(batch: Batch) -> StepOutput:
+            output = self.step(batch, context)
+            if not config.penalty or context.task.index == 0:
+                return output
+            past, start = moved()
+            increment = cast(LowRankSet, context.parameters).increments() - start
+            return attrs.evolve(output, loss=output.loss + config.penalty * overlap(past, increment))
+
+        trained = (*trained_factors(context, config.up_on_reuse), *self.head.parameters())
+        phase = TrainingPhase(
+            name="lora",
+            groups=(ParameterGroup(parameters=trained, lr=config.lr),),
+            step=step,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            schedule=coda_cosine,
+            host=True,
+        )
+        return (ComputePhase(name="lora-start", run=remember), phase)
+
+    @torch.no_grad()
+    def remember(self, context: TaskContext) -> None:
+        """Keep the factors that the task's set begins with."""
+        own = cast(LowRankSet, context.parameters)
+        self.start_down.copy_(own.down)
+        self.start_up.copy_(own.up)
+
+    @torch.no_grad()
+    def moved(self, context: TaskContext) -> tuple[Tensor, Tensor]:
+        """Return what all updates had moved when the task began, and the share of the task's own set.
+
+        Both are ``[num_blocks, num_targets, dim, dim]``.
+        """
+        with torch.autocast(self.start_up.device.type, enabled=False):
+            start = self.start_up @ self.start_down
+        past = start.clone()
+        for set_id in context.pool.ids:
+            if set_id != context.set_id:
+                past += cast(LowRankSet, context.pool[set_id]).increments()
+        return past, start
+
+
+# InfLoRA's table of hyper-parameters and its common protocol. LW2G published neither energies nor phi.
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "cifar100": {"baseline.epochs": 20},
+    "imagenet-r": {"baseline.epochs": 50},
+    "domainnet": {"baseline.epochs": 5},
+}
+
+_QUICK: Mapping[str, Any] = {
+    "baseline.epochs": 5,
+    "baseline.batch_size": 32,
+    "baseline.rank": 8,
+    "baseline.lr": 0.002,
+}
+
+C_LORA = BaselineComponent(
+    name="c-lora",
+    config=CLoraConfig,
+    summary="low-rank updates that are summed, penalised where they meet earlier ones",
+    citation="Smith et al., Continual Diffusion: Continual Customization with C-LoRA, TMLR 2024",
+    build=CLora,
+    presets=_PRESETS,
+    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
+)
