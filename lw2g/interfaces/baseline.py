@@ -31,7 +31,7 @@ class Baseline(nn.Module, ABC):
 
     Attributes:
         feature_scope: What :meth:`features` depends on beside the image: nothing learned (``"backbone"``),
-            the chosen set, or the sets as they are where nothing is chosen (``"set"``), also shared parameters
+            the chosen set, or the sets as they are where nothing is chosen (``"set"``), shared parameters too
             (``"set+shared"``), or all sets of the pool (``"pool"``; then one backward gives all candidates'
             gradients).
     """

@@ -182,7 +182,7 @@ def test_seeds_differ_and_repeat(
 
 
 def test_bf16_runs_and_says_so(catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path) -> None:
-    """Mixed precision goes through the same path, records itself, and leaves trained parameters in float32."""
+    """Mixed precision takes the same path, records itself, and keeps trained parameters in float32."""
     record = start(quick({"run.precision": "bf16-mixed"}), catalogue, tmp_path / "run")
     assert record["environment"]["precision"] == "bf16-mixed"
     checkpoint, _ = CheckpointStore(tmp_path / "run" / "checkpoints").newest()
