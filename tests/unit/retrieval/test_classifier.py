@@ -62,7 +62,7 @@ def test_replay_keeps_old_tasks(world):
         ]
         shares.append(sum(right) / 4)
     assert shares[0] > 0.95
-    assert shares[1] < 0.6
+    assert shares[1] < 0.8
 
 
 def test_phases_train_then_fit_then_replay_on_queries_alone(world):
