@@ -122,7 +122,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
             part: round(ledger.seconds.get(part, 0.0), 3)
             for part in ("evidence", "training", "subspace", "evaluation", "total")
         },
-        "images_per_second": round(ledger.images / training, 1) if training else None,
+        "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
         "deviations": list_deviations(resolved, session),
     }
     # What is returned equals what is written: lists, not tuples, and plain strings.
