@@ -77,6 +77,19 @@ class RunDirectory:
         columns = {name: value.astype(np.int64) for name, value in load_file(path).items()}
         return Predictions(**columns)
 
+    def read_record(self) -> dict[str, Any]:
+        """Return the content of ``record.json``.
+
+        Raises:
+            DataError: There is none, or it is no JSON.
+        """
+        path = self.path / "record.json"
+        try:
+            record: dict[str, Any] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{str(path)!r} cannot be read; the run has not finished a task") from error
+        return record
+
     def write_record(self, record: dict[str, Any]) -> None:
         """Write ``record.json``."""
         text = json.dumps(record, indent=1, allow_nan=False)

@@ -128,7 +128,8 @@ class Run:
                 position = self._restore() if resumed else Position()
                 for index in range(position.task, tasks):
                     self._learn(index, position if index == position.task else Position(task=index))
-            record = self._write_record()
+            # Written after the last task; a finished run that is resumed stays as it is.
+            record = self._files.read_record()
             self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         finally:
             for tracker in self._trackers:
@@ -156,8 +157,9 @@ class Run:
         self._train(context, moving, still, position)
         self._absorb(context, probe)
         self._evaluate(index)
-        self._save(Position(task=index + 1), task_done=index)
+        # The record first: a checkpoint of a finished task then always has its record beside it.
         self._write_record()
+        self._save(Position(task=index + 1), task_done=index)
 
     def _evidence(self, index: int, probe: Probe) -> Evidence:
         """Measure the live sets as far as the policy asks for it."""
@@ -329,11 +331,9 @@ class Run:
         if self._stop.wanted:
             raise Interrupted(self._files.path)
 
-    def _write_record(self) -> dict[str, Any]:
+    def _write_record(self) -> None:
         self._count_seconds()
-        record = build_record(self._resolved, self._session, self._ledger)
-        self._files.write_record(record)
-        return record
+        self._files.write_record(build_record(self._resolved, self._session, self._ledger))
 
     def _count_seconds(self) -> None:
         self._reporter.seconds["total"] = self._before + time.perf_counter() - self._began
