@@ -6,8 +6,8 @@ among them. Needs torch, timm, numpy and safetensors; the evaluation on digits a
     python scripts/train_micro_vit.py --output micro_vit.safetensors --device cuda
     python scripts/train_micro_vit.py --evaluate micro_vit.safetensors
 
-The shipped file came from one CPU core in half an hour; the time limit ended its schedule after 4530 steps, so
-that another machine gets weights of the same kind, not the same bits:
+The shipped file came from one CPU core in half an hour; the time limit ended its schedule after 4530 steps:
+another machine gets weights of the same kind, not the same bits.
 
     python scripts/train_micro_vit.py --device cpu --classes 300 --samples 300 --steps 6000 \
         --batch 128 --lr 1e-3 --max-minutes 30
