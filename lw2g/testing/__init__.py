@@ -1,1 +1,28 @@
-"""What plugin authors test with: hypothesis strategies and the contract kit (needs the ``test`` extra)."""
+"""What plugin authors test with: the contract kit, a tiny benchmark and backbone, and hypothesis strategies.
+
+The strategies need the ``test`` extra: ``from lw2g.testing.strategies import gradients``.
+"""
+
+from lw2g.testing.kit import (
+    CheckResult,
+    ContractCase,
+    ContractViolation,
+    NotApplicable,
+    Subject,
+    check,
+    contract_cases,
+)
+from lw2g.testing.tiny import TinyPlugin, tiny_backbone, tiny_catalogue
+
+__all__ = [
+    "CheckResult",
+    "ContractCase",
+    "ContractViolation",
+    "NotApplicable",
+    "Subject",
+    "TinyPlugin",
+    "check",
+    "contract_cases",
+    "tiny_backbone",
+    "tiny_catalogue",
+]
