@@ -16,17 +16,20 @@ __all__ = ["RetrievalStrategy"]
 
 
 class RetrievalStrategy(nn.Module, ABC):
-    """Maps un-prompted features to task ids; the pool maps those to sets.
+    """Maps queries to task ids; the pool maps those to sets.
 
     A strategy is a module: its parameters and buffers (keys, centroids, a task-identity classifier) are what
-    a checkpoint holds. Its query is the un-prompted feature, so predictions made for a sample stay valid
-    until the strategy learns something new.
+    a checkpoint holds. Its query is the un-prompted feature, computed once per run, unless it learns a query
+    of its own, which is then computed anew at every evaluation.
 
     Attributes:
-        query_norm: Whether the run's queries are class tokens after the final norm (else before it).
+        query_norm: Whether the run's un-prompted features are class tokens after the final norm (else
+            before it).
+        learned_query: Whether :meth:`query` reads the images, because it changes with what is learned.
     """
 
     query_norm: ClassVar[bool] = True
+    learned_query: ClassVar[bool] = False
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__()
@@ -56,12 +59,20 @@ class RetrievalStrategy(nn.Module, ABC):
         """Return phases of its own, run before the baseline's."""
         return ()
 
+    def query(self, batch: Batch) -> Tensor:
+        """Return what :meth:`retrieve` is asked with, ``[B, dim]``: the un-prompted features by default.
+
+        It must depend on nothing but the images and the strategy's own state: never on labels, on sets, or on
+        the rest of the batch.
+        """
+        return batch.query
+
     @abstractmethod
     def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Return the task id of each query, ``[B]`` int64.
 
         Args:
-            query: Un-prompted features ``[B, dim]``.
+            query: What :meth:`query` returned, ``[B, dim]`` float32.
             seen: The tasks seen so far.
             task_of_class: The task of each seen class, ``[C_seen]``.
         """

@@ -176,15 +176,18 @@ class Evaluator:
             retrieved = tasks.astype(np.int64)
         else:
             task_of_class = torch.cat([torch.full((len(info.classes),), info.index) for info in history])
-            parts = [
-                retrieval.retrieve(
-                    self._images.queries(_padded(part, self._batch_size)),
-                    [info.index for info in history],
-                    task_of_class.to(self._engine.device),
-                )[: len(part)]
-                for part in chunks(positions, self._batch_size)
-            ]
-            retrieved = torch.cat(parts).cpu().numpy().astype(np.int64)
+            known = [info.index for info in history]
+            table = task_of_class.to(self._engine.device)
+            parts = chunks(positions, self._batch_size)
+            padded = [_padded(part, self._batch_size) for part in parts]
+            found = []
+            for part, batch in zip(
+                parts, self._images.batches(padded, images=retrieval.learned_query), strict=True
+            ):
+                with self._engine.autocast():
+                    query = retrieval.query(batch).float()
+                found.append(retrieval.retrieve(query, known, table)[: len(part)])
+            retrieved = torch.cat(found).cpu().numpy().astype(np.int64)
         return retrieved, np.asarray(pool.task_to_set, dtype=np.int64)[retrieved]
 
     def _edition_of(self, pool: Pool) -> int:

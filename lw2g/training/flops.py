@@ -64,6 +64,6 @@ def _train(phase: TrainingPhase, batch: Batch) -> None:
 
 def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
     if session.retrieval is not None and not getattr(session.retrieval, "control", False):
-        batch.query  # noqa: B018 - the pass counts; comparing with keys or centroids does not
+        session.retrieval.query(batch)  # the pass counts; comparing with keys or centroids does not
     routing = context.pool.force(context.set_id)
     session.baseline.logits(session.baseline.features(batch, routing))

@@ -92,9 +92,8 @@ class SavedRun:
             with session.engine.autocast():
                 if session.retrieval is not None:
                     known = [info.index for info in history]
-                    tasks = session.retrieval.retrieve(
-                        batch.query, known, task_of_class.to(session.engine.device)
-                    )
+                    query = session.retrieval.query(batch).float()
+                    tasks = session.retrieval.retrieve(query, known, task_of_class.to(session.engine.device))
                     sets = session.pool.sets_of(tasks)
                 routing = session.pool.route(sets)
                 logits = session.baseline.logits(session.baseline.features(batch, routing).float())

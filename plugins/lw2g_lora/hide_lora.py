@@ -1,8 +1,8 @@
 """HiDe-LoRA: low-rank sets, one chosen per sample, with a contrastive term and a classifier kept by replay.
 
 Wang et al., "HiDe-PET: Continual Learning via Hierarchical Decomposition of Parameter-Efficient Tuning",
-TPAMI 2025. The authors infer the task from features under one more, slowly trained LoRA that all tasks share;
-here the retrieval strategy ``classifier`` reads the plain backbone, as in HiDe-Prompt and in LW2G's release.
+TPAMI 2025. The task is inferred from features under one more, slowly trained update that all tasks share: the
+retrieval strategy ``lora-classifier``. LW2G's release reads the plain backbone: ``--retrieval classifier``.
 """
 
 from __future__ import annotations
@@ -78,12 +78,6 @@ class HideLoraConfig(TrainedFactorsOptions):
     clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
     replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
     replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
-    task_inference: Literal["plain"] = option(
-        "plain",
-        "features the retrieval strategy sees: the plain backbone's (the authors': under a shared LoRA)",
-        validator=in_(("plain",)),
-        published="shared-lora",
-    )
 
     @property
     def effective_lr(self) -> float:
@@ -190,6 +184,9 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "baseline.epochs": 20,
         "baseline.schedule": "constant",
         "baseline.contrastive": 0.01,
+        "retrieval.rank": 8,
+        "retrieval.lr": 0.01,
+        "retrieval.epochs": 20,
     },
     "imagenet-r": {
         "baseline.rank": 5,
@@ -198,6 +195,9 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "baseline.schedule": "cosine",
         "baseline.contrastive": 0.001,
         "baseline.ensemble": 0.1,
+        "retrieval.rank": 5,
+        "retrieval.lr": 0.03,
+        "retrieval.epochs": 50,
     },
 }
 
@@ -207,9 +207,10 @@ _QUICK: Mapping[str, Any] = {
     "baseline.lr": 0.04,
     # a replay epoch has one step per old class: few classes need larger steps
     "baseline.replay_lr": 0.05,
-    "retrieval.lr": 0.01,
-    "retrieval.epochs": 10,
-    "retrieval.replay_lr": 0.1,
+    "retrieval.epochs": 5,
+    "retrieval.batch_size": 32,
+    "retrieval.lr": 0.04,
+    "retrieval.replay_lr": 0.05,
 }
 
 HIDE_LORA = BaselineComponent(
@@ -218,7 +219,7 @@ HIDE_LORA = BaselineComponent(
     summary="low-rank sets chosen per sample, with ensemble and contrastive term; heads corrected by replay",
     citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
     build=HideLora,
-    retrieval="classifier",
+    retrieval="lora-classifier",
     presets=_PRESETS,
     tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
 )

@@ -20,17 +20,24 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.replay import replay_phase
 from lw2g.statistics import ClassStatistics, statistics_phase
 
-__all__ = ["CLASSIFIER", "Classifier", "ClassifierConfig", "ResidualMLP"]
+__all__ = [
+    "CLASSIFIER",
+    "ClassPredictor",
+    "ClassPredictorOptions",
+    "Classifier",
+    "ClassifierConfig",
+    "ResidualMLP",
+]
 
 
 @attrs.frozen(kw_only=True)
-class ClassifierConfig:
-    """Options of ``classifier``."""
+class ClassPredictorOptions:
+    """Options that strategies share which predict a class to name a task."""
 
     epochs: int = option(20, "passes over a task's training images", validator=ge(0), published=20)
     batch_size: int = option(24, "images per step", validator=ge(1))
@@ -40,7 +47,6 @@ class ClassifierConfig:
     clip_norm: float | None = option(
         1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
     )
-    hidden_ratio: int = option(2, "width of the hidden layer over that of the features", validator=ge(1))
     statistics: Literal["multi-centroid", "variance", "covariance"] = option(
         "multi-centroid",
         "what is kept of a class's features",
@@ -52,6 +58,13 @@ class ClassifierConfig:
     replay_lr: float = option(
         0.005, "learning rate of replay at 256 samples per step; scaled by batch_size / 256", validator=gt(0)
     )
+
+
+@attrs.frozen(kw_only=True)
+class ClassifierConfig(ClassPredictorOptions):
+    """Options of ``classifier``."""
+
+    hidden_ratio: int = option(2, "width of the hidden layer over that of the features", validator=ge(1))
 
 
 class ResidualMLP(nn.Module):
@@ -73,51 +86,57 @@ class ResidualMLP(nn.Module):
         return cast(Tensor, self.norm(x + self.contract(functional.gelu(self.expand(x)))))
 
 
-class Classifier(RetrievalStrategy):
-    """A classifier of its own on un-prompted features; the task of the predicted class is retrieved.
+class ClassPredictor(RetrievalStrategy):
+    """A network on queries; the task of the class it predicts is retrieved.
 
     It is trained on the task's images, its class statistics are taken, and from the second task on it is
-    retrained on samples of all seen classes. It never depends on any prompt: the same with and without
-    growth.
+    retrained on samples of all seen classes. It never depends on any set: the same with and without growth.
+
+    Args:
+        network: Maps queries ``[B, dim]`` to logits over all classes.
+        options: How it is trained.
+        context: What is known before the first task.
     """
 
-    def __init__(self, config: ClassifierConfig, context: BuildContext) -> None:
+    def __init__(self, network: nn.Module, options: ClassPredictorOptions, context: BuildContext) -> None:
         super().__init__(context)
-        self.config = config
-        dim = context.backbone.dim
-        self.network = nn.Sequential(
-            ResidualMLP(dim, config.hidden_ratio * dim), linear_head(dim, context.num_classes)
+        self.options, self.network = options, network
+        self.statistics = ClassStatistics(
+            context.num_classes, context.backbone.dim, options.statistics, options.clusters
         )
-        self.statistics = ClassStatistics(context.num_classes, dim, config.statistics, config.clusters)
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, statistics and replay."""
-        config = self.config
-        scale = config.batch_size / 256
-        group = ParameterGroup(parameters=tuple(self.network.parameters()), lr=config.lr * scale)
+        options = self.options
         train = TrainingPhase(
             name="retrieval",
-            groups=(group,),
+            groups=self.groups(context, options.lr * options.batch_size / 256),
             step=lambda batch: self._step(batch, context),
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            clip_norm=config.clip_norm,
-            images=False,
+            epochs=options.epochs,
+            batch_size=options.batch_size,
+            clip_norm=options.clip_norm,
+            images=self.learned_query,
         )
-        statistics = statistics_phase(
-            "retrieval-statistics", context, self.statistics, lambda batch: batch.query
-        )
-        replay = replay_phase(
+        statistics = statistics_phase("retrieval-statistics", context, self.statistics, self.query)
+        return (train, statistics, self.replay(context))
+
+    def replay(self, context: TaskContext) -> ComputePhase:
+        """Return the phase that retrains the network on samples of all seen classes."""
+        options = self.options
+        return replay_phase(
             "retrieval-replay",
             context,
             self.network,
             self.statistics,
-            lr=config.replay_lr * scale,
-            epochs=config.replay_epochs,
-            per_centroid=config.batch_size,
+            lr=options.replay_lr * options.batch_size / 256,
+            epochs=options.replay_epochs,
+            per_centroid=options.batch_size,
         )
-        return (train, statistics, replay)
+
+    def groups(self, context: TaskContext, lr: float) -> tuple[ParameterGroup, ...]:
+        """Return what a task trains, at the given learning rate."""
+        return (ParameterGroup(parameters=tuple(self.network.parameters()), lr=lr),)
 
     def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Return the task of the most probable class among those of the seen tasks, ``[B]``."""
@@ -127,8 +146,20 @@ class Classifier(RetrievalStrategy):
         return task_of_class[logits.masked_fill(hidden, float("-inf")).argmax(dim=-1)]
 
     def _step(self, batch: Batch, context: TaskContext) -> StepOutput:
-        logits = mask_logits(self.network(batch.query), context.task.classes)
+        logits = mask_logits(self.network(self.query(batch)), context.task.classes)
         return StepOutput(loss=functional.cross_entropy(logits, batch.labels))
+
+
+class Classifier(ClassPredictor):
+    """A residual MLP and a linear head on un-prompted features, which no set and no prompt can move."""
+
+    def __init__(self, config: ClassifierConfig, context: BuildContext) -> None:
+        dim = context.backbone.dim
+        network = nn.Sequential(
+            ResidualMLP(dim, config.hidden_ratio * dim), linear_head(dim, context.num_classes)
+        )
+        super().__init__(network, config, context)
+        self.config = config
 
 
 CLASSIFIER = RetrievalComponent(

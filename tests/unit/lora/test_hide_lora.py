@@ -154,8 +154,7 @@ def test_samples_depend_on_their_own_set_alone(bench, moved):
     assert torch.equal(baseline.features(batch, pool.force(0)), before)
 
 
-def test_it_says_how_tasks_are_inferred():
-    """The classifier reads the plain backbone; the authors' shared LoRA is named as the published way."""
-    assert HIDE_LORA.retrieval == "classifier"
-    (found,) = published_differences(HideLoraConfig(), "baseline")
-    assert (found["option"], found["published"]) == ("baseline.task_inference", "shared-lora")
+def test_tasks_are_inferred_as_published():
+    """The strategy under a shared low-rank update is the default, and nothing deviates by default."""
+    assert HIDE_LORA.retrieval == "lora-classifier"
+    assert published_differences(HideLoraConfig(), "baseline") == []

@@ -11,7 +11,7 @@ def test_the_low_rank_baselines_are_offered():
     assert {name: component.retrieval for name, component in components.items()} == {
         "c-lora": None,
         "inflora": None,
-        "hide-lora": "classifier",
+        "hide-lora": "lora-classifier",
     }
     for component in components.values():
         assert component.growth == "sets"

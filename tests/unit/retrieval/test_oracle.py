@@ -28,6 +28,7 @@ def test_the_strategies_are_offered():
         "class-keys": False,
         "classifier": False,
         "key-cosine": False,
+        "lora-classifier": False,
         "oracle": True,
     }
 

@@ -1,0 +1,111 @@
+"""Task-identity inference under a low-rank update that all tasks share (HiDe-LoRA's first stage).
+
+Wang et al., "HiDe-PET: Continual Learning via Hierarchical Decomposition of Parameter-Efficient Tuning",
+TPAMI 2025. The shared update is learned at full rate in the first task and slowly afterwards, so that the
+statistics of old classes, which were taken under earlier states of it, go stale slowly.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+from attrs.validators import ge, gt, optional
+from torch import Tensor
+
+from lw2g.heads import linear_head
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup
+from lw2g.lora import LowRankSet, inject_factors
+from lw2g.prefixes import blocks_option, check_blocks
+from lw2g.replay import replay_phase
+from lw2g.vit.lora import UpdateTarget
+from lw2g_retrieval.classifier import ClassPredictor, ClassPredictorOptions
+
+__all__ = ["LORA_CLASSIFIER", "LoraClassifier", "LoraClassifierConfig"]
+
+_TARGETS: tuple[UpdateTarget, ...] = ("k", "v")
+
+
+@attrs.frozen(kw_only=True)
+class LoraClassifierConfig(ClassPredictorOptions):
+    """Options of ``lora-classifier``; defaults are the authors' for CIFAR-100."""
+
+    blocks: tuple[int, ...] = blocks_option(
+        (0, 1, 2, 3, 4), "blocks that get the shared update; empty for all", empty=True
+    )
+    rank: int = option(8, "rank of the shared update", validator=ge(1))
+    lr: float = option(
+        0.01, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    slow: float = option(
+        0.1, "learning rate of the shared update after the first task, over that of the head", validator=ge(0)
+    )
+    clip_norm: float | None = option(
+        2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0
+    )
+    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
+
+
+class LoraClassifier(ClassPredictor):
+    """A linear head on features under a low-rank update of keys and values that all tasks train.
+
+    Its query changes with every task, so that all test images pass through the backbone once more at every
+    evaluation. Nothing is folded into the weights.
+    """
+
+    learned_query: ClassVar[bool] = True
+
+    def __init__(self, config: LoraClassifierConfig, context: BuildContext) -> None:
+        backbone = context.backbone
+        super().__init__(linear_head(backbone.dim, context.num_classes), config, context)
+        self.config = config
+        blocks = config.blocks or tuple(range(backbone.depth))
+        self.blocks = check_blocks(blocks, backbone.depth, "retrieval.blocks")
+        self.update = LowRankSet(
+            num_blocks=len(self.blocks),
+            num_targets=len(_TARGETS),
+            rank=config.rank,
+            dim=backbone.dim,
+            # as released: torch takes the rank of the transposed factor for the fan-in
+            bound=config.rank**-0.5,
+        ).to(context.device)
+
+    def query(self, batch: Batch) -> Tensor:
+        """Return features under the shared update, ``[B, dim]``; in training with gradient."""
+        factors = (self.update.down, self.update.up)
+        injection = inject_factors(self.blocks, _TARGETS, [factors], scale=1 / self.config.rank)
+        return self.context.backbone.features(batch.images, (injection,))
+
+    def groups(self, context: TaskContext, lr: float) -> tuple[ParameterGroup, ...]:
+        """Train update and head alike in the first task, the update slowly afterwards."""
+        slowness = self.config.slow if context.task.index else 1.0
+        return (
+            ParameterGroup(parameters=tuple(self.update.parameters()), lr=lr * slowness),
+            ParameterGroup(parameters=tuple(self.network.parameters()), lr=lr),
+        )
+
+    def replay(self, context: TaskContext) -> ComputePhase:
+        """Return the phase that retrains the head on samples of all seen classes; its rate is not scaled."""
+        config = self.config
+        return replay_phase(
+            "retrieval-replay",
+            context,
+            self.network,
+            self.statistics,
+            lr=config.replay_lr,
+            epochs=config.replay_epochs,
+            per_centroid=5 * config.batch_size,
+        )
+
+
+LORA_CLASSIFIER = RetrievalComponent(
+    name="lora-classifier",
+    config=LoraClassifierConfig,
+    summary="a classifier on features under a low-rank update shared by all tasks",
+    citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
+    build=LoraClassifier,
+)
