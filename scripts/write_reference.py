@@ -1,0 +1,181 @@
+"""Write docs/reference.md from the docstrings of the public modules; nothing is imported.
+
+python scripts/write_reference.py            # write it
+python scripts/write_reference.py --check    # exit 1 where it is out of date
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "docs" / "reference.md"
+
+WHOLE = {
+    "From Python": ["lw2g/__init__.py"],
+    "What a plugin offers": ["lw2g/interfaces/component.py", "lw2g/interfaces/options.py"],
+    "Contracts": [
+        f"lw2g/interfaces/{name}.py"
+        for name in [
+            "baseline",
+            "phase",
+            "batch",
+            "context",
+            "pool",
+            "site",
+            "retrieval",
+            "growth",
+            "constraint",
+            "stream",
+        ]
+    ],
+    "Testing": ["lw2g/testing/kit.py", "lw2g/testing/tiny.py"],
+}
+"""Parts with whole docstrings."""
+
+BRIEF = {
+    "Building blocks of baselines": [
+        f"lw2g/{name}.py"
+        for name in [
+            "heads",
+            "schedules",
+            "prefixes",
+            "weighted_prefixes",
+            "lora",
+            "statistics",
+            "replay",
+            "contrastive",
+        ]
+    ],
+    "The backbone and what is injected": [
+        f"lw2g/vit/{name}.py"
+        for name in ["backbone", "taps", "injection", "prefix", "tokens", "lora", "adapter"]
+    ],
+    "Mathematics": ["lw2g/subspace.py", "lw2g/hindrance.py", "lw2g/metrics.py"],
+    "Hypothesis strategies": ["lw2g/testing/strategies.py"],
+    "Events of a run": ["lw2g/interfaces/tracker.py"],
+    "Errors": ["lw2g/errors.py"],
+}
+"""Parts with one line for everything; ``help(...)`` has the rest."""
+
+HEAD = """# Reference
+
+Written by `scripts/write_reference.py` from the docstrings; change those, not this page. A plugin may rely on
+what stands here; `help(NAME)` in Python says more of what has one line. How it fits together:
+[writing a plugin](plugins.md).
+"""
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+def public_names(tree: ast.Module) -> list[str]:
+    """Return a module's ``__all__``."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return []
+
+
+def signature(node: ast.FunctionDef) -> str:
+    """Return ``name(arguments) -> result`` without ``self``."""
+    arguments = ast.unparse(node.args)
+    for first in ("self, ", "cls, "):
+        arguments = arguments.removeprefix(first)
+    arguments = "" if arguments in ("self", "cls") else arguments
+    result = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
+    return f"{node.name}({arguments}){result}"
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """Whether a method is read like an attribute."""
+    return any(ast.unparse(one).endswith("property") for one in node.decorator_list)
+
+
+def docstring(node: Definition | ast.Module) -> str:
+    """Return the docstring, indentation taken off."""
+    return inspect.cleandoc(ast.get_docstring(node) or "")
+
+
+def members(node: ast.ClassDef) -> Iterator[str]:
+    """Yield one line for every public method and property."""
+    for child in node.body:
+        if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+            shown = f"{child.name}" if is_property(child) else signature(child)
+            yield f"- `{shown}`: {docstring(child).splitlines()[0]}"
+
+
+def entry(node: Definition) -> Iterator[str]:
+    """Yield the lines of one class or function."""
+    if isinstance(node, ast.ClassDef):
+        bases = ", ".join(ast.unparse(base) for base in node.bases)
+        yield f"#### class {node.name}" + (f"({bases})" if bases else "")
+    else:
+        yield f"#### {node.name}"
+        yield ""
+        yield f"`{signature(node)}`"
+    yield ""
+    yield "```text"
+    yield docstring(node)
+    yield "```"
+    if isinstance(node, ast.ClassDef):
+        listed = list(members(node))
+        if listed:
+            yield ""
+            yield from listed
+    yield ""
+
+
+def brief_entry(node: Definition) -> Iterator[str]:
+    """Yield one line for a class or function, and one for each method."""
+    shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else signature(node)
+    yield f"- `{shown}`: {docstring(node).splitlines()[0]}"
+    if isinstance(node, ast.ClassDef):
+        yield from (f"  {line}" for line in members(node))
+
+
+def module_section(path: str, *, whole: bool) -> Iterator[str]:
+    """Yield the lines of one module."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    name = path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
+    yield f"### {name}"
+    yield ""
+    yield docstring(tree).partition("\n\n")[0]
+    yield ""
+    public = set(public_names(tree))
+    for node in tree.body:
+        if isinstance(node, Definition) and node.name in public:
+            yield from entry(node) if whole else brief_entry(node)
+    if not whole:
+        yield ""
+
+
+def reference() -> str:
+    """Return the whole page."""
+    lines = [HEAD]
+    for parts, whole in ((WHOLE, True), (BRIEF, False)):
+        for title, paths in parts.items():
+            lines += [f"## {title}", ""]
+            for path in paths:
+                lines += module_section(path, whole=whole)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    """Write the page, or check it."""
+    text = reference()
+    if "--check" in sys.argv[1:]:
+        current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
+        if current != text:
+            print(f"{TARGET.name} is out of date; run python scripts/write_reference.py", file=sys.stderr)
+            return 1
+        return 0
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
