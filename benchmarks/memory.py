@@ -6,7 +6,8 @@ import time
 
 import torch
 
-from lw2g.subspace import SecondMoment, build
+from lw2g.moments import SecondMoment
+from lw2g.subspace import build
 
 IMAGES, TOKENS, BATCH = 256, 197, 32
 

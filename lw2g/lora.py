@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import attrs
 import torch
-from attrs.validators import deep_iterable, ge, in_, min_len
+from attrs.validators import deep_iterable, ge, gt, in_, min_len
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,7 +22,7 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import StepOutput
+from lw2g.interfaces.phase import ParameterGroup, StepOutput
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
 from lw2g.prefixes import blocks_option, check_blocks
@@ -125,7 +125,11 @@ def summed_factors(sets: Sequence[nn.Module]) -> tuple[Factors, ...]:
 
 
 def inject_factors(
-    blocks: Sequence[int], targets: Sequence[UpdateTarget], factors: Sequence[Factors], scale: float = 1.0
+    blocks: Sequence[int],
+    targets: Sequence[UpdateTarget],
+    factors: Sequence[Factors],
+    scale: float = 1.0,
+    dense: Tensor | None = None,
 ) -> LowRankInjection:
     """Return the injection that adds up the products of all factors.
 
@@ -133,7 +137,8 @@ def inject_factors(
         blocks: The blocks, in the order of the factors' block axis.
         targets: The targets, in the order of their target axis.
         factors: At least one pair; a target axis of one in ``down`` serves all targets.
-        scale: Factor on every product.
+        scale: Factor on every product, and on ``dense``.
+        dense: Increments ``[num_blocks, num_targets, dim, dim]`` to add to the products.
     """
 
     def update(pair: Factors, block: int, target: int) -> LowRank:
@@ -143,7 +148,10 @@ def inject_factors(
     return LowRankInjection(
         {
             block: {
-                target: tuple(update(pair, position, place) for pair in factors)
+                target: (
+                    *(update(pair, position, place) for pair in factors),
+                    *(() if dense is None else (dense[position, place],)),
+                )
                 for place, target in enumerate(targets)
             }
             for position, block in enumerate(blocks)
@@ -229,6 +237,9 @@ class LowRankOptions:
     rank: int = option(10, "rank of an update", validator=ge(1))
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(128, "images per step", validator=ge(1))
+    head_factor: float = option(
+        1.0, "learning rate of the head over that of the updates", validator=gt(0), published=1.0
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -249,9 +260,11 @@ class LowRankBaseline(Baseline):
     ``"set"`` each sample gets those of its set. Subclasses give the phases and the sites.
 
     Attributes:
+        set_class: The class of its sets.
         shared_down: Whether the targets of a block share one down factor.
     """
 
+    set_class: ClassVar[type[LowRankSet]] = LowRankSet
     shared_down: ClassVar[bool] = False
 
     def __init__(self, config: LowRankOptions, context: BuildContext) -> None:
@@ -278,7 +291,7 @@ class LowRankBaseline(Baseline):
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
-        made = LowRankSet(
+        made = self.set_class(
             num_blocks=len(self.blocks),
             num_targets=len(self.targets),
             rank=self.options.rank,
@@ -301,6 +314,13 @@ class LowRankBaseline(Baseline):
     def logits(self, features: Tensor) -> Tensor:
         """Return logits of the linear head, ``[B, num_classes]``."""
         return cast(Tensor, self.head(features))
+
+    def trained_groups(self, factors: Sequence[nn.Parameter], lr: float) -> tuple[ParameterGroup, ...]:
+        """Return factors of a set at learning rate ``lr`` and the head at the options' multiple of it."""
+        return (
+            ParameterGroup(parameters=tuple(factors), lr=lr),
+            ParameterGroup(parameters=tuple(self.head.parameters()), lr=lr * self.options.head_factor),
+        )
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes, with its set forced on the whole batch."""

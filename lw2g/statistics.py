@@ -7,7 +7,7 @@ own for retrieval by centroids.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,9 +17,17 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import ComputePhase
 
-__all__ = ["ClassStatistics", "StatisticsMode", "cluster", "collect_features", "statistics_phase"]
+__all__ = [
+    "STATISTICS_MODES",
+    "ClassStatistics",
+    "StatisticsMode",
+    "cluster",
+    "collect_features",
+    "statistics_phase",
+]
 
 StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
+STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
 Progress = Callable[[int, int], None]
 
 _JITTER = 1e-4
@@ -172,19 +180,26 @@ class ClassStatistics(nn.Module):
 
 @torch.no_grad()
 def collect_features(
-    context: TaskContext, features: Callable[[Batch], Tensor], progress: Progress | None = None
+    context: TaskContext,
+    features: Callable[[Batch], Tensor],
+    progress: Progress | None = None,
+    *,
+    augmented: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return features ``[n, F]`` and labels ``[n]`` of the task's images under the test transform.
+    """Return features ``[n, F]`` and labels ``[n]`` of the task's training images, in a fixed order.
 
     Args:
         context: The task.
         features: Gives the features of a batch.
         progress: Told the number of images done, and of all.
+        augmented: The purpose for which images are drawn under the training transform; None for the test
+            transform.
     """
     parts: list[Tensor] = []
     labels: list[Tensor] = []
     done = 0
-    for batch in context.statistics(64):
+    batches = context.statistics(64) if augmented is None else context.training_images(64, augmented)
+    for batch in batches:
         parts.append(features(batch))
         labels.append(batch.labels)
         done += len(batch)

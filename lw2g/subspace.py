@@ -1,11 +1,10 @@
 """Representation subspaces: the directions that hold most energy of the activations at a site.
 
-A subspace is built from an uncentred second moment ``C = sum x x^T`` which is accumulated as a stream, so
-memory is O(d^2) however many tokens pass. The left singular vectors of the data matrix are the eigenvectors
-of C and its squared singular values are the eigenvalues of C (gradient projection memory, Saha et al. 2021;
-LW2G, sections on the old and the pre-trained feature space). Everything here is per head: attention logits
-are formed head by head, so the space of a query is the direct sum of one space per head. ``heads=1`` is the
-joint form of the papers.
+A subspace is built from the second moment of activation rows (:mod:`lw2g.moments`), whose eigenvectors are
+the left singular vectors of the data matrix (gradient projection memory, Saha et al. 2021; LW2G, sections on
+the old and the pre-trained feature space). Everything here is per head: attention logits are formed head by
+head, so the space of a query is the direct sum of one space per head. ``heads=1`` is the joint form of the
+papers.
 """
 
 from __future__ import annotations
@@ -17,118 +16,13 @@ import attrs
 import torch
 from torch import Tensor
 
-__all__ = ["Rule", "SecondMoment", "Subspace", "build", "extend", "image", "union"]
+from lw2g.moments import SecondMoment, head_width, split_heads, traces
+
+__all__ = ["Rule", "Subspace", "build", "complement", "extend", "image", "union"]
 
 Rule = Literal["reach", "below"]
 
 _EPS = torch.finfo(torch.float64).eps
-
-
-class SecondMoment:
-    """Running second moment ``C = sum x x^T`` of activation rows, one block per head, in float64.
-
-    ``matrix`` is [heads, dim / heads, dim / heads], ``row_sum`` [heads, dim / heads] and ``count`` the
-    number of rows. A row is head-major: head h owns columns ``h * dim / heads`` up to the next head's.
-
-    >>> moment = SecondMoment(2)
-    >>> moment.update(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
-    >>> moment.trace(), moment.count
-    (25.0, 2)
-    """
-
-    def __init__(self, dim: int, heads: int = 1, device: torch.device | str | None = None) -> None:
-        """Start with no rows; ``dim`` is the width of a row, a multiple of ``heads``.
-
-        Raises:
-            ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
-        """
-        width = _head_width(dim, heads)
-        self.matrix = torch.zeros(heads, width, width, dtype=torch.float64, device=device)
-        self.row_sum = torch.zeros(heads, width, dtype=torch.float64, device=device)
-        self.count = 0
-
-    @property
-    def heads(self) -> int:
-        """Number of heads, each with a block of its own."""
-        return self.matrix.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Width of a whole row: heads times the width of one head."""
-        return self.matrix.shape[0] * self.matrix.shape[1]
-
-    @torch.no_grad()
-    def update(self, rows: Tensor) -> None:
-        """Add ``rows`` [..., dim]; products are taken in float64 on the device of the rows.
-
-        Raises:
-            ValueError: the rows are not floating point or not ``dim`` wide.
-        """
-        split = _split_heads(rows, self.dim, self.heads).to(torch.float64)  # [heads, n, width]
-        self.matrix += (split.mT @ split).to(self.matrix.device)
-        self.row_sum += split.sum(dim=1).to(self.row_sum.device)
-        self.count += split.shape[1]
-
-    def merge(self, other: SecondMoment) -> SecondMoment:
-        """Return the moment of both sets of rows together.
-
-        Raises:
-            ValueError: the two moments differ in width or heads.
-        """
-        return self._combined(other, 1)
-
-    def without(self, other: SecondMoment) -> SecondMoment:
-        """Return the moment of the rows that remain when those of ``other`` are left out (jackknife).
-
-        Raises:
-            ValueError: the two moments differ in width or heads, or ``other`` holds more rows.
-        """
-        if other.count > self.count:
-            raise ValueError(f"expected at most {self.count} rows to leave out but got {other.count}")
-        if other.count == self.count:  # subtracting would leave rounding noise that looks like data
-            return SecondMoment(self.dim, self.heads, self.matrix.device)
-        return self._combined(other, -1)
-
-    def centred(self) -> SecondMoment:
-        """Return the moment of the rows about their mean: ``C - s s^T / n`` with the row sum s.
-
-        For evidence only. A space that protects logits must hold the mean direction too.
-        """
-        result = SecondMoment(self.dim, self.heads, self.matrix.device)
-        result.count = self.count
-        outer = self.row_sum.unsqueeze(-1) * self.row_sum.unsqueeze(-2)
-        result.matrix = self.matrix - outer / max(self.count, 1)
-        return result
-
-    def image(self, matrix: Tensor) -> SecondMoment:
-        """Return the moment of the rows ``z = D x`` for a matrix D [r, dim]: ``D C D^T``, in joint form.
-
-        Raises:
-            ValueError: the moment is not joint (heads=1), or the matrix is not [r, dim].
-        """
-        if self.heads != 1 or matrix.ndim != 2 or matrix.shape[1] != self.dim:
-            got = f"{tuple(matrix.shape)} for a moment of {self.heads} heads"
-            raise ValueError(f"expected a matrix [r, {self.dim}] and a joint moment but got {got}")
-        result = SecondMoment(matrix.shape[0], device=self.matrix.device)
-        double = matrix.detach().to(self.matrix)
-        result.matrix = double @ self.matrix @ double.T
-        result.row_sum = self.row_sum @ double.T
-        result.count = self.count
-        return result
-
-    def trace(self) -> float:
-        """Return the total energy: the sum of squared entries of all rows."""
-        return max(0.0, float(_traces(self.matrix).sum()))
-
-    def _combined(self, other: SecondMoment, sign: int) -> SecondMoment:
-        if (other.dim, other.heads) != (self.dim, self.heads):
-            expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
-            raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
-        result = SecondMoment(self.dim, self.heads, self.matrix.device)
-        result.matrix = self.matrix + sign * other.matrix.to(self.matrix.device)
-        result.row_sum = self.row_sum + sign * other.row_sum.to(self.row_sum.device)
-        result.count = self.count + sign * other.count
-        return result
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -137,7 +31,8 @@ class Subspace:
 
     ``basis`` is [heads, dim / heads, k_max] with orthonormal columns, zero padded on the right to the largest
     rank of a head; ``ranks`` has the number of true columns per head. Made by :func:`build`, :func:`extend`,
-    :func:`union`, :func:`image` and :meth:`empty`, always in float64; :meth:`to` gives a cast copy.
+    :func:`union`, :func:`image`, :func:`complement` and :meth:`empty`, always in float64; :meth:`to` gives a
+    cast copy.
 
     >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
     >>> axis.on(torch.tensor([3.0, 4.0])), axis.off(torch.tensor([3.0, 4.0]))
@@ -169,7 +64,7 @@ class Subspace:
         Raises:
             ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
         """
-        basis = torch.zeros(heads, _head_width(dim, heads), 0, dtype=torch.float64, device=device)
+        basis = torch.zeros(heads, head_width(dim, heads), 0, dtype=torch.float64, device=device)
         return cls(basis=basis, ranks=(0,) * heads)
 
     @classmethod
@@ -223,7 +118,7 @@ class Subspace:
             ValueError: the rows are not floating point or not ``dim`` wide.
         """
         basis = self.basis.to(dtype=rows.dtype, device=rows.device)
-        split = _split_heads(rows, self.dim, self.heads)  # [heads, n, width]
+        split = split_heads(rows, self.dim, self.heads)  # [heads, n, width]
         inside = (split @ basis) @ basis.mT
         return inside.transpose(0, 1).reshape(rows.shape)
 
@@ -303,7 +198,7 @@ def extend(
     half_off = shares - basis @ (basis.mT @ shares)
     residual = half_off - (half_off @ basis) @ basis.mT
     values, vectors = torch.linalg.eigh((residual + residual.mT) / 2)  # ascending
-    totals = _traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
+    totals = traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
     counts = _appended_counts(values, totals, energy, power, rule)
     room = shares.shape[1] - torch.tensor(space.ranks, device=counts.device)
     appended = [int(count) for count in torch.minimum(counts, room).tolist()]
@@ -352,18 +247,19 @@ def image(matrix: Tensor, space: Subspace) -> Subspace:
     return _span(columns, max(matrix.shape) * torch.finfo(matrix.dtype).eps)
 
 
-def _head_width(dim: int, heads: int) -> int:
-    if heads < 1 or dim < 1 or dim % heads:
-        raise ValueError(f"expected heads that divide dim but got dim {dim!r} and heads {heads!r}")
-    return dim // heads
+def complement(space: Subspace) -> Subspace:
+    """Return the orthogonal complement, head by head: what is left of R^dim.
 
+    The smaller of the two bases is all that has to be stored of either (DualGPM; Liang & Li, CVPR 2023).
 
-def _split_heads(rows: Tensor, dim: int, heads: int) -> Tensor:
-    """View rows [..., dim] as [heads, n, dim / heads]."""
-    if rows.ndim == 0 or rows.shape[-1] != dim or not rows.is_floating_point():
-        got = f"{rows.dtype} {tuple(rows.shape)}"
-        raise ValueError(f"expected floating point rows [..., {dim}] but got {got}")
-    return rows.reshape(-1, heads, dim // heads).transpose(0, 1)
+    >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+    >>> complement(axis).basis.abs()
+    tensor([[[0.],
+             [1.]]], dtype=torch.float64)
+    """
+    heads = zip(space.basis.double(), space.ranks, strict=True)
+    # a complete QR keeps the span of the first columns and fills up with what is orthogonal to them
+    return _pack([torch.linalg.qr(one[:, :rank], mode="complete").Q[:, rank:] for one, rank in heads])
 
 
 def _check_fits(space: Subspace, moment: SecondMoment) -> None:
@@ -381,16 +277,12 @@ def _check_choice(energy: float, power: int, rule: str) -> None:
         raise ValueError(f"expected rule 'reach' or 'below' but got {rule!r}")
 
 
-def _traces(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
-
-
 def _energy_shares(moment: SecondMoment) -> Tensor:
     """Divide each block by its trace, so that squares neither overflow nor vanish; zero blocks stay zero."""
     if not bool(torch.isfinite(moment.matrix).all()):
         raise ValueError("expected a finite second moment but got values that are infinite or not a number")
-    traces = _traces(moment.matrix)
-    return moment.matrix / torch.where(traces > 0, traces, 1.0)[:, None, None]
+    totals = traces(moment.matrix)
+    return moment.matrix / torch.where(totals > 0, totals, 1.0)[:, None, None]
 
 
 def _appended_counts(values: Tensor, totals: Tensor, energy: float, power: int, rule: Rule) -> Tensor:

@@ -55,7 +55,7 @@ BRIEF = {
         f"lw2g/vit/{name}.py"
         for name in ["backbone", "taps", "injection", "prefix", "tokens", "lora", "adapter"]
     ],
-    "Mathematics": ["lw2g/subspace.py", "lw2g/hindrance.py", "lw2g/metrics.py"],
+    "Mathematics": ["lw2g/moments.py", "lw2g/subspace.py", "lw2g/hindrance.py", "lw2g/metrics.py"],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],

@@ -11,8 +11,11 @@ from typing import Any, NoReturn
 import click
 
 from lw2g import __version__
+from lw2g.cli.check import check
 from lw2g.cli.completion import completion
+from lw2g.cli.doctor import doctor
 from lw2g.cli.experiment import config, run
+from lw2g.cli.new_plugin import new_plugin
 from lw2g.cli.plugins import plugins
 from lw2g.cli.predict import predict
 from lw2g.cli.resume import resume
@@ -69,5 +72,5 @@ def main() -> None:
     """
 
 
-for command in (run, resume, predict, plugins, show, config, completion):
+for command in (run, resume, predict, plugins, show, config, new_plugin, check, doctor, completion):
     main.add_command(command)

@@ -13,7 +13,8 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 
 __all__ = ["Constraint", "ConstraintContext"]
 
@@ -42,12 +43,14 @@ class Constraint:
         on: ``"update"``: on the parameter's displacement after the optimizer step; ``"gradient"``: after
             clipping, before the step (the paper's literal form, from which Adam leaks).
         hard: Whether the restricted component must vanish.
-        needs_memory: Whether spaces of old tasks must be built for it.
+        needs_memory: Whether it reads ``context.memory``, so that spaces of old tasks must be kept there.
+        absorbs: Whether it keeps spaces of its own, so that :meth:`absorb` must be called.
     """
 
     on: Literal["update", "gradient"] = "update"
     hard: bool = True
     needs_memory: bool = True
+    absorbs: bool = False
 
     def begin_task(self, context: ConstraintContext) -> None:
         """Prepare for a task that has just got its set."""
@@ -57,11 +60,20 @@ class Constraint:
         return None
 
     def extra_loss(self, batch: Batch, output: StepOutput, context: TaskContext) -> Tensor | None:
-        """Return a loss to add in the host's phase, None for none."""
+        """Return a loss to add in the host's phase, None for none.
+
+        What it draws must come from torch's global generator, which is seeded before every step: the host has
+        then drawn already, and a run that continues draws the same.
+        """
         return None
 
     def absorb(self, site: Site, moment: SecondMoment, context: ConstraintContext) -> None:
-        """Take in the finished task's activations at one of its sites (for spaces of its own)."""
+        """Take in the finished task's activations at one of its sites; called if :attr:`absorbs` is set."""
+
+    @property
+    def basis_vectors(self) -> int:
+        """Number of basis vectors in spaces of its own."""
+        return 0
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold."""

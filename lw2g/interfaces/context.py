@@ -84,6 +84,8 @@ class TaskContext:
         seed: The run's seed.
         statistics: Gives the task's training images under the test transform, in a fixed order, as batches
             of at most the given size; may be called again and again.
+        augmented: The same images under the training transform, by size and seed of its draws; None where
+            it draws nothing. Call :meth:`training_images` instead.
     """
 
     task: TaskInfo
@@ -96,6 +98,21 @@ class TaskContext:
     device: torch.device
     seed: int
     statistics: Callable[[int], Iterable[Batch]]
+    augmented: Callable[[int, int], Iterable[Batch]] | None = None
+
+    def training_images(self, size: int, purpose: str) -> Iterable[Batch]:
+        """Return the task's training images under the training transform, in a fixed order.
+
+        The transform is drawn anew for every purpose, and always alike for the same one: what is computed
+        from it is the same after a resume. Where it draws nothing, these are the images of ``statistics``.
+
+        Args:
+            size: Images per batch, at most.
+            purpose: Unique within the task, with the epoch in it where images are drawn anew per epoch.
+        """
+        if self.augmented is None:
+            return self.statistics(size)
+        return self.augmented(size, derive_seed(self.seed, "task", self.task.index, purpose))
 
     @property
     def parameters(self) -> nn.Module:

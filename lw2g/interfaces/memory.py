@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.site import Site
-from lw2g.subspace import SecondMoment, Subspace, build, extend
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace, build, extend
 from lw2g.vit.taps import Tap
 
 __all__ = ["SpaceOptions", "SubspaceMemory"]

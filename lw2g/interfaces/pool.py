@@ -117,12 +117,30 @@ class Pool:
         self._versions[set_id] += 1
 
     def force(self, set_id: int) -> Routing:
-        """Return the routing that gives the whole batch one set."""
+        """Return the routing that gives the whole batch one set.
+
+        Raises:
+            ValueError: The pool is empty, or no such set is live.
+        """
+        self._require_sets()
+        if set_id not in self._sets:
+            raise ValueError(f"expected one of the live sets {list(self._sets)} but got {set_id!r}")
         return Routing(sets=self.sets, chosen=self.ids.index(set_id))
 
     def route(self, set_ids: Tensor | None) -> Routing:
-        """Return the routing that gives each sample its set ``[B]``; None for no hard choice."""
+        """Return the routing that gives each sample its set ``[B]``; None for no hard choice.
+
+        Raises:
+            ValueError: The pool is empty.
+        """
+        self._require_sets()
         return Routing(sets=self.sets, chosen=set_ids)
+
+    def _require_sets(self) -> None:
+        if not self._sets:
+            raise ValueError(
+                "expected a pool with a set but got an empty one; learn a task (or call grow) first"
+            )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all sets' tensors as ``"<set>.<name>"``."""

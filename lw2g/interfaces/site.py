@@ -13,7 +13,8 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 from lw2g.vit.taps import Tap
 
 __all__ = ["Owner", "Restriction", "Site"]

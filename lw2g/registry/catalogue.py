@@ -134,12 +134,12 @@ def load_catalogue(
     refused: dict[Key, Problem] = {}
     by_key: dict[Key, list[Registered]] = {}
     for entry in _collect(loaded, problems):
-        fault = _fault(entry.component)
-        if fault is None:
+        problem = _refusal(entry)
+        if problem is None:
             by_key.setdefault(entry.key, []).append(entry)
         else:
-            refused[entry.key] = Problem.of(entry.origin, fault)
-            problems.append(refused[entry.key])
+            refused[entry.key] = problem
+            problems.append(problem)
     for key, rivals in by_key.items():
         if len(rivals) > 1:
             clashes = _clashes(key, rivals)
@@ -203,9 +203,21 @@ def _fix_clash(origin: Origin) -> str:
     return f"rename it in {origin.distribution!r}, or set {DISABLE_VARIABLE}={origin.plugin}"
 
 
+def _refusal(entry: Registered) -> Problem | None:
+    """Return why a record cannot be used, None if it can; looking at it runs code of its config class."""
+    kind, name = entry.key
+    raised: list[Problem] = []
+    fails = f"registers {kind} {name!r} whose config fails"
+    fault = attempt(lambda: _fault(entry.component), entry.origin, fails, raised)
+    return raised[0] if raised else None if fault is None else Problem.of(entry.origin, fault)
+
+
 def _fault(component: Component) -> str | None:
     """Return what is wrong with a record itself, None if nothing."""
     label = f"registers {component.kind} {component.name!r}"
+    for text in ("summary", "citation"):
+        if not isinstance(getattr(component, text), str):
+            return f"{label} with a {text} that is no text: {getattr(component, text)!r}"
     if not callable(getattr(component, "build", None)):
         return f"{label} with a build that cannot be called"
     config = component.config

@@ -2,6 +2,9 @@
 
 pluggy itself drops a second entry point of the same name without a word, ignores a misspelt hook, and lets an
 import error of one plugin end the program. Here each of them becomes a :class:`Problem`.
+
+A plugin that hangs at import (on a network, say) is not bounded: nothing can stop an import from within.
+Ctrl-C says which plugin it was, and ``LW2G_DISABLE_PLUGINS`` leaves it out without importing it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any, TypeVar
 import attrs
 import pluggy
 
-from lw2g.errors import nearest
+from lw2g.errors import PluginError, nearest
 from lw2g.registry import hookspecs
 from lw2g.registry.markers import PROJECT
 
@@ -110,9 +113,9 @@ def load_plugins(
     loaded = PluginSet(manager=manager, origins={}, problems=[], disabled=tuple(sorted(disabled)))
     found = sorted(entry_points(group=PROJECT), key=_origin_order) if from_entry_points else []
     for entry_point in _without_clashes([e for e in found if e.name not in disabled], loaded.problems):
-        origin = _origin(entry_point)
+        origin, before = _origin(entry_point), len(loaded.problems)
         plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
-        if plugin is not None:
+        if len(loaded.problems) == before:
             _register(loaded, plugin, origin)
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
@@ -122,14 +125,28 @@ def load_plugins(
 
 
 def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[Problem]) -> T | None:
-    """Run a plugin's code; whatever it raises becomes a problem of that plugin, and None is returned."""
+    """Run a plugin's code; whatever it raises becomes a problem of that plugin, and None is returned.
+
+    Raises:
+        PluginError: Ctrl-C was pressed meanwhile, and the plugin is not one of lw2g's own.
+    """
     try:
         return action()
-    # The one place that catches everything: a stranger's code may raise anything, and the promise is that
-    # the other plugins keep working. Nothing is swallowed: the error is shown with its plugin.
-    except Exception as error:
-        problems.append(Problem.of(origin, f"{what}: {type(error).__name__}: {error}"))
+    # The one place that catches everything: a stranger's code may raise anything, even the request to end the
+    # program, and the promise is that the other plugins keep working. Nothing is swallowed: the error is
+    # shown with its plugin.
+    except (Exception, SystemExit) as error:
+        problems.append(Problem.of(origin, f"{what}: {_told(error)}"))
         return None
+    except KeyboardInterrupt as stop:
+        if origin.distribution is None or origin.first_party:
+            raise
+        raise PluginError(f"{origin} was interrupted; {_fix_or_disable(origin)}") from stop
+
+
+def _told(error: BaseException) -> str:
+    """Return an error with its type, in one line."""
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
 
 
 def _fix_or_disable(origin: Origin) -> str:
@@ -176,8 +193,16 @@ def _without_clashes(found: Sequence[EntryPoint], problems: list[Problem]) -> It
 
 def _register(loaded: PluginSet, plugin: object, origin: Origin) -> None:
     name = origin.plugin
+    if plugin is None:  # to pluggy, a blocked name
+        loaded.problems.append(Problem.of(origin, "is None", "name a module or an object with hooks"))
+        return
     if name in loaded.origins or loaded.manager.is_registered(plugin):
         loaded.problems.append(Problem.of(origin, "is not loaded: it is registered already", "name it once"))
+        return
+    before = len(loaded.problems)
+    # pluggy reads every attribute; one that raises would leave the plugin half registered
+    attempt(lambda: _read(plugin), origin, "has an attribute that cannot be read", loaded.problems)
+    if len(loaded.problems) > before:
         return
     try:
         loaded.manager.register(plugin, name=name)
@@ -189,6 +214,11 @@ def _register(loaded: PluginSet, plugin: object, origin: Origin) -> None:
         return
     loaded.origins[name] = origin
     loaded.problems.extend(_hook_problems(loaded.manager, plugin, origin))
+
+
+def _read(plugin: object) -> None:
+    for name in dir(plugin):
+        getattr(plugin, name, None)
 
 
 def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin) -> Iterable[Problem]:

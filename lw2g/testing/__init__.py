@@ -3,6 +3,19 @@
 The strategies need the ``test`` extra: ``from lw2g.testing.strategies import gradients``.
 """
 
+# imported for what they register
+from lw2g.testing import (  # noqa: F401
+    backbone_checks,
+    baseline_checks,
+    benchmark_checks,
+    constraint_checks,
+    phase_checks,
+    policy_checks,
+    retrieval_checks,
+    site_checks,
+    tracker_checks,
+    training_checks,
+)
 from lw2g.testing.kit import (
     CheckResult,
     ContractCase,

@@ -9,16 +9,22 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-from torch import Tensor
+from torch import Tensor, nn
 
+from lw2g.interfaces.growth import CandidateEvidence, Evidence
+from lw2g.interfaces.pool import Pool
+from lw2g.moments import SecondMoment
 from lw2g.subspace import Subspace
 
 __all__ = [
     "accuracy_matrices",
     "energies",
+    "evidences",
     "feature_matrices",
     "gradients",
     "orthonormal_bases",
+    "pools",
+    "second_moments",
     "subspaces",
     "task_splits",
     "task_to_set_maps",
@@ -30,6 +36,9 @@ _HEADS = st.integers(1, 3)
 _MANY_ROWS = st.integers(1, 24)
 _FEW_ROWS = st.integers(1, 6)
 _NUM_TASKS = st.integers(1, 7)
+_NUM_SETS = st.integers(0, 6)
+_ANGLES = st.integers(0, 9).map(lambda tens: 10.0 * tens) | st.floats(0.0, 90.0).map(lambda x: round(x, 3))
+_EXCLUDED = "its space is full"
 
 
 def _normal(seed: int, *shape: int) -> Tensor:
@@ -97,6 +106,22 @@ def gradients(
     return _normal(draw(_SEEDS), *shape) * 10.0 ** draw(st.integers(-12, 6))
 
 
+@st.composite
+def second_moments(
+    draw: DrawFn,
+    *,
+    widths: SearchStrategy[int] = _DIMS,
+    heads: SearchStrategy[int] = _HEADS,
+    rows: SearchStrategy[int] = _MANY_ROWS,
+) -> SecondMoment:
+    """Draw the second moment of feature rows of ``heads`` heads, each ``widths`` wide."""
+    width, count, num_rows = draw(widths), draw(heads), draw(rows)
+    one_head = feature_matrices(dims=st.just(width), rows=st.just(num_rows))
+    moment = SecondMoment(width * count, count)
+    moment.update(torch.cat([draw(one_head) for _ in range(count)], dim=1))
+    return moment
+
+
 def energies() -> SearchStrategy[float]:
     """Draw an energy threshold in (0, 1], the usual ones among them."""
     return st.sampled_from([0.5, 0.9, 0.95, 0.99, 1.0]) | st.floats(0.01, 1.0)
@@ -130,3 +155,60 @@ def task_to_set_maps(draw: DrawFn, *, num_tasks: SearchStrategy[int] = _NUM_TASK
     for task in range(draw(num_tasks)):
         result[task] = draw(st.integers(0, len(set(result.values()))))
     return result
+
+
+@st.composite
+def pools(
+    draw: DrawFn,
+    *,
+    num_tasks: SearchStrategy[int] = _NUM_TASKS,
+    lengths: SearchStrategy[int] = _FEW_ROWS,
+    dims: SearchStrategy[int] = _DIMS,
+) -> Pool:
+    """Draw a pool after some tasks: sets with one parameter ``prompt`` [length, dim], and its map to them.
+
+    All sets have one shape, as those of a baseline do, and a set that was trained again has another version.
+    """
+    shape, seed = (draw(lengths), draw(dims)), draw(_SEEDS)
+    pool = Pool()
+    for task, set_id in draw(task_to_set_maps(num_tasks=num_tasks)).items():
+        if set_id in pool.ids:
+            pool.reuse(set_id)
+        else:
+            made = nn.Module()
+            made.prompt = nn.Parameter(_normal(seed + task, *shape))
+            pool.grow(made)
+        pool.touch(set_id)
+    return pool
+
+
+@st.composite
+def evidences(
+    draw: DrawFn,
+    *,
+    num_sets: SearchStrategy[int] = _NUM_SETS,
+    measured: bool = False,
+) -> Evidence:
+    """Draw the evidence for a task: per live set angles in degrees, or the reason why there are none.
+
+    ``z`` is ``hfc - hfc_pre``; ids ascend and may have gaps; ties are likely, since half of all angles are
+    whole tens of degrees. ``measured=True`` leaves out what a policy may not reuse or not compare: every set
+    then has all angles and a standard error.
+    """
+    count = draw(num_sets)
+    ids = sorted(draw(st.sets(st.integers(0, 2 * count), min_size=count, max_size=count)))
+    candidates = tuple(draw(_candidates(set_id, measured)) for set_id in ids)
+    return Evidence(task=count + draw(st.integers(0, 3)), candidates=candidates)
+
+
+@st.composite
+def _candidates(draw: DrawFn, set_id: int, measured: bool) -> CandidateEvidence:
+    rank = draw(st.integers(0, 32))
+    kind = (
+        "measured" if measured else draw(st.sampled_from(["measured", "measured", "excluded", "unmeasured"]))
+    )
+    if kind != "measured":
+        return CandidateEvidence(set=set_id, rank=rank, excluded=_EXCLUDED if kind == "excluded" else None)
+    hfc, hfc_pre, errors = draw(_ANGLES), draw(_ANGLES), st.floats(0.0, 5.0)
+    error = draw(errors if measured else st.none() | errors)
+    return CandidateEvidence(set=set_id, hfc=hfc, hfc_pre=hfc_pre, z=hfc - hfc_pre, z_error=error, rank=rank)

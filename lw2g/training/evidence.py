@@ -18,7 +18,8 @@ from lw2g.interfaces.growth import CandidateEvidence, Evidence, SiteEvidence
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 from lw2g.training.probe import GroupGradients, Probe, merged, undisturbed
 from lw2g.vit.taps import Tap
 

@@ -18,7 +18,8 @@ from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 from lw2g.training.devices import Engine
 from lw2g.training.images import ImageSet, chunks
 from lw2g.vit.backbone import Backbone

@@ -57,13 +57,15 @@ class Session:
         return self.baseline_component.growth == "fixed"
 
     @property
+    def keeps_memory(self) -> bool:
+        """Whether anyone reads the memory's spaces; otherwise nothing is paid for them."""
+        wanted = any(constraint.needs_memory for constraint in self.constraints.values())
+        return wanted or (self.policy_component.needs_evidence and not self.fixed)
+
+    @property
     def builds_spaces(self) -> bool:
-        """Whether spaces of old tasks are needed by anyone; otherwise nothing is paid for them."""
-        if self.fixed:
-            return any(constraint.needs_memory for constraint in self.constraints.values())
-        return self.policy_component.needs_evidence or any(
-            constraint.needs_memory for constraint in self.constraints.values()
-        )
+        """Whether finished tasks leave spaces anywhere: in the memory, or with a constraint of its own."""
+        return self.keeps_memory or any(constraint.absorbs for constraint in self.constraints.values())
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -111,6 +113,11 @@ class Session:
                 # Images are decoded when they are read: statistics of queries alone need none.
                 yield from images.batches(chunks(range(len(images)), size), images=False)
 
+        def augmented(size: int, seed: int) -> Iterable[Batch]:
+            moving = self.image_set([self.stream.tasks[index].train], train=True)
+            with self.engine.autocast():
+                yield from moving.batches(chunks(range(len(moving)), size), seed=seed)
+
         return TaskContext(
             task=history[-1],
             history=history,
@@ -122,6 +129,7 @@ class Session:
             device=self.engine.device,
             seed=self.config.run.seed,
             statistics=statistics,
+            augmented=None if self.transforms.train_is_deterministic else augmented,
         )
 
     def probe(self, index: int, images: ImageSet) -> Probe:

@@ -1,10 +1,15 @@
-"""Absorbing a finished task: its activations extend the spaces that protect it from later tasks."""
+"""Absorbing a finished task: its activations extend the spaces that protect it from later tasks.
+
+There are two kinds of spaces: those of the memory, by set, and those that a constraint keeps for itself. Each
+is built only where someone wants it, from one pass over the task's sample.
+"""
 
 from __future__ import annotations
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.site import Site
 from lw2g.training.probe import Probe, merged, moments_of, undisturbed
 from lw2g.training.session import Session
 
@@ -12,10 +17,10 @@ __all__ = ["absorb_task"]
 
 
 def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: ConstraintContext) -> None:
-    """Extend the memory by what the finished task's images activate, with the task's set in force.
+    """Extend spaces by what the finished task's images activate, with the task's set in force.
 
-    Under ``protect = "visible"`` the task extends the spaces of every live set, because where sets are summed
-    it passes through all of them.
+    Under ``protect = "visible"`` the task extends the memory's spaces of every live set, because where sets
+    are summed it passes through all of them.
 
     Args:
         session: The run.
@@ -24,10 +29,9 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
         rules: What constraints with spaces of their own are told.
     """
     pool, baseline = session.pool, session.baseline
-    owners = pool.ids if session.config.growth.protect == "visible" else (context.set_id,)
-    own = [(owner, site) for owner in owners for site in baseline.sites(pool[owner])]
-    shared = [(None, site) for site in baseline.shared_sites()]
-    taps = list(dict.fromkeys(site.tap for _, site in (*own, *shared)))
+    trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
+    kept = _kept_sites(session, context) if session.keeps_memory else []
+    taps = list(dict.fromkeys(site.tap for site in (*trained, *(site for _, site in kept))))
     if not taps:
         return
     routing = pool.force(context.set_id)
@@ -41,8 +45,16 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
         )
     moments = {tap: merged([part[tap] for part in parts]) for tap in taps}
     # plain sites first: the space of a derived activation is the image of theirs
-    for owner, site in sorted((*own, *shared), key=lambda pair: pair[1].derive is not None):
+    for owner, site in sorted(kept, key=lambda pair: pair[1].derive is not None):
         session.memory.absorb(owner, site, moments[site.tap])
-    for site in (*baseline.sites(context.parameters), *baseline.shared_sites()):
-        for constraint in session.constraints.values():
+    for constraint in session.constraints.values():
+        for site in trained if constraint.absorbs else ():
             constraint.absorb(site, moments[site.tap], rules)
+
+
+def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:
+    """Return the sites that the memory extends, with the set that owns them (None: shared)."""
+    pool, baseline = session.pool, session.baseline
+    owners = pool.ids if session.config.growth.protect == "visible" else (context.set_id,)
+    own = [(owner, site) for owner in owners for site in baseline.sites(pool[owner])]
+    return [*own, *((None, site) for site in baseline.shared_sites())]

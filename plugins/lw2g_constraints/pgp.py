@@ -15,7 +15,8 @@ from torch import Tensor
 from lw2g.interfaces.constraint import Constraint, ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Restriction, Site
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 
 __all__ = ["PromptGradientProjection"]
 
@@ -23,13 +24,17 @@ __all__ = ["PromptGradientProjection"]
 class PromptGradientProjection(Constraint):
     """Hard rule at every site from the second task on, with spaces of its own by site name.
 
-    Spaces hold the tapped activation. For a derived activation (LoRA's ``z = D x``) the image is taken with
-    the set being trained. A derived site of a fresh set is left free: its factor starts at zero, and a full
-    image would keep it there.
+    Spaces hold the tapped activation. Where rows are themselves tokens of the stream (L2P), attention
+    multiplies them with one another, too, so the space holds the finished task's rows beside its activations;
+    the release takes the span of their element-wise sum, which need not hold either.
+
+    For a derived activation (LoRA's ``z = D x``) the image is taken with the set being trained. A derived
+    site of a fresh set is left free: its factor starts at zero, and a full image would keep it there.
     """
 
     hard = True
-    needs_memory = True
+    needs_memory = False
+    absorbs = True
 
     def __init__(
         self,
@@ -55,11 +60,19 @@ class PromptGradientProjection(Constraint):
         return None if fresh else Restriction(subspace=site.derive(space))
 
     def absorb(self, site: Site, moment: SecondMoment, context: ConstraintContext) -> None:
-        """Extend the site's space by the finished task."""
+        """Extend the site's space by the finished task, then by its tokens where the site has tokens."""
         old = self._spaces.get(site.name)
-        self._spaces[site.name] = (
-            self._options.build(moment) if old is None else self._options.extend(old, moment)
-        )
+        space = self._options.build(moment) if old is None else self._options.extend(old, moment)
+        if site.tap.kind == "block_in":  # before any norm: only tokens meet the stream there
+            tokens = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
+            tokens.update(site.rows(site.parameter.detach()))
+            space = self._options.extend(space, tokens)
+        self._spaces[site.name] = space
+
+    @property
+    def basis_vectors(self) -> int:
+        """Number of basis vectors in the run-wide spaces."""
+        return sum(space.rank for space in self._spaces.values())
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the spaces as ``"<site>|basis"`` and ``"<site>|ranks"``."""

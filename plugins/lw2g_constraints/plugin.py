@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import attrs
 from attrs.validators import and_, ge, gt, in_, le
 
+from lw2g.errors import ConfigError
 from lw2g.interfaces.component import ConstraintComponent
 from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
@@ -14,11 +16,13 @@ from lw2g.registry.markers import hookimpl
 if TYPE_CHECKING:
     from lw2g.interfaces.constraint import Constraint
     from lw2g.interfaces.context import BuildContext
+    from lw2g_constraints.text import TextEncoder
 
-__all__ = ["CpkConfig", "OrthogonalConfig", "PgpConfig", "lw2g_constraints"]
+__all__ = ["CpkConfig", "LgclConfig", "OrthogonalConfig", "PgpConfig", "lw2g_constraints"]
 
 _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
 _PGP = "Prompt Gradient Projection for Continual Learning, ICLR 2024"
+_LGCL = "Introducing Language Guidance in Prompt-based Continual Learning, ICCV 2023"
 _ON = "update: after the optimizer step, exact; gradient: before it, from which Adam leaks"
 
 
@@ -85,6 +89,86 @@ class PgpConfig:
     )
 
 
+@attrs.frozen(kw_only=True)
+class LgclConfig:
+    """Options of ``lgcl``.
+
+    Attributes:
+        encoder: Where text vectors come from.
+        file: The file of ``precomputed``.
+        model: The model of ``hf-clip``.
+        names: What classes are called in text.
+        levels: Which losses join.
+        task_weight: Weight of the task loss.
+        class_weight: Weight of the class loss.
+        negatives: How negatives are taken.
+        class_loss_first_task: Whether the class loss begins with the first task.
+        task_text: What stands for a task.
+        overflow: What becomes of a sentence that is too long.
+        set_text: What the one key of a shared set is pulled to.
+        align: What is done about vectors of another width.
+    """
+
+    encoder: Literal["precomputed", "hf-clip", "hash"] = option(
+        "precomputed",
+        "where text vectors come from: a file, a CLIP model on this machine, or (tests) a hash",
+        validator=in_(("precomputed", "hf-clip", "hash")),
+        literal={"hash": "text vectors are random and mean nothing: for tests only"},
+    )
+    file: Path | None = option(None, "precomputed: file of text vectors (.safetensors or .npz)")
+    model: str = option(
+        "openai/clip-vit-large-patch14",
+        "hf-clip: folder of a CLIP model, or its name in the local cache; never downloaded",
+        published="openai/clip-vit-large-patch14",
+    )
+    names: Path | None = option(
+        None, "JSON table of what classes are called in text; empty: by their names in the benchmark"
+    )
+    levels: Literal["task", "class", "both"] = option(
+        "both",
+        "task: guide prompt keys; class: guide features",
+        validator=in_(("task", "class", "both")),
+        published="both",
+    )
+    task_weight: float = option(
+        0.3, "weight of the task loss (CIFAR-100: 0.323, ImageNet-R: 0.3)", validator=ge(0.0)
+    )
+    class_weight: float = option(
+        0.15, "weight of the class loss (CIFAR-100: 0.137, ImageNet-R: 0.7)", validator=ge(0.0)
+    )
+    negatives: Literal["sampled", "mean"] = option(
+        "sampled",
+        "sampled: one negative per image; mean: all of them",
+        validator=in_(("sampled", "mean")),
+        published="sampled",
+    )
+    class_loss_first_task: bool = option(
+        False, "whether features are guided in the first task already", published=False
+    )
+    task_text: Literal["sentence", "mean"] = option(
+        "sentence",
+        "what stands for a task: the sentence that names its classes, or the mean of their vectors",
+        validator=in_(("sentence", "mean")),
+        published="sentence",
+    )
+    overflow: Literal["mean", "truncate", "error"] = option(
+        "mean",
+        "what becomes of a task's sentence that is too long for the encoder: mean of the classes' vectors",
+        validator=in_(("mean", "truncate", "error")),
+    )
+    set_text: Literal["current", "union"] = option(
+        "current",
+        "what a key that a set's tasks share is pulled to: the current task's text, or the mean of all",
+        validator=in_(("current", "union")),
+    )
+    align: Literal["none", "orthogonal"] = option(
+        "none",
+        "orthogonal: turn text vectors of another width into the features' by a fixed orthogonal map",
+        validator=in_(("none", "orthogonal")),
+        literal={"orthogonal": "text vectors pass through a fixed map, which the paper does not have"},
+    )
+
+
 def _orthogonal(config: OrthogonalConfig, context: BuildContext) -> Constraint:
     from lw2g_constraints.orthogonal import Orthogonal
 
@@ -105,9 +189,46 @@ def _pgp(config: PgpConfig, context: BuildContext) -> Constraint:
     return PromptGradientProjection(spaces=spaces, device=context.device, on=config.on)
 
 
+def _lgcl(config: LgclConfig, context: BuildContext) -> Constraint:
+    from lw2g_constraints.lgcl import GuidanceOptions, LanguageGuidance
+    from lw2g_constraints.text import read_names
+
+    options = GuidanceOptions(
+        task_weight=0.0 if config.levels == "class" else config.task_weight,
+        class_weight=0.0 if config.levels == "task" else config.class_weight,
+        negatives=config.negatives,
+        class_loss_first_task=config.class_loss_first_task,
+        task_text=config.task_text,
+        overflow=config.overflow,
+        set_text=config.set_text,
+        align=config.align,
+    )
+    acts = options.task_weight or options.class_weight
+    encoder = _encoder(config, context) if acts else None
+    names = None if config.names is None else read_names(config.names)
+    return LanguageGuidance(options, encoder, dim=context.backbone.dim, names=names)
+
+
+def _encoder(config: LgclConfig, context: BuildContext) -> TextEncoder:
+    from lw2g_constraints.text import ClipEncoder, HashEncoder, VectorFile
+
+    match config.encoder:
+        case "hash":
+            return HashEncoder(context.backbone.dim)
+        case "hf-clip":
+            return ClipEncoder(config.model)
+        case "precomputed":
+            if config.file is None:
+                raise ConfigError(
+                    "constraints.lgcl.file: encoder 'precomputed' needs a file of text vectors; write one "
+                    "with scripts/export_text_features.py, or use encoder 'hf-clip'"
+                )
+            return VectorFile(config.file)
+
+
 @hookimpl
 def lw2g_constraints() -> list[ConstraintComponent]:
-    """Offer orthogonal, cpk and pgp."""
+    """Offer orthogonal, cpk, pgp and lgcl."""
     return [
         ConstraintComponent(
             name="orthogonal",
@@ -129,5 +250,12 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="every set moves only outside the space of all old tasks",
             citation=_PGP,
             build=_pgp,
+        ),
+        ConstraintComponent(
+            name="lgcl",
+            config=LgclConfig,
+            summary="keys and features are drawn to text vectors of their tasks and classes",
+            citation=_LGCL,
+            build=_lgcl,
         ),
     ]

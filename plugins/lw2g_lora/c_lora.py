@@ -20,7 +20,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.site import Site
 from lw2g.lora import (
     LowRankBaseline,
@@ -103,10 +103,10 @@ class CLora(LowRankBaseline):
             increment = cast(LowRankSet, context.parameters).increments() - start
             return attrs.evolve(output, loss=output.loss + config.penalty * overlap(past, increment))
 
-        trained = (*trained_factors(context, config.up_on_reuse), *self.head.parameters())
+        trained = trained_factors(context, config.up_on_reuse)
         phase = TrainingPhase(
             name="lora",
-            groups=(ParameterGroup(parameters=trained, lr=config.lr),),
+            groups=self.trained_groups(trained, config.lr),
             step=step,
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -149,6 +149,8 @@ _QUICK: Mapping[str, Any] = {
     "baseline.batch_size": 32,
     "baseline.rank": 8,
     "baseline.lr": 0.002,
+    # few steps: old and new rows of the head never meet unless each gets far
+    "baseline.head_factor": 10.0,
 }
 
 C_LORA = BaselineComponent(

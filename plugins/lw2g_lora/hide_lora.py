@@ -20,7 +20,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
 from lw2g.lora import (
@@ -31,15 +31,15 @@ from lw2g.lora import (
     trained_factors,
 )
 from lw2g.prefixes import blocks_option
-from lw2g.replay import replay_phase
+from lw2g.replay import ReplayOptions, replay_phase
 from lw2g.schedules import constant, cosine
-from lw2g.statistics import ClassStatistics, statistics_phase
+from lw2g.statistics import statistics_phase
 
 __all__ = ["HIDE_LORA", "HideLora", "HideLoraConfig"]
 
 
 @attrs.frozen(kw_only=True)
-class HideLoraConfig(TrainedFactorsOptions):
+class HideLoraConfig(TrainedFactorsOptions, ReplayOptions):
     """Options of ``hide-lora``; defaults are the authors' for CIFAR-100."""
 
     blocks: tuple[int, ...] = blocks_option(
@@ -69,15 +69,6 @@ class HideLoraConfig(TrainedFactorsOptions):
     )
     contrastive: float = option(0.01, "weight of the contrastive term", validator=ge(0))
     temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
-    statistics: Literal["multi-centroid", "variance", "covariance"] = option(
-        "multi-centroid",
-        "what is kept of a class's features",
-        validator=in_(("multi-centroid", "variance", "covariance")),
-        published="multi-centroid",
-    )
-    clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
-    replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
-    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
 
     @property
     def effective_lr(self) -> float:
@@ -96,9 +87,7 @@ class HideLora(LowRankBaseline):
     def __init__(self, config: HideLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
-        self.statistics = ClassStatistics(
-            context.num_classes, context.backbone.dim, config.statistics, config.clusters
-        ).to(context.device)
+        self.statistics = config.class_statistics(context)
 
     @property
     def scale(self) -> float:
@@ -124,11 +113,11 @@ class HideLora(LowRankBaseline):
         """Return training, averaging, statistics and replay."""
         config = self.config
         routing = context.pool.force(context.set_id)
-        trained = (*trained_factors(context, config.up_on_reuse), *self.head.parameters())
+        trained = trained_factors(context, config.up_on_reuse)
         lr = config.effective_lr
         train = TrainingPhase(
             name="lora",
-            groups=(ParameterGroup(parameters=trained, lr=lr),),
+            groups=self.trained_groups(trained, lr),
             step=lambda batch: self.contrastive_step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,

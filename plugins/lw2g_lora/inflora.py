@@ -2,15 +2,14 @@
 
 Liang & Li, "InfLoRA: Interference-Free Low-Rank Adaptation for Continual Learning", CVPR 2024. Training up
 alone equals fine-tuning the weight inside the row space of down. The default blocks are the five lowest
-("InfLoRA-b5"); no blocks named means all of them. Second moments are taken under the test transform, where
-the release takes them from augmented images.
+("InfLoRA-b5"); no blocks named means all of them.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import attrs
 import torch
@@ -21,15 +20,18 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
+from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
-from lw2g.lora import LowRankBaseline, LowRankOptions, LowRankSet
+from lw2g.lora import LowRankBaseline, LowRankOptions, LowRankSet, inject_factors, summed_factors
+from lw2g.moments import SecondMoment
 from lw2g.prefixes import blocks_option
 from lw2g.schedules import coda_cosine
-from lw2g.subspace import SecondMoment, Subspace, build, extend, image
+from lw2g.subspace import Subspace, build, complement, extend, image
+from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
 
-__all__ = ["INFLORA", "InfLora", "InfLoraConfig", "design_down", "memory_energy"]
+__all__ = ["INFLORA", "DesignedSet", "InfLora", "InfLoraConfig", "design_down", "memory_energy"]
 
 Progress = Callable[[int, int], None]
 
@@ -53,6 +55,18 @@ class InfLoraConfig(LowRankOptions):
         "what the down factor leads: P C P (the paper's projected inputs) or P C",
         validator=in_(("pcp", "pc")),
         literal={"pc": "the release projects the second moment on one side only"},
+    )
+    reuse: Literal["continue", "redesign"] = option(
+        "continue",
+        "a reused set goes on with its down factor, or is folded and designed anew: then reuse equals growth "
+        "and the number of sets is a label",
+        validator=in_(("continue", "redesign")),
+    )
+    transform: Literal["train", "test"] = option(
+        "train",
+        "transform under which design and memory read a task's images",
+        validator=in_(("train", "test")),
+        published="train",
     )
     memory_energy: float = option(
         0.95, "share of input energy that the memory holds after task 1", validator=[gt(0), le(1)]
@@ -104,19 +118,38 @@ def design_down(
     return _NORM * rows
 
 
+class DesignedSet(LowRankSet):
+    """Low-rank updates whose down factor is designed, again and again where a reused set is redesigned.
+
+    Attributes:
+        designs: How often; ``z = down x`` of different designs have nothing in common.
+    """
+
+    designs: Tensor
+
+    def __init__(self, **sizes: Any) -> None:
+        super().__init__(**sizes)
+        self.register_buffer("designs", torch.zeros((), dtype=torch.long))
+
+
 class InfLora(LowRankBaseline):
     """All sets are summed in every forward; a global memory of old inputs grows with every task.
 
     Keys and values of a block share the designed down factor. A reused set keeps it and trains up on, in the
     complement of what its old tasks activate behind it: a space of ``rank`` dimensions, cut by energy there,
-    which closes the set once it is full. Only a new set is designed off the memory.
+    which closes the set once it is full. With ``reuse = "redesign"`` what a reused set has learned is folded
+    into one dense increment, and the set begins anew off the memory as a new one does.
+
+    Of the memory and its complement the one with fewer dimensions is kept (DualGPM).
     """
 
     feature_scope = "pool"
+    set_class: ClassVar[type[LowRankSet]] = DesignedSet
     shared_down = True
 
     basis: Tensor
     ranks: Tensor
+    folded: Tensor | None
 
     def __init__(self, config: InfLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -127,9 +160,12 @@ class InfLora(LowRankBaseline):
                 "use a smaller one"
             )
         count, dim = len(self.blocks), context.backbone.dim
-        # at full size, so that the state dict keeps its shapes; the first ranks[i] columns count
-        self.register_buffer("basis", torch.zeros(count, dim, dim, dtype=torch.float64))
+        # at full size, so that the state dict keeps its shapes: the memory's columns up to rank dim / 2,
+        # those of its complement beyond
+        self.register_buffer("basis", torch.zeros(count, dim, dim // 2, dtype=torch.float64))
         self.register_buffer("ranks", torch.zeros(count, dtype=torch.long))
+        increments = torch.zeros(count, len(self.targets), dim, dim) if config.reuse == "redesign" else None
+        self.register_buffer("folded", increments)
         self.to(context.device)
 
     @property
@@ -144,19 +180,31 @@ class InfLora(LowRankBaseline):
     @property
     def memory(self) -> tuple[Subspace, ...]:
         """The span of all finished tasks' inputs at each block."""
-        ranks = self.ranks.tolist()
-        return tuple(
-            Subspace(basis=basis[None, :, :rank], ranks=(rank,))
-            for basis, rank in zip(self.basis, ranks, strict=True)
-        )
+
+        def space(basis: Tensor, rank: int) -> Subspace:
+            dim, most = basis.shape
+            kept = rank if rank <= most else dim - rank
+            stored = Subspace(basis=basis[None, :, :kept], ranks=(kept,))
+            return stored if kept == rank else complement(stored)
+
+        return tuple(space(basis, rank) for basis, rank in zip(self.basis, self.ranks.tolist(), strict=True))
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the updates of all sets and what has been folded."""
+        return inject_factors(self.blocks, self.targets, summed_factors(routing.sets), dense=self.folded)
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
-        """Return the up factors of each block, the only trained ones; they multiply ``z = down x``."""
-        own = cast(LowRankSet, parameters)
+        """Return the up factors of each block, the only trained ones; they multiply ``z = down x``.
+
+        A redesigned set has sites of other names: what is kept of an older ``z`` says nothing about its own.
+        """
+        own = cast(DesignedSet, parameters)
+        edition = int(own.designs)
+        suffix = f".design-{edition}" if edition > 1 else ""
 
         def site(position: int, block: int) -> Site:
             return Site(
-                name=f"blocks.{block}.up",
+                name=f"blocks.{block}.up{suffix}",
                 parameter=own.up,
                 index=(position,),
                 tap=Tap(block=block, kind="attn_in"),
@@ -167,11 +215,11 @@ class InfLora(LowRankBaseline):
         return tuple(site(position, block) for position, block in enumerate(self.blocks))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return design (of a new set), training, and the update of the memory."""
+        """Return design (of a new set, or of every one), training, and the update of the memory."""
         own, config = cast(LowRankSet, context.parameters), self.config
         train = TrainingPhase(
             name="lora",
-            groups=(ParameterGroup(parameters=(own.up, *self.head.parameters()), lr=config.lr),),
+            groups=self.trained_groups((own.up,), config.lr),
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -180,13 +228,18 @@ class InfLora(LowRankBaseline):
         )
         design = ComputePhase(name="lora-design", run=lambda progress: self.design(context, progress))
         memory = ComputePhase(name="lora-memory", run=lambda progress: self.remember(context, progress))
-        return (*((design,) if context.grew else ()), train, memory)
+        designed = context.grew or config.reuse == "redesign"
+        return (*((design,) if designed else ()), train, memory)
 
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:
-        """Design the down factors of the task's new set, which changes nothing yet: up is zero."""
-        own = cast(LowRankSet, context.parameters)
-        moments = self.input_moments(context, progress)
+        """Design the down factors of the task's set, which changes nothing yet: up is zero, or is folded."""
+        own = cast(DesignedSet, context.parameters)
+        moments = self.input_moments(context, progress, "lora-design")
+        if self.folded is not None:
+            self.folded += own.increments()
+            own.up.zero_()
+        own.designs += 1
         for position, (moment, memory) in enumerate(zip(moments, self.memory, strict=True)):
             down = design_down(moment, memory, self.config.rank, self.config.design)
             own.down[position, 0] = down.to(own.down)
@@ -204,22 +257,31 @@ class InfLora(LowRankBaseline):
         config, task = self.config, context.task.index
         energy = memory_energy(config.memory_energy, task, self.context.num_tasks)
         for position, (moment, old) in enumerate(
-            zip(self.input_moments(context, progress), self.memory, strict=True)
+            zip(self.input_moments(context, progress, "lora-memory"), self.memory, strict=True)
         ):
             rule = config.memory_rule if old.is_empty else "reach"
             space = extend(old, moment, energy, power=config.memory_power, rule=rule)
             if space.is_empty:  # "below" may keep nothing; the release keeps one
                 space = build(moment, energy, power=config.memory_power)
-            self.basis[position, :, : space.rank] = space.basis[0]
+            stored = space if space.rank <= self.basis.shape[2] else complement(space)
+            self.basis[position] = 0.0
+            self.basis[position, :, : stored.rank] = stored.basis[0]
             self.ranks[position] = space.rank
 
-    def input_moments(self, context: TaskContext, progress: Progress) -> list[SecondMoment]:
-        """Return the second moments of the inputs of qkv at each block, over all tokens of the task."""
+    def input_moments(self, context: TaskContext, progress: Progress, purpose: str) -> list[SecondMoment]:
+        """Return the second moments of the inputs of qkv at each block, over all tokens of the task.
+
+        Args:
+            context: The task.
+            progress: Told the number of images done, and of all.
+            purpose: For which images are augmented, if they are.
+        """
         backbone = self.context.backbone
         taps = [Tap(block=block, kind="attn_in") for block in self.blocks]
         moments = [SecondMoment(backbone.dim, device=context.device) for _ in taps]
         injection, done = self.injection(context.pool.route(None)), 0
-        for batch in context.statistics(64):
+        plain = self.config.transform == "test"
+        for batch in context.statistics(64) if plain else context.training_images(64, purpose):
             seen = backbone.activations(batch.images, taps, (injection,))
             for tap, moment in zip(taps, moments, strict=True):
                 moment.update(seen[tap])
@@ -243,6 +305,10 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 _QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.005}
 
+# A designed factor reads the largest inputs of a pre-trained network, so its updates act at small rates, at
+# which a head learns nothing within few steps.
+_FOLDER: Mapping[str, Any] = {**_QUICK, "baseline.lr": 0.001, "baseline.head_factor": 20.0}
+
 INFLORA = BaselineComponent(
     name="inflora",
     config=InfLoraConfig,
@@ -250,5 +316,5 @@ INFLORA = BaselineComponent(
     citation="Liang & Li, InfLoRA: Interference-Free Low-Rank Adaptation for Continual Learning, CVPR 2024",
     build=InfLora,
     presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
+    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _FOLDER},
 )

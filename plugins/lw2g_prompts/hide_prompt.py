@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import attrs
 import torch
-from attrs.validators import ge, gt, in_, lt
+from attrs.validators import ge, gt, lt
 from torch import Tensor
 
 from lw2g.contrastive import self_identification_loss
@@ -26,14 +26,14 @@ from lw2g.prefixes import (
     PrefixSet,
     schedule_option,
 )
-from lw2g.replay import replay_phase
-from lw2g.statistics import ClassStatistics, statistics_phase
+from lw2g.replay import ReplayOptions, replay_phase
+from lw2g.statistics import statistics_phase
 
 __all__ = ["HIDE_PROMPT", "HidePrompt", "HidePromptConfig"]
 
 
 @attrs.frozen(kw_only=True)
-class HidePromptConfig(PrefixOptions):
+class HidePromptConfig(PrefixOptions, ReplayOptions):
     """Options of ``hide-prompt``; defaults are the authors' for CIFAR-100."""
 
     length: int = option(5, "prefix tokens per block", validator=ge(1))
@@ -47,15 +47,6 @@ class HidePromptConfig(PrefixOptions):
     )
     contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0))
     temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
-    statistics: Literal["multi-centroid", "variance", "covariance"] = option(
-        "multi-centroid",
-        "what is kept of a class's prompted features",
-        validator=in_(("multi-centroid", "variance", "covariance")),
-        published="multi-centroid",
-    )
-    clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
-    replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
-    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
 
 
 class HidePrompt(PrefixBaseline):
@@ -70,9 +61,7 @@ class HidePrompt(PrefixBaseline):
     def __init__(self, config: HidePromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
-        self.statistics = ClassStatistics(
-            context.num_classes, context.backbone.dim, config.statistics, config.clusters
-        ).to(context.device)
+        self.statistics = config.class_statistics(context)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, merge, statistics and replay (the paper's WTP, then TAP)."""

@@ -7,11 +7,11 @@ Sub-optimality", NeurIPS 2023.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import cast
 
 import attrs
 import torch
-from attrs.validators import ge, gt, in_, optional
+from attrs.validators import ge, gt, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,8 +22,8 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.replay import replay_phase
-from lw2g.statistics import ClassStatistics, statistics_phase
+from lw2g.replay import ReplayOptions, replay_phase
+from lw2g.statistics import statistics_phase
 
 __all__ = [
     "CLASSIFIER",
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @attrs.frozen(kw_only=True)
-class ClassPredictorOptions:
+class ClassPredictorOptions(ReplayOptions):
     """Options that strategies share which predict a class to name a task."""
 
     epochs: int = option(20, "passes over a task's training images", validator=ge(0), published=20)
@@ -47,14 +47,6 @@ class ClassPredictorOptions:
     clip_norm: float | None = option(
         1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
     )
-    statistics: Literal["multi-centroid", "variance", "covariance"] = option(
-        "multi-centroid",
-        "what is kept of a class's features",
-        validator=in_(("multi-centroid", "variance", "covariance")),
-        published="multi-centroid",
-    )
-    clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
-    replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
     replay_lr: float = option(
         0.005, "learning rate of replay at 256 samples per step; scaled by batch_size / 256", validator=gt(0)
     )
@@ -101,9 +93,7 @@ class ClassPredictor(RetrievalStrategy):
     def __init__(self, network: nn.Module, options: ClassPredictorOptions, context: BuildContext) -> None:
         super().__init__(context)
         self.options, self.network = options, network
-        self.statistics = ClassStatistics(
-            context.num_classes, context.backbone.dim, options.statistics, options.clusters
-        )
+        self.statistics = options.class_statistics(context)
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:

@@ -95,6 +95,22 @@ class TwoLengths(nn.Module):
             nn.init.uniform_(parameter)
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class ContinuedPhase(TrainingPhase):
+    """A training phase whose optimizer state the next phase goes on with, after a resume as well.
+
+    Attributes:
+        built: The optimizer, once the phase has begun.
+    """
+
+    built: list[torch.optim.Optimizer] = attrs.field(factory=list)
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        """Return a fresh optimizer over the groups and remember it."""
+        self.built[:] = [super().build_optimizer()]
+        return self.built[0]
+
+
 class OnePrompt(Baseline):
     """Its one set and the head are trained in every task; old rows of the head are left by masking."""
 
@@ -147,7 +163,7 @@ class OnePrompt(Baseline):
         """Return the training of prefixes and head, and with outliers that of the head alone."""
         config = self.config
         trained = (*context.parameters.parameters(), *self.head.parameters())
-        prompts = TrainingPhase(
+        prompts = ContinuedPhase(
             name="prompts",
             groups=(ParameterGroup(parameters=trained, lr=config.lr),),
             step=lambda batch: self.step(batch, context),
@@ -161,7 +177,7 @@ class OnePrompt(Baseline):
             return (prompts,)
         return (
             prompts,
-            ComputePhase(name="outliers", run=lambda progress: self.doubt(context, progress)),
+            ComputePhase(name="outliers", run=lambda progress: self.doubt(context, prompts.built, progress)),
         )
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
@@ -170,21 +186,34 @@ class OnePrompt(Baseline):
         logits = mask_logits(self.logits(features), context.task.classes)
         return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
 
-    def doubt(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+    def doubt(
+        self,
+        context: TaskContext,
+        before: Sequence[torch.optim.Optimizer],
+        progress: Callable[[int, int], None],
+    ) -> None:
         """Train the head on features of the task's images and on outliers drawn anew in every epoch.
 
-        The release recomputes features in every epoch, augmented; here they are those of un-augmented
-        images, computed once, and Adam starts afresh.
+        As released, each epoch begins with the features of newly augmented images under the finished
+        prefixes, and Adam goes on from the phase before; all steps of an epoch then read features alone.
+
+        Args:
+            context: The task.
+            before: The optimizer of the phase before, if there was one.
+            progress: Told the number of epochs done, and of all.
         """
         config, classes = self.config, context.task.classes
-        routing, generator = context.pool.force(context.set_id), context.generator("outliers")
-        features, labels = collect_features(context, lambda batch: self.features(batch, routing))
+        generator = context.generator("outliers")
         synthesise = near_boundary if config.outliers == "paper" else around_origin
         head = copy.deepcopy(self.head).requires_grad_(True)
         optimizer = torch.optim.Adam(head.parameters(), lr=config.lr)
+        for old in before:
+            _carry_on(old, self.head, optimizer, head)
         for done in range(config.head_epochs):
             epoch = config.epochs - config.head_epochs + done
             optimizer.param_groups[0]["lr"] = config.lr * coda_cosine(epoch, config.epochs)
+            if done == 0 or context.augmented is not None:
+                features, labels = self._stored(context, epoch)
             outliers = synthesise(features, PER_CLASS * len(classes), generator)
             for rows, others in self._pairs(len(features), len(outliers), generator):
                 known = head(features[rows])[:, list(classes)]
@@ -199,6 +228,13 @@ class OnePrompt(Baseline):
             progress(done + 1, config.head_epochs)
         self.head.load_state_dict(head.state_dict())
 
+    def _stored(self, context: TaskContext, epoch: int) -> tuple[Tensor, Tensor]:
+        """Return features and labels of the task's images, augmented as in no other epoch."""
+        routing = context.pool.force(context.set_id)
+        return collect_features(
+            context, lambda batch: self.features(batch, routing), augmented=f"outliers-{epoch}"
+        )
+
     def _pairs(
         self, features: int, outliers: int, generator: torch.Generator
     ) -> Sequence[tuple[Tensor, Tensor]]:
@@ -212,6 +248,15 @@ class OnePrompt(Baseline):
             (part, others[torch.arange(step * width, (step + 1) * width) % outliers])
             for step, part in enumerate(rows)
         ]
+
+
+def _carry_on(
+    old: torch.optim.Optimizer, trained: nn.Module, new: torch.optim.Optimizer, copied: nn.Module
+) -> None:
+    """Give an optimizer over a copy of a module what another has gathered over the module itself."""
+    for source, target in zip(trained.parameters(), copied.parameters(), strict=True):
+        if source in old.state:
+            new.state[target] = copy.deepcopy(old.state[source])
 
 
 # Epochs as released for OnePrompt. OVOR has 20 on cifar100, 16 of them with prefixes: set epochs for both to

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lw2g.hindrance import energy_null_hfc, hfc, jackknife_error, null_hfc
-from lw2g.subspace import SecondMoment, Subspace, build, extend
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace, build, extend
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6

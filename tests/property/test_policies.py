@@ -11,6 +11,7 @@ from torch import nn
 
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
+from lw2g.testing.strategies import evidences
 from lw2g_growth.policies import (
     AffinityPolicy,
     AlwaysPolicy,
@@ -32,22 +33,6 @@ POLICIES = [
     AffinityPolicy(margin=1.0),
 ]
 GROWING = [MinPolicy, MaxPolicy, RandomPolicy]
-
-ANY_POOL = st.integers(0, 6)
-angles = st.floats(-90.0, 90.0).map(lambda value: round(value, 3))
-
-
-@st.composite
-def evidences(draw, *, sets=ANY_POOL, candidates_only=False):
-    """Draw evidence: some sets measured, some without a gradient, some closed."""
-    candidates = []
-    for key in range(draw(sets)):
-        z = draw(angles) if candidates_only else draw(st.none() | angles)
-        error = draw(st.floats(0.0, 5.0)) if candidates_only else draw(st.none() | st.floats(0.0, 5.0))
-        excluded = None if candidates_only else draw(st.sampled_from([None, None, None, "its space is full"]))
-        hfc = None if z is None else draw(st.floats(0.0, 90.0))
-        candidates.append(CandidateEvidence(set=key, z=z, z_error=error, hfc=hfc, excluded=excluded))
-    return Evidence(task=draw(st.integers(1, 9)) if candidates else 0, candidates=tuple(candidates))
 
 
 def decide(policy, given, seed=0):
@@ -86,17 +71,17 @@ def test_order_of_candidates_does_not_matter(policy, given, order, seed):
     assert decide(policy, permuted, seed) == decide(policy, given, seed)
 
 
-@given(given=evidences(candidates_only=True))
+@given(given=evidences(measured=True))
 @settings(deadline=None, max_examples=100)
 def test_min_is_the_papers_rule(given):
     """Against a plain array: grow iff min Z > 0, else the first argmin."""
     z = np.array([candidate.z for candidate in given.candidates])
-    expected = Grow() if len(z) == 0 or z.min() > 0 else Reuse(int(z.argmin()))
+    expected = Grow() if len(z) == 0 or z.min() > 0 else Reuse(given.candidates[z.argmin()].set)
     assert decide(MinPolicy(), given) == expected
 
 
 @pytest.mark.parametrize("kind", GROWING)
-@given(given=evidences(sets=st.integers(1, 6), candidates_only=True), share=st.floats(-0.99, 0.99))
+@given(given=evidences(num_sets=st.integers(1, 6), measured=True), share=st.floats(-0.99, 0.99))
 @settings(deadline=None, max_examples=60)
 def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
     """A shift of all Z by less than |min Z| moves nothing across zero."""
@@ -109,7 +94,7 @@ def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
 
 
 @pytest.mark.parametrize("kind", GROWING)
-@given(given=evidences(candidates_only=True), a=st.floats(0, 4), b=st.floats(0, 4))
+@given(given=evidences(measured=True), a=st.floats(0, 4), b=st.floats(0, 4))
 @settings(deadline=None, max_examples=60)
 def test_a_larger_margin_never_adds_growth(kind, given, a, b):
     """What is reused at a margin is reused, and the same set, at every larger one."""
@@ -118,7 +103,7 @@ def test_a_larger_margin_never_adds_growth(kind, given, a, b):
     assert lenient == Grow() or strict == lenient
 
 
-@given(given=evidences(candidates_only=True), a=st.floats(0, 4), b=st.floats(0, 4))
+@given(given=evidences(measured=True), a=st.floats(0, 4), b=st.floats(0, 4))
 @settings(deadline=None, max_examples=60)
 def test_a_larger_margin_never_adds_sharing_by_affinity(given, a, b):
     """What grows at a margin grows at every larger one."""
@@ -129,7 +114,7 @@ def test_a_larger_margin_never_adds_sharing_by_affinity(given, a, b):
     )
 
 
-@given(given=evidences(candidates_only=True))
+@given(given=evidences(measured=True))
 @settings(deadline=None, max_examples=60)
 def test_affinity_is_min_with_the_sign_turned_round(given):
     """Reuse by affinity is reuse by min on -Z, except that Z = 0 reuses under min alone."""

@@ -7,7 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lw2g.subspace import SecondMoment, Subspace, build, extend, image, union
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace, build, extend, image, union
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6

@@ -10,7 +10,8 @@ import torch
 
 import lw2g.hindrance
 from lw2g.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 
 VIT_BASE_WIDTH = 12 * 64  # heads x head width of the backbone behind the published figures
 AXIS = Subspace(basis=torch.tensor([[[1.0], [0.0]]], dtype=torch.float64), ranks=(1,))

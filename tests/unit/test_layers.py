@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Each package or module of lw2g may import only itself and those before it.
 LAYERS = (
     {"errors", "schedules"},
-    {"subspace", "hindrance", "metrics", "heads"},
+    {"moments", "subspace", "hindrance", "metrics", "heads"},
     {"vit"},
     {"interfaces"},
     {"contrastive", "statistics", "replay", "prefixes", "weighted_prefixes", "lora"},
@@ -19,6 +19,7 @@ LAYERS = (
     {"config"},
     {"training"},
     {"testing"},
+    {"doctor", "scaffold"},
     {"cli"},
 )
 # The Baseline class is an interface that uses two of the leaf blocks.

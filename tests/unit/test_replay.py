@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import attrs
 import pytest
 import torch
 from torch import nn
 
-from lw2g.replay import replay_phase
+from lw2g.replay import ReplayOptions, replay_phase
 from lw2g.statistics import ClassStatistics
 
 DIM, CLASSES = 4, 6
@@ -160,3 +161,28 @@ def test_the_same_generator_gives_the_same_bits(seed):
         )
         results.append(head.weight.detach())
     assert torch.equal(*results)
+
+
+def test_options_can_stand_beside_others_and_make_their_statistics():
+    """A config class may derive from two records; statistics are as wide as the backbone, one per class."""
+
+    @attrs.frozen(kw_only=True)
+    class Own:
+        epochs: int = 3
+
+    @attrs.frozen(kw_only=True)
+    class Both(Own, ReplayOptions):
+        clusters: int = 4
+
+    chosen = Both(statistics="multi-centroid", replay_lr=0.1)
+    build = SimpleNamespace(backbone=SimpleNamespace(dim=7), num_classes=5, device=torch.device("cpu"))
+    assert tuple(chosen.class_statistics(build).mean.shape) == (5, 4, 7)
+    assert tuple(attrs.evolve(chosen, statistics="covariance").class_statistics(build).spread.shape) == (
+        5,
+        1,
+        7,
+        7,
+    )
+    assert (chosen.epochs, chosen.replay_epochs, chosen.replay_lr) == (3, 30, 0.1)
+    with pytest.raises(ValueError, match="statistics"):
+        ReplayOptions(statistics="median")

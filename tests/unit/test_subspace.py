@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import lw2g.subspace
-from lw2g.subspace import SecondMoment, Subspace, build, extend, image, union
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace, build, complement, extend, image, union
 
 
 def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
@@ -157,23 +158,6 @@ def test_rank_never_passes_width_even_for_a_rounded_basis() -> None:
     assert extend(full, moment_of(normal(30, 6, seed=1)), 1.0).ranks == (6,)
 
 
-def test_half_precision_rows_are_summed_in_float64() -> None:
-    """Thousands of bfloat16 rows add up without loss."""
-    moment = SecondMoment(2)
-    for _ in range(300):
-        moment.update(torch.ones(100, 2, dtype=torch.bfloat16))
-    assert moment.matrix.tolist() == [[[30000.0, 30000.0], [30000.0, 30000.0]]]
-
-
-def test_leaving_out_all_rows_leaves_no_noise() -> None:
-    """The difference of equals is zero, not rounding noise with a rank."""
-    rows = normal(50, 8)
-    moment = moment_of(rows[:13]).merge(moment_of(rows[13:]))  # rounds otherwise than the sum at once
-    assert not torch.equal(moment.matrix, moment_of(rows).matrix)
-    nothing = moment.without(moment_of(rows))
-    assert (nothing.matrix.any(), nothing.count) == (False, 0)
-
-
 def test_projected_training_leaves_old_outputs_where_they_are() -> None:
     """A linear layer trained off the space of old inputs keeps its old outputs; a free one does not."""
     old, new, target = normal(20, 3) @ normal(3, 8, seed=1), normal(20, 8, seed=2), normal(20, 4, seed=3)
@@ -213,6 +197,27 @@ def test_image_of_collapsed_or_zero_map() -> None:
     rounded = (normal(5, 2) @ normal(2, 4, seed=1)).float()
     assert image(rounded, axes(4, 0, 1, 2, 3)).rank == 2
     assert image(torch.eye(4)[:2], Subspace.empty(4, 2)).is_empty
+
+
+@pytest.mark.parametrize("ranks", [(0, 0), (2, 0), (1, 2), (2, 4), (4, 4)])
+def test_a_space_and_its_complement_are_all(ranks: tuple[int, int]) -> None:
+    """Head by head the two projections add up to the identity and the bases are orthonormal together."""
+    rows = torch.zeros(12, 8, dtype=torch.float64)
+    for head, rank in enumerate(ranks):
+        columns = slice(4 * head, 4 * head + 4)
+        rows[:, columns] = normal(12, rank, seed=head) @ normal(rank, 4, seed=head + 5)
+    space = build(moment_of(rows, 2), 1.0)
+    rest = complement(space)
+    assert (space.ranks, rest.ranks) == (ranks, tuple(4 - rank for rank in ranks))
+    probe = normal(6, 8, seed=9)
+    torch.testing.assert_close(rest.on(probe), space.off(probe), rtol=0, atol=1e-14)
+    gram = rest.basis.mT @ rest.basis
+    for head, rank in enumerate(rest.ranks):
+        torch.testing.assert_close(
+            gram[head, :rank, :rank], torch.eye(rank, dtype=torch.float64), rtol=0, atol=1e-14
+        )
+    again = complement(rest)
+    torch.testing.assert_close(again.on(probe), space.on(probe), rtol=0, atol=1e-14)
 
 
 def test_stacked_moments_protect_sum_and_parts() -> None:
@@ -255,15 +260,7 @@ def test_cast_copy_projects_in_float32() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: SecondMoment(6, 4), "expected heads that divide dim but got dim 6 and heads 4"),
         (lambda: Subspace.empty(0), "expected heads that divide dim but got dim 0"),
-        (
-            lambda: SecondMoment(4).update(torch.ones(2, 3)),
-            r"expected floating point rows \[\.\.\., 4\] but got",
-        ),
-        (lambda: SecondMoment(4).update(torch.ones(2, 4, dtype=torch.int64)), "but got torch.int64"),
-        (lambda: SecondMoment(4).merge(SecondMoment(4, 2)), "dim 4 in 1 heads but got 4 in 2"),
-        (lambda: SecondMoment(4).without(moment_of(torch.ones(1, 4))), "expected at most 0 rows"),
         (lambda: axes(4, 0).on(torch.ones(3)), r"expected floating point rows \[\.\.\., 4\]"),
         (lambda: axes(4, 0).captured(SecondMoment(4, 2)), "dim 4 in 1 heads but got 4 in 2"),
         (lambda: extend(axes(4, 0), SecondMoment(6), 0.5), "dim 4 in 1 heads but got 6 in 1"),

@@ -12,7 +12,8 @@ from lw2g.interfaces.context import TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.subspace import SecondMoment, Subspace
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace
 from lw2g.vit.taps import Tap
 
 

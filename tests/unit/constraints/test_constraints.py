@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import attrs
 import pytest
 import torch
@@ -9,7 +11,9 @@ from torch import nn
 
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.site import Site
+from lw2g.moments import SecondMoment
 from lw2g.subspace import image
+from lw2g.training.protection import Protection
 from lw2g.vit.taps import Tap
 from lw2g_constraints.cpk import PretrainedKnowledge
 from lw2g_constraints.orthogonal import Orthogonal
@@ -66,6 +70,7 @@ def test_orthogonal_is_hard_and_needs_the_memory():
     """The runner reads from the constraint what must be built for it."""
     constraint = built("orthogonal", on="gradient")
     assert (constraint.hard, constraint.needs_memory, constraint.on) == (True, True, "gradient")
+    assert not constraint.absorbs
 
 
 # -- cpk ----------------------------------------------------------------------------------------------------
@@ -129,6 +134,47 @@ def test_pgp_has_the_release_letter_by_name(stage, make_moment, power, rule, ran
     assert constraint.restriction(stage.own, stage.context()).subspace.rank == rank
 
 
+def test_pgp_keeps_spaces_of_its_own(stage, make_moment):
+    """It reads nothing from the memory, and counts the vectors that it stores."""
+    constraint = built("pgp", energy=1.0)
+    assert (constraint.hard, constraint.needs_memory, constraint.absorbs) == (True, False, True)
+    assert constraint.basis_vectors == 0
+    constraint.absorb(stage.own, make_moment(6, [0, 1]), stage.context())
+    constraint.absorb(stage.shared, make_moment(6, [0, 1, 4], heads=2), stage.context())
+    assert constraint.basis_vectors == 2 + 3
+
+
+@pytest.mark.parametrize("kind", ["block_in", "query"])
+def test_pgp_protects_tokens_from_each_other(kind, make_moment):
+    """Rows that are tokens of the stream meet one another in attention: they join their inputs' space."""
+    prompt = nn.Parameter(torch.diag(torch.tensor([0.0, 0, 3, 0, 2, 0])))
+    site = Site(name="blocks.0.tokens", parameter=prompt, tap=Tap(0, kind))
+    constraint = built("pgp", energy=1.0)
+    constraint.absorb(site, make_moment(6, [0, 1]), None)
+    found = axes(constraint.restriction(site, None))
+    assert found == ({0, 1, 2, 4} if kind == "block_in" else {0, 1})
+
+
+def test_tokens_and_inputs_are_stacked_and_never_summed():
+    """An update off the stacked rows meets neither; off the sum of both it may meet both (the release)."""
+    inputs = torch.eye(6)[:2]
+    tokens = -0.5 * inputs
+    tokens[1] = -inputs[1]  # this row vanishes in the sum
+    prompt = nn.Parameter(tokens.clone())
+    site = Site(name="blocks.0.tokens", parameter=prompt, tap=Tap(0, "block_in"))
+    constraint = built("pgp", energy=1.0)
+    rows = SecondMoment(6)
+    rows.update(inputs)
+    constraint.absorb(site, rows, None)
+    step = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
+    kept = constraint.restriction(site, None).subspace.off(step)
+    for others in (inputs, tokens):
+        assert (others @ kept.T).abs().max() < 1e-6
+    left = torch.linalg.svd((inputs + tokens).T).U[:, :1]
+    summed = step - step @ left @ left.T
+    assert all((others @ summed.T).abs().max() > 0.1 for others in (inputs, tokens))
+
+
 def test_pgp_state_round_trips(stage, make_moment):
     """A constraint restored from its state restricts to the same space, per head."""
     constraint, restored = built("pgp", energy=1.0), built("pgp", energy=1.0)
@@ -156,6 +202,39 @@ def test_pgp_maps_the_tapped_space_through_the_set_being_trained(stage, make_mom
     assert constraint.restriction(derived, stage.context(grew=True)) is None
     down.data = torch.eye(6)[[3, 1]]
     assert axes(constraint.restriction(derived, stage.context(grew=False))) == {1}
+
+
+# -- together -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", ["update", "gradient"])
+@pytest.mark.parametrize("order", list(itertools.permutations(["orthogonal", "cpk", "pgp"])))
+def test_three_constraints_at_one_site(stage, make_moment, order, on):
+    """The soft one acts first, then the union of both hard spaces, in whatever order they are named."""
+    oblique = SecondMoment(6)
+    oblique.update(torch.tensor([[0.0, 0, 1, 1, 0, 0]]))
+    mixed = SecondMoment(6)
+    mixed.update(torch.tensor([[0.0, 1, 1, 0, 0, 0]]))
+    stage.memory.absorb(0, stage.own, oblique)
+    constraints = {"cpk": built("cpk", phi=0.25, on=on), "orthogonal": built("orthogonal", on=on)}
+    constraints["pgp"] = built("pgp", energy=1.0, on=on)
+    constraints["pgp"].absorb(stage.own, mixed, stage.context())
+    parameter = stage.own.parameter
+    parameter.data = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    protection = Protection.for_task(
+        [constraints[name] for name in order], [stage.own], stage.context(), [parameter]
+    )
+    raw = torch.randn(3, 6, generator=torch.Generator().manual_seed(2))
+    start, parameter.grad = parameter.detach().clone(), raw.clone()
+    protection.after_backward()
+    protection.before_step()
+    torch.optim.SGD([parameter], lr=1.0).step()
+    protection.after_step()
+    softened = raw.clone()
+    softened[:, :2] *= 0.25  # cpk's space on this stage is the first two axes
+    hard = torch.linalg.qr(torch.tensor([[0.0, 0, 1, 1, 0, 0], [0, 1, 1, 0, 0, 0]]).T).Q
+    expected = softened - softened @ hard @ hard.T
+    torch.testing.assert_close(start - parameter.detach(), expected, atol=1e-5, rtol=0)
 
 
 # -- options ------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import torch
 
 from lw2g.heads import mask_logits
 from lw2g.interfaces.pool import Pool
+from lw2g.training.runner import start
 from lw2g_lora.c_lora import C_LORA, CLora, CLoraConfig, overlap
 
 SMALL = CLoraConfig(rank=4, batch_size=4, epochs=3)
@@ -26,7 +27,7 @@ def loss_of(baseline, context, batch, *, remember=True):
 )
 def test_counts_are_those_of_vit_b(vit_b, targets, count):
     """Rank 64 at 12 blocks: 2 x 64 x 768 numbers per block and target, and one linear head."""
-    baseline = CLora(CLoraConfig(targets=targets), vit_b)
+    baseline = CLora(CLoraConfig(targets=targets), vit_b())
     made = baseline.new_set(None)
     assert sum(parameter.numel() for parameter in made.parameters()) == count
     assert sum(parameter.numel() for parameter in baseline.parameters()) == 76_900
@@ -127,6 +128,14 @@ def test_the_first_task_and_weight_zero_have_no_penalty(bench, moved):
         moved(*pool.sets)
         loss = loss_of(baseline, context, batch, remember=False)
         assert torch.equal(loss, baseline.step(batch, context).loss)
+
+
+def test_a_run_sums_as_many_sets_as_tasks(quick, catalogue, tmp_path):
+    """Under ``always`` SSP is the number of tasks, and without a choice of a set PRA is not defined."""
+    chosen = quick({"baseline.rank": 2, "baseline.epochs": 1}, baseline="c-lora", policy="always")
+    record = start(chosen, catalogue, tmp_path / "run")
+    assert (record["metrics"]["ssp"], record["metrics"]["pra"]) == (3, None)
+    assert record["retrieval_matrix"] is None
 
 
 def test_the_schedule_and_the_trained_factors(bench):

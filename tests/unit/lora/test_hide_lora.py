@@ -24,7 +24,7 @@ def equal(left, right):
 @pytest.mark.parametrize(("rank", "vectors"), [(4, 80), (5, 100), (8, 160)])
 def test_counts_are_those_of_vit_b(vit_b, rank, vectors):
     """A set has 15 360 numbers a rank, 20 vectors of the width; ten of rank 5 and the head are 844 900."""
-    baseline = HideLora(HideLoraConfig(rank=rank), vit_b)
+    baseline = HideLora(HideLoraConfig(rank=rank), vit_b())
     made = baseline.new_set(None)
     count = sum(parameter.numel() for parameter in made.parameters())
     assert count == 15_360 * rank == vectors * 768
@@ -39,8 +39,8 @@ def test_phases_come_in_order(bench):
     baseline, pool = HideLora(HideLoraConfig(rank=4), bench.build), Pool()
     phases = baseline.phases(bench.begin(baseline, pool, 0))
     assert [phase.name for phase in phases] == ["lora", "lora-ensemble", "statistics", "replay"]
-    (group,) = phases[0].groups
-    assert group.lr == pytest.approx(9.38e-4, rel=1e-3)
+    group, head = phases[0].groups
+    assert group.lr == head.lr == pytest.approx(9.38e-4, rel=1e-3)
     assert (phases[0].clip_norm, phases[0].host) == (2.0, True)
     cosine = HideLora(HideLoraConfig(rank=4, schedule="cosine"), bench.build)
     train = cosine.phases(bench.begin(cosine, Pool(), 0))[0]

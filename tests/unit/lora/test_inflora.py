@@ -10,10 +10,13 @@ from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.growth import Grow
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g.subspace import SecondMoment, Subspace, build, extend
+from lw2g.moments import SecondMoment
+from lw2g.subspace import Subspace, build, complement, extend
 from lw2g.training.evidence import collect_evidence
+from lw2g.training.runner import start
 from lw2g.training.spaces import absorb_task
 from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.taps import Tap
 from lw2g_lora.inflora import InfLora, InfLoraConfig, design_down, memory_energy
 
 SMALL = InfLoraConfig(rank=4, batch_size=4, epochs=3, memory_energy=0.9)
@@ -43,7 +46,7 @@ def learned(bench, tasks=1, **options):
 @pytest.mark.parametrize(("blocks", "trained"), [((0, 1, 2, 3, 4), 76_800), ((), 184_320)])
 def test_counts_are_those_of_vit_b(vit_b, blocks, trained):
     """b5 trains 76 800 numbers a task, all twelve blocks 184 320, beside ten rows of the head."""
-    baseline = InfLora(InfLoraConfig(blocks=blocks), vit_b)
+    baseline = InfLora(InfLoraConfig(blocks=blocks), vit_b())
     made = baseline.new_set(None)
     assert made.up.numel() == trained
     assert made.down.shape == (len(blocks) or 12, 1, 10, 768)
@@ -94,8 +97,8 @@ def test_a_design_without_room_has_zero_rows():
 def test_a_task_without_room_is_warned_about(bench):
     """The second task finds a memory that holds everything."""
     baseline, pool, _ = learned(bench, memory_energy=1.0, memory_rule="reach")
-    baseline.basis.copy_(torch.eye(32).double().expand(5, 32, 32))
-    baseline.ranks.fill_(32)
+    baseline.basis.zero_()
+    baseline.ranks.fill_(32)  # nothing is in the complement
     context = bench.begin(baseline, pool, 1)
     with pytest.warns(UserWarning, match="task 2: no direction is left off the memory for 20 of 20 rows"):
         baseline.phases(context)[0].run(lambda done, total: None)
@@ -250,6 +253,151 @@ def test_a_record_names_what_departs_from_the_release():
     assert found.keys() == {"baseline.design", "baseline.memory_power", "baseline.memory_rule"}
     assert "one side" in found["baseline.design"]["note"]
     assert published_differences(InfLoraConfig(), "baseline") == []
+
+
+def test_of_memory_and_complement_the_smaller_one_is_kept(bench):
+    """DualGPM: ``M M^T + N N^T = I`` along a sequence, ranks never fall, and nothing but storage switches."""
+    baseline, pool = InfLora(attrs.evolve(SMALL, memory_energy=0.99, memory_power=2), bench.build), Pool()
+    assert baseline.basis.shape == (5, 32, 16)
+    plain, switched = [Subspace.empty(32)] * 5, 0
+    for index in range(3):
+        context = bench.begin(baseline, pool, index)
+        bench.learn(baseline, context)
+        energy = memory_energy(0.99, index, 3)
+        for position, old in enumerate(plain):
+            moment = moment_of(bench.inputs(baseline, context, position))
+            rule = "below" if old.is_empty else "reach"
+            plain[position] = extend(old, moment, energy, power=2, rule=rule)
+            found = baseline.memory[position]
+            assert found.rank == plain[position].rank >= old.rank
+            projector = found.basis[0] @ found.basis[0].T
+            expected = plain[position].basis[0] @ plain[position].basis[0].T
+            torch.testing.assert_close(projector, expected, atol=1e-6, rtol=0)
+            stored = baseline.basis[position]
+            if found.rank > 16:
+                switched += 1
+                assert int(stored.any(dim=0).sum()) == 32 - found.rank
+                torch.testing.assert_close(projector + stored @ stored.T, torch.eye(32).double())
+            else:
+                assert torch.equal(stored[:, : found.rank], found.basis[0])
+    assert 0 < switched < 15
+
+
+def test_the_retained_complement_is_updated_as_published(bench):
+    """The release's step on N: drop leading directions of ``N N^T C`` until few enough energy remains."""
+    first, second = moment_of(torch.randn(60, 12)), moment_of(torch.randn(60, 12) @ torch.randn(12, 12))
+    old = build(first, 0.8)
+    rest = complement(old).basis[0]
+    values, vectors = torch.linalg.eigh(rest @ rest.T @ second.matrix[0] @ rest @ rest.T)
+    remaining, dropped = float(values.sum()), 0
+    while remaining >= (1 - 0.9) * second.trace():
+        dropped += 1
+        remaining -= float(values[-dropped])
+    leading = vectors[:, 12 - dropped :]
+    narrowed = rest @ rest.T - leading @ leading.T  # a projector: the leading directions lie in span(N)
+    grown = extend(old, second, 0.9)
+    assert grown.rank == old.rank + dropped > old.rank
+    torch.testing.assert_close(
+        grown.basis[0] @ grown.basis[0].T + narrowed, torch.eye(12).double(), atol=1e-9, rtol=0
+    )
+
+
+def test_redesign_makes_reuse_equal_to_growth(bench):
+    """One set that is folded and designed anew for each task computes what three sets compute."""
+    results = []
+    for reuse in (None, 0):
+        torch.manual_seed(4)
+        baseline, pool = InfLora(attrs.evolve(SMALL, reuse="redesign"), bench.build), Pool()
+        for index in range(3):
+            context = bench.begin(baseline, pool, index, reuse=reuse if index else None)
+            bench.learn(baseline, context)
+            bench.absorb(baseline, context)
+        assert len(pool) == (3 if reuse is None else 1)
+        features = baseline.features(bench.batch(0), pool.route(None))
+        results.append((baseline.logits(features).detach(), baseline.ranks))
+    torch.testing.assert_close(results[0][0], results[1][0], atol=1e-4, rtol=1e-4)
+    assert torch.equal(results[0][1], results[1][1])
+    assert float(baseline.folded.abs().max()) > 1e-4
+
+
+def test_a_redesign_changes_nothing_yet_and_opens_spaces_of_its_own(bench):
+    """Folding keeps the function; the new factor is off the memory; old ``z`` do not restrict the new one."""
+    baseline, pool, context = learned(bench, reuse="redesign")
+    bench.absorb(baseline, context)
+    names = [site.name for site in baseline.sites(pool[0])]
+    assert names == [f"blocks.{block}.up" for block in range(5)]
+    context, batch = bench.begin(baseline, pool, 1, reuse=0), bench.batch(0)
+    before, down = baseline.features(batch, pool.route(None)), pool[0].down.detach().clone()
+    design = baseline.phases(context)[0]
+    assert design.name == "lora-design"
+    design.run(lambda done, total: None)
+    torch.testing.assert_close(baseline.features(batch, pool.route(None)), before, atol=1e-5, rtol=1e-4)
+    assert not pool[0].up.any()
+    assert (pool[0].down - down).abs().max() > 0.01
+    for position, memory in enumerate(baseline.memory):
+        assert float((pool[0].down[position, 0] @ memory.basis[0].float()).abs().max()) < 1e-6
+    sites = baseline.sites(pool[0])
+    assert [site.name for site in sites] == [f"{name}.design-2" for name in names]
+    assert all(bench.memory.space(0, site) is None for site in sites)
+
+
+def test_a_redesigned_run_goes_on_where_it_stopped(bench):
+    """What is folded and how often a set was designed is in the state."""
+    baseline, pool, _ = learned(bench, reuse="redesign")
+    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0))
+    restored, other = InfLora(baseline.config, bench.build), Pool()
+    restored.load_state_dict(baseline.state_dict())
+    other.restore([0, 0], pool.state_dict(), lambda: restored.new_set(None))
+    batch = bench.batch(1)
+    ours, theirs = baseline.features(batch, pool.route(None)), restored.features(batch, other.route(None))
+    assert torch.equal(ours, theirs)
+    assert [site.name for site in restored.sites(other[0])] == [site.name for site in baseline.sites(pool[0])]
+
+
+def test_a_run_redesigns_its_one_set(quick, catalogue, tmp_path):
+    """Evidence, protection and spaces take the renamed sites; the number of sets stays one."""
+    overrides = {"baseline.rank": 2, "baseline.epochs": 1, "baseline.reuse": "redesign"}
+    record = start(quick(overrides, baseline="inflora", policy="one"), catalogue, tmp_path / "run")
+    assert record["task_to_set"] == [0, 0, 0]
+    ranks = record["decisions"][2]["ranks_after"]
+    assert {"0/blocks.0.up", "0/blocks.0.up.design-2", "0/blocks.0.up.design-3"} <= ranks.keys()
+    assert record["decisions"][2]["candidates"][0]["set"] == 0
+
+
+def test_design_and_memory_read_augmented_images(bench):
+    """As released, drawn apart for each; under the test transform on request."""
+    for transform in ("train", "test"):
+        baseline, pool = InfLora(attrs.evolve(SMALL, transform=transform), bench.build), Pool()
+        context, seeds = bench.begin(baseline, pool, 0), []
+
+        def augmented(size, seed, seeds=seeds):
+            seeds.append(seed)
+            return [bench.batch(2)]
+
+        context = attrs.evolve(context, augmented=augmented)
+        design, _, memory = baseline.phases(context)
+        design.run(lambda done, total: None)
+        seen = bench.batch(2 if transform == "train" else 0)
+        tap = Tap(block=0, kind="attn_in")
+        moment = moment_of(bench.backbone.activations(seen.images, [tap])[tap].flatten(0, 1))
+        expected = design_down(moment, Subspace.empty(32), 4)
+        torch.testing.assert_close(pool[0].down[0, 0].double().abs(), expected.abs(), atol=1e-4, rtol=1e-3)
+        memory.run(lambda done, total: None)
+        assert len(set(seeds)) == len(seeds) == (2 if transform == "train" else 0)
+
+
+def test_the_training_is_the_official_one(bench):
+    """Adam at 1e-3 without clipping, under the cosine that ends at 1.6 percent."""
+    baseline, pool = InfLora(InfLoraConfig(rank=4), bench.build), Pool()
+    train = baseline.phases(bench.begin(baseline, pool, 0))[1]
+    assert (train.optimizer, train.betas, train.clip_norm, train.batch_size) == (
+        "adam",
+        (0.9, 0.999),
+        None,
+        128,
+    )
+    assert [(group.lr, group.weight_decay) for group in train.groups] == [(0.001, 0.0)] * 2
+    assert (train.schedule(0, 20), train.schedule(19, 20)) == (1, pytest.approx(0.0157, abs=1e-4))
 
 
 def test_the_state_holds_the_memory(bench):

@@ -11,7 +11,8 @@ import torch
 from lw2g.errors import ConfigError
 from lw2g.interfaces.pool import Pool
 from lw2g.lora import LowRankOptions, summed_factors
-from lw2g.subspace import SecondMoment, image
+from lw2g.moments import SecondMoment
+from lw2g.subspace import image
 from lw2g.vit.taps import Tap
 from lw2g_lora.c_lora import CLora, CLoraConfig
 from lw2g_lora.hide_lora import HideLora, HideLoraConfig
@@ -106,6 +107,49 @@ def test_nothing_is_merged_into_the_backbone(name, bench, moved, values):
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
+def test_inflora_leaves_higher_blocks_and_queries_alone(bench, moved):
+    """b5: keys and values of blocks 0 to 4 move; queries of a block, and weights above, read as they did."""
+    baseline, pool = made("inflora", bench)
+    moved(*pool.sets)
+    batch, touched = bench.batch(0), baseline.injection(pool.route(None)).updates
+    assert {block: set(targets) for block, targets in touched.items()} == {b: {"k", "v"} for b in range(5)}
+    model = bench.backbone.model
+    hooks: list[int] = []
+    handle = model.norm.register_forward_hook(
+        lambda *_: hooks.extend(len(block.attn.qkv._forward_hooks) for block in model.blocks)
+    )
+    baseline.features(batch, pool.route(None))
+    handle.remove()
+    assert hooks == [1, 1, 1, 1, 1, 0]
+    assert not any(block.attn.qkv._forward_hooks for block in model.blocks)
+
+
+def test_protected_outputs_outlast_a_full_rank(bench, moved):
+    """c-lora: where old ``z`` fill the rank, the up factor stays as it is and only the down factor learns."""
+    baseline, pool = made("c-lora", bench, sets=0)
+    context = bench.begin(baseline, pool, 0)
+    moved(pool[0])
+    bench.absorb(baseline, context)
+    spaces = [bench.memory.space(0, site) for site in baseline.sites(pool[0]) if ".up_" in site.name]
+    assert all(space.is_full for space in spaces)
+    up, down = pool[0].up.detach().clone(), pool[0].down.detach().clone()
+    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0), sgd=1.0)
+    torch.testing.assert_close(pool[0].up.detach(), up, atol=1e-6, rtol=0)
+    assert (pool[0].down - down).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["c-lora", "inflora"])
+def test_a_fresh_set_beside_trained_ones_changes_nothing(name, bench, moved):
+    """Logits are those of the sets before it, up to the order of sums."""
+    baseline, pool = made(name, bench)
+    moved(*pool.sets)
+    batch = bench.batch(1)
+    before = baseline.logits(baseline.features(batch, pool.route(None)))
+    pool.grow(baseline.new_set(baseline.source_of(pool)).requires_grad_(False))
+    after = baseline.logits(baseline.features(batch, pool.route(None)))
+    torch.testing.assert_close(after, before, atol=1e-6, rtol=1e-6)
+
+
 def test_frozen_sets_are_stacked_apart(bench, moved):
     """What is not trained goes into a product of its own, without a gradient."""
     _, pool = made("c-lora", bench, sets=3)
@@ -154,6 +198,7 @@ def test_both_projections_keep_old_outputs(name, rule, kept, bench, moved):
     old = space.basis[0].T.float()  # [rank, dim]
     before = pool[0].increments().detach()
     bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0), sgd=1.0)
+    assert len(pool) == 1
     change = (pool[0].increments() - before).detach()[2]
     assert change.abs().max() > 1e-3
     moved_by = float((old @ change.mT).abs().max())
@@ -176,6 +221,19 @@ def test_learning_leaves_other_sets_and_other_rows_of_the_head(name, bench, move
     if name != "hide-lora":  # replay corrects all of its head
         changed = (baseline.head.weight != head).any(dim=1)
         assert changed.tolist() == [False, False, True, True, False, False]
+
+
+@every
+def test_the_head_may_learn_faster(name, bench):
+    """Its learning rate is a multiple of that of the updates: one, as published, unless told otherwise."""
+    for factor in (1.0, 20.0):
+        baseline, pool = made(name, bench, sets=0, head_factor=factor)
+        context = bench.begin(baseline, pool, 0)
+        train = next(phase for phase in baseline.phases(context) if phase.name == "lora")
+        updates, head = train.groups
+        assert head.parameters == tuple(baseline.head.parameters())
+        assert set(updates.parameters) <= set(context.parameters.parameters())
+        assert head.lr == pytest.approx(factor * updates.lr)
 
 
 def test_no_blocks_named_means_all(bench):

@@ -10,7 +10,8 @@ from torch.nn.functional import cosine_similarity, normalize
 from lw2g.errors import ConfigError
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g.subspace import SecondMoment, build
+from lw2g.moments import SecondMoment
+from lw2g.subspace import build
 from lw2g.training.phases import only_trainable
 from lw2g.vit.injection import inject
 from lw2g.vit.taps import Tap, capture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from importlib.metadata import entry_points
 from types import ModuleType, SimpleNamespace
 
 import attrs
@@ -68,20 +70,12 @@ def installed(tmp_path, monkeypatch, distributions):
             lines.append(f"{entry_point} = {module}")
         (place / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(
-        "lw2g.registry.manager.entry_points",
-        lambda group: [found for found in _entry_points(group) if _is_at(found, tmp_path)],
-    )
+    monkeypatch.setattr("lw2g.registry.manager.entry_points", lambda group: _at(tmp_path, group))
 
 
-def _entry_points(group):
-    from importlib.metadata import entry_points
-
-    return entry_points(group=group)
-
-
-def _is_at(entry_point, tmp_path):
-    return (tmp_path / f"{entry_point.value}.py").exists()
+def _at(tmp_path, group):
+    found = entry_points(group=group)
+    return [one for one in found if (tmp_path / f"{one.module}.py").exists()]
 
 
 def source(kind="policy", name="mine", body=""):
@@ -312,6 +306,72 @@ def test_a_build_that_cannot_be_called_is_refused():
     assert "a build that cannot be called" in catalogue.problems[0].what
 
 
+@pytest.mark.parametrize("field", ["summary", "citation"])
+def test_a_text_that_is_none_is_refused(field):
+    """Listings print these: one record without them must not end every listing."""
+    catalogue = load(plugin("p", lw2g_policies=[policy("bad", **{field: None}), policy("fine")]))
+    assert catalogue.names("policy") == ("fine",)
+    assert f"with a {field} that is no text: None" in catalogue.problems[0].what
+
+
+@attrs.frozen
+class RaisesOddly:
+    epochs: int = attrs.field(factory=lambda: {}["epochs"])
+
+
+@attrs.frozen
+class EndsTheProgram:
+    def __attrs_post_init__(self):
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("config", "raised"), [(RaisesOddly, "KeyError: 'epochs'"), (EndsTheProgram, "SystemExit: 3")]
+)
+def test_whatever_a_config_class_raises_stays_with_its_component(config, raised):
+    """The code of a config class runs when its record is looked at; nothing of it ends the program."""
+    catalogue = load(plugin("p", lw2g_policies=[policy("bad", config=config), policy("fine")]))
+    assert catalogue.names("policy") == ("fine",)
+    (problem,) = catalogue.problems
+    assert problem.what == f"registers policy 'bad' whose config fails: {raised}"
+    with pytest.raises(PluginError, match="cannot be used"):
+        catalogue.get("policy", "bad")
+
+
+def test_a_request_to_end_the_program_is_a_problem_like_any_other():
+    """A hook that calls sys.exit ends nothing."""
+
+    def lw2g_policies():
+        raise SystemExit("bye\nfor good")
+
+    bad = ModuleType("bad")
+    bad.lw2g_policies = hookimpl(lw2g_policies)
+    catalogue = load(bad, plugin("good", lw2g_policies=[policy("fine")]))
+    assert [problem.what for problem in catalogue.problems] == [
+        "fails in lw2g_policies: SystemExit: bye for good"
+    ]
+    assert catalogue.names("policy") == ("fine",)
+
+
+def test_an_attribute_that_cannot_be_read_is_a_problem():
+    """An object whose attributes raise is left out whole, its good hooks included."""
+
+    class Plugin:
+        @property
+        def broken(self):
+            raise RuntimeError
+
+        @hookimpl
+        def lw2g_policies(self):
+            return [policy("lost")]
+
+    catalogue = load(Plugin(), plugin("good", lw2g_policies=[policy("fine")]))
+    assert catalogue.names("policy") == ("fine",)
+    assert [problem.what for problem in catalogue.problems] == [
+        "has an attribute that cannot be read: RuntimeError"
+    ]
+
+
 def test_an_import_error_is_told_with_distribution_version_and_remedy(tmp_path, monkeypatch):
     """A plugin that cannot be imported is named with all that is needed to get rid of it."""
     installed(
@@ -333,6 +393,34 @@ def test_an_import_error_is_told_with_distribution_version_and_remedy(tmp_path, 
         "plugin 'strange' (strange-dist 3.4) cannot be imported: Odd: boo; fix or uninstall 'strange-dist', "
         "or set LW2G_DISABLE_PLUGINS=strange",
     ]
+
+
+def test_an_interrupted_import_tells_whose_it_was(tmp_path, monkeypatch):
+    """Ctrl-C at a stranger's import that hangs says which plugin to leave out."""
+    installed(tmp_path, monkeypatch, {("slow-dist", "1.2"): {"slow": "raise KeyboardInterrupt"}})
+    with pytest.raises(PluginError) as caught:
+        load_catalogue()
+    assert str(caught.value) == (
+        "plugin 'slow' (slow-dist 1.2) was interrupted; fix or uninstall 'slow-dist', "
+        "or set LW2G_DISABLE_PLUGINS=slow"
+    )
+
+
+def test_ctrl_c_in_code_of_lw2g_itself_stays_ctrl_c(tmp_path, monkeypatch):
+    """A user who stops the program at its start is not told to uninstall it."""
+    installed(tmp_path, monkeypatch, {("lw2g", "9.9"): {"growth": "raise KeyboardInterrupt"}})
+    with pytest.raises(KeyboardInterrupt):
+        load_catalogue()
+
+
+def test_an_entry_point_that_leads_to_none_is_a_problem(tmp_path, monkeypatch):
+    """It is not taken for a plugin that was blocked on purpose."""
+    installed(tmp_path, monkeypatch, {("d", "1"): {"empty": "nothing = None", "good": source(name="fine")}})
+    places = tmp_path / "d-1.dist-info" / "entry_points.txt"
+    places.write_text(re.sub(r"(empty = \w+)", r"\1:nothing", places.read_text()))
+    catalogue = load_catalogue()
+    assert [(problem.plugin, problem.what) for problem in catalogue.problems] == [("empty", "is None")]
+    assert catalogue.names("policy") == ("fine",)
 
 
 def test_two_strangers_with_one_entry_point_name_are_both_left_out(tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -112,10 +110,3 @@ def stream_of(tiny):
         return Stream(tiny, groups, **options)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def vit_b():
-    """The build context of ViT-B/16's sizes without a backbone, for counting parameters."""
-    sizes = SimpleNamespace(dim=768, depth=12)
-    return BuildContext(backbone=sizes, num_tasks=10, num_classes=100, device=CPU, seed=0)

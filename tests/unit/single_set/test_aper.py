@@ -73,8 +73,8 @@ def test_counts_are_those_of_the_release(vit_b):
         return sum(parameter.numel() for parameter in module.parameters())
 
     for length, total in ((5, 46_080), (30, 276_480)):
-        assert count(AperVptDeep(AperVptDeepConfig(length=length), vit_b).new_set(None)) == total
-    adapters = AperAdapter(AperAdapterConfig(), vit_b).new_set(None)
+        assert count(AperVptDeep(AperVptDeepConfig(length=length), vit_b()).new_set(None)) == total
+    adapters = AperAdapter(AperAdapterConfig(), vit_b()).new_set(None)
     assert [count(one) for one in adapters] == [99_136] * 12
     assert count(adapters) == 1_189_632
     assert count(CosineClassifier(10, 768)) == 7_681
@@ -82,8 +82,8 @@ def test_counts_are_those_of_the_release(vit_b):
 
 def test_starts_are_those_of_the_release(vit_b):
     """Tokens are zero; of an adapter only the down weight is not; sigma is one."""
-    assert not AperVptDeep(AperVptDeepConfig(), vit_b).new_set(None).token.any()
-    adapter = AperAdapter(AperAdapterConfig(), vit_b).new_set(None)[3]
+    assert not AperVptDeep(AperVptDeepConfig(), vit_b()).new_set(None).token.any()
+    adapter = AperAdapter(AperAdapterConfig(), vit_b()).new_set(None)[3]
     assert not any(part.any() for part in (adapter.down.bias, adapter.up.weight, adapter.up.bias))
     # kaiming-uniform with a = sqrt 5 is U(-b, b) with b = 1 / sqrt(fan in)
     assert float(adapter.down.weight.detach().abs().max()) == pytest.approx(768**-0.5, rel=1e-2)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import signal
 
 import attrs
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional
 
 from lw2g.errors import ConfigError
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.options import published_differences
-from lw2g.interfaces.phase import ComputePhase, TrainingPhase
+from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.tracker import EpochEnded
 from lw2g.prefixes import PrefixSet
-from lw2g.training.progress import Reporter
-from lw2g.training.runner import start
+from lw2g.training.progress import Interrupted, Reporter
+from lw2g.training.runner import resume, start
 from lw2g_single_set.one_prompt import ONE_PROMPT, OnePrompt, OnePromptConfig, TwoLengths
 from lw2g_single_set.outliers import (
     around_origin,
@@ -47,7 +52,7 @@ def seeded(number=0):
 
 def test_counts_are_those_of_the_release(vit_b):
     """140 vectors of prefixes, whatever is asked for as a source, and a head over all classes."""
-    baseline = OnePrompt(OnePromptConfig(), vit_b)
+    baseline = OnePrompt(OnePromptConfig(), vit_b())
     prefixes = baseline.new_set(baseline.new_set(None))
     assert sum(p.numel() for p in prefixes.parameters()) == 107_520 == 140 * 768
     assert sum(p.numel() for module in (prefixes, baseline) for p in module.parameters()) == 184_420
@@ -55,7 +60,7 @@ def test_counts_are_those_of_the_release(vit_b):
 
 def test_prefixes_are_drawn_from_zero_to_one(vit_b):
     """Keys and values are uniform on [0, 1), not centred."""
-    for value in OnePrompt(OnePromptConfig(), vit_b).new_set(None).state_dict().values():
+    for value in OnePrompt(OnePromptConfig(), vit_b()).new_set(None).state_dict().values():
         assert 0 <= float(value.min()) < 0.01
         assert 0.99 < float(value.max()) < 1
         assert float(value.mean()) == pytest.approx(0.5, abs=0.02)
@@ -161,10 +166,10 @@ def test_one_schedule_runs_over_both_phases(stream_of):
     for epochs, split in ((20, (16, 4)), (50, (40, 10))):
         config = OnePromptConfig(outliers="paper", epochs=epochs)
         phases = begun(stream, config)[0].phases(begun(stream)[2])
-        assert [type(phase) for phase in phases] == [TrainingPhase, ComputePhase]
+        assert [isinstance(phase, TrainingPhase) for phase in phases] == [True, False]
         assert (phases[0].epochs, config.head_epochs) == split
         assert phases[0].schedule(16, phases[0].epochs) == pytest.approx(
-            math.cos(99 * math.pi * 16 / (200 * (epochs - 1)))
+            {20: 0.2583, 50: 0.8738}[epochs], abs=5e-5
         )
     assert OnePromptConfig(epochs=20, outliers="paper", outlier_share=1.0).head_epochs == 20
 
@@ -185,6 +190,79 @@ def test_outliers_change_the_tasks_rows_of_the_head_alone(stream_of, outliers):
     assert torch.equal(baseline.head.weight[others], head.weight[others])
     assert torch.equal(baseline.head.bias[others], head.bias[others])
     assert (baseline.head.weight[2:4] != head.weight[2:4]).any(dim=1).all()
+
+
+def test_a_step_trains_prefixes_and_head_alone(stream_of):
+    """The frozen network has no gradient and the same values after training."""
+    stream = stream_of(PAIRS)
+    baseline, pool, context = begun(stream, OVOR)
+    weights = copy.deepcopy(stream.backbone.state_dict())
+    trained = {id(parameter) for parameter in baseline.phases(context)[0].trained}
+    assert trained == {id(p) for module in (pool[0], baseline.head) for p in module.parameters()}
+    stream.learn(baseline, context)
+    assert not any(parameter.requires_grad for parameter in stream.backbone.parameters())
+    assert all(torch.equal(weights[key], value) for key, value in stream.backbone.state_dict().items())
+
+
+@pytest.mark.parametrize("outliers", ["paper", "shipped"])
+def test_every_epoch_of_the_head_sees_new_crops(stream_of, outliers):
+    """Images are augmented anew per epoch, alike whenever the phase is repeated, and the ViT runs no more."""
+    stream = stream_of(PAIRS)
+    config = attrs.evolve(OVOR, outliers=outliers, epochs=10, outlier_share=0.3)
+    seeds, heads, calls, batch = [], [], [], stream.batch((0, 1))
+    handle = stream.backbone.model.norm.register_forward_hook(lambda *_: calls.append(1))
+    for augments in (True, True, False):
+        baseline, _, context = begun(stream_of(PAIRS), config)
+
+        def augmented(size, seed):
+            seeds.append(seed)
+            images = batch.images + 0.5 * torch.randn(batch.images.shape, generator=seeded(seed))
+            return [Batch(labels=batch.labels, samples=batch.samples, images=lambda: images, query=None)]
+
+        context = attrs.evolve(context, augmented=augmented if augments else None)
+        calls.clear()
+        baseline.phases(context)[1].run(lambda done, total: None)
+        heads.append(baseline.head.weight.detach().clone())
+        assert len(calls) == (3 if augments else 1)
+    handle.remove()
+    assert seeds[:3] == seeds[3:]
+    assert len(set(seeds)) == 3
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.allclose(heads[0], heads[2], atol=1e-5)
+
+
+def test_adam_goes_on_from_the_phase_before(stream_of):
+    """The head's next step is the one that the optimizer of the prefixes' phase would have taken."""
+    stream = stream_of(PAIRS)
+    config = attrs.evolve(OVOR, outlier_share=0.2, outlier_weight=0.0)
+    results = []
+    for carried in (True, False):
+        baseline, pool, context = begun(stream_of(PAIRS), config)
+        prompts, doubt = baseline.phases(context)
+        optimizer, batch = prompts.build_optimizer(), stream.batch((0, 1))
+        for _ in range(prompts.epochs):
+            optimizer.zero_grad()
+            prompts.step(batch).loss.backward()
+            optimizer.step()
+        if carried:
+            expected = copy.deepcopy(baseline.head)
+            optimizer.zero_grad()
+            with torch.no_grad():
+                features = baseline.features(batch, pool.force(0))
+            functional.cross_entropy(baseline.head(features)[:, :2], batch.labels).backward()
+            before = copy.deepcopy(optimizer.state_dict())
+            optimizer.param_groups[0]["lr"] = config.lr * prompts.schedule(4, prompts.epochs)
+            start_values = copy.deepcopy(baseline.head.state_dict())
+            optimizer.step()
+            expected.load_state_dict(baseline.head.state_dict())
+            baseline.head.load_state_dict(start_values)
+            optimizer.load_state_dict(before)
+        else:
+            prompts.built.clear()
+        doubt.run(lambda done, total: None)
+        results.append(baseline.head.weight.detach().clone())
+    torch.testing.assert_close(results[0], expected.weight.detach(), atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(results[1], results[0], atol=1e-4)
 
 
 def test_the_head_learns_to_doubt(stream_of):
@@ -324,6 +402,31 @@ def test_a_run_with_outliers_under_projection(quick, catalogue, tmp_path):
     assert free["feature_drift"] != record["feature_drift"]
     with pytest.raises(ConfigError, match="does not grow"):
         quick(baseline="one-prompt", policy="min")
+
+
+@pytest.mark.slow
+def test_a_run_stopped_before_the_heads_epochs_goes_on_exactly(quick, catalogue, tmp_path):
+    """Adam's state and the crops of the head's epochs are the same after a resume."""
+
+    class Stopper:
+        def on_event(self, event):
+            if isinstance(event, EpochEnded) and (event.task, event.epoch) == (1, 2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def close(self):
+            pass
+
+    overrides = {"baseline.outliers": "paper", "baseline.epochs": 5, "baseline.outlier_share": 0.4}
+    chosen = quick(overrides | {"benchmark.random_crops": True}, baseline="one-prompt")
+    whole = start(chosen, catalogue, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        start(chosen, catalogue, tmp_path / "stopped", [Stopper()])
+    resumed = resume(tmp_path / "stopped", catalogue)
+    keys = ("accuracy_matrix", "metrics")
+    assert {key: resumed[key] for key in keys} == {key: whole[key] for key in keys}
+    heads = [load_file(sorted((tmp_path / run).rglob("*.safetensors"))[-1]) for run in ("whole", "stopped")]
+    assert heads[0].keys() == heads[1].keys()
+    assert all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
 
 
 def test_presets_and_the_literal_variant():

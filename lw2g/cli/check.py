@@ -1,0 +1,180 @@
+"""``lw2g check``: whether components keep the promises that the framework relies on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from lw2g.cli.completion import complete_component
+from lw2g.cli.output import console, note
+from lw2g.errors import ConfigError
+from lw2g.interfaces.component import KINDS, Component, Kind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.testing.kit import CheckResult, ContractCase
+
+__all__ = ["check"]
+
+_MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
+
+
+@click.command(short_help="Check that components keep the promises the framework relies on.")
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())
+@click.option("--all", "everything", is_flag=True, help="Check all components.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only components of this kind.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="An option of the one component that is checked, such as energy=0.9; repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def check(
+    names: Sequence[str], everything: bool, kind: Kind | None, settings: Sequence[str], as_json: bool
+) -> None:
+    """Check the components called NAME against the contract of their kinds, promise by promise.
+
+    Kinds are baseline, retrieval, policy, constraint, benchmark, backbone and tracker. Checks run on the CPU,
+    on little data, and fetch nothing; what is not on this machine is skipped with the reason. The exit code
+    is 1 where a check fails.
+    """
+    from lw2g.testing import contract_cases, tiny_catalogue
+
+    catalogue = tiny_catalogue()
+    chosen = _chosen(catalogue, names, everything=everything, kind=kind)
+    options = _options(chosen, settings)
+    results = _run(contract_cases(*chosen, catalogue=catalogue, options=options), quiet=as_json)
+    if as_json:
+        click.echo(json.dumps([attrs.asdict(result) for result in results], indent=1))
+    if catalogue.problems:
+        note(f"{len(catalogue.problems)} problems with plugins are not checked here; see `lw2g doctor`")
+    if any(result.status == "failed" for result in results):
+        raise click.exceptions.Exit(1)
+
+
+def _chosen(
+    catalogue: Catalogue, names: Sequence[str], *, everything: bool, kind: Kind | None
+) -> list[Component]:
+    """Return the records that are asked for.
+
+    Raises:
+        ConfigError: Nothing is asked for, or both all and some, or there is nothing of the kind.
+        UnknownComponentError: A name is not registered.
+        PluginError: A component cannot be used as it is registered.
+    """
+    if everything == bool(names):
+        raise ConfigError(
+            "--all and names exclude each other; leave one out"
+            if everything
+            else "nothing to check; give names (`lw2g plugins` lists them) or --all"
+        )
+    if everything:
+        installed = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
+        found = [component for component in installed if kind in (None, component.kind)]
+        if not found:
+            raise ConfigError(f"no {kind or 'component'} is registered; `lw2g doctor` says why")
+        return found
+    if kind is not None:
+        return [catalogue.get(kind, name) for name in names]
+    from lw2g.testing import contract_cases
+
+    cases = contract_cases(*names, catalogue=catalogue)
+    return list({id(case.subject.component): case.subject.component for case in cases}.values())
+
+
+def _options(chosen: Sequence[Component], settings: Sequence[str]) -> dict[str, Any]:
+    """Return the given options, of the types that the component's config declares.
+
+    Raises:
+        ConfigError: They do not fit the component, or several are chosen.
+    """
+    from lw2g.config.structure import structure
+    from lw2g.config.toml import parse_value
+
+    table: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set: expected KEY=VALUE but got {text!r}; write it like energy=0.9")
+        table[key.strip()] = parse_value(value.strip())
+    if not table:
+        return {}
+    if len(chosen) != 1:
+        listed = ", ".join(f"{one.kind} {one.name}" for one in chosen)
+        raise ConfigError(f"--set is for one component, not for {listed}; name one, with --kind if need be")
+    component = chosen[0]
+    config, problems = structure(component.config, table)
+    if problems:
+        told = "; ".join(f"{key}: {text}" if key else text for key, text in problems)
+        raise ConfigError(f"{component.kind} {component.name!r}: {told}")
+    fields = {field.alias: field.name for field in attrs.fields(component.config)}
+    return {key: getattr(config, str(fields[key])) for key in table}
+
+
+def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
+    """Run all cases, and unless quiet print each as it ends, under the name of its component."""
+    out = console()
+    results: list[CheckResult] = []
+    said: set[tuple[str, ...]] = set()
+    waiting = out.status("") if out.is_terminal and not quiet else nullcontext()
+    with waiting as status:
+        for number, case in enumerate(cases, 1):
+            if status is not None:
+                component = case.subject.component
+                status.update(f"{number}/{len(cases)}  {component.kind} {component.name}: {case.check.name}")
+            result = case.result()
+            results.append(result)
+            if not quiet:
+                _print(out, result, said)
+    if not quiet:
+        _print_summary(out, results)
+    return results
+
+
+def _print(out: Console, result: CheckResult, said: set[tuple[str, ...]]) -> None:
+    """Print one result; the name of a component and a reason it gives stand once, and join ``said``."""
+    from rich.table import Table
+    from rich.text import Text
+
+    component = (result.kind, result.component)
+    if component not in said:
+        out.print(Text(f"{result.kind} {result.component}", style="bold"))
+    mark, style = _MARKS[result.status]
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=6)
+    row.add_column(width=8, justify="right")
+    row.add_column(overflow="fold")
+    sentence = Text.assemble((result.check, style), f"  {result.promise}")
+    row.add_row(Text(f"  {mark}", style=style), f"{result.seconds:.2f} s", sentence)
+    if result.message and (*component, result.message) not in said:
+        row.add_row("", "", Text(f"-> {result.message}", style="italic"))
+    said |= {component, (*component, result.message)}
+    out.print(row)
+
+
+def _print_summary(out: Console, results: Iterable[CheckResult]) -> None:
+    from rich.text import Text
+
+    results = list(results)
+    counts = Counter(result.status for result in results)
+    seconds = sum(result.seconds for result in results)
+    components = len({(result.kind, result.component) for result in results})
+    out.print(
+        Text(
+            f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped: "
+            f"{components} {'component' if components == 1 else 'components'} in {seconds:.1f} s"
+        )
+    )
+    for result in results:
+        if result.status == "failed":
+            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}", style="red"))

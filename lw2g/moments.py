@@ -1,0 +1,144 @@
+"""Second moments of activations: what subspaces are built from.
+
+The uncentred second moment ``C = sum x x^T`` is accumulated as a stream, so memory is O(d^2) however many
+tokens pass. The left singular vectors of the data matrix are the eigenvectors of C, and its squared singular
+values are the eigenvalues of C.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["SecondMoment", "head_width", "split_heads", "traces"]
+
+
+class SecondMoment:
+    """Running second moment ``C = sum x x^T`` of activation rows, one block per head, in float64.
+
+    ``matrix`` is [heads, dim / heads, dim / heads], ``row_sum`` [heads, dim / heads] and ``count`` the
+    number of rows. A row is head-major: head h owns columns ``h * dim / heads`` up to the next head's.
+
+    >>> moment = SecondMoment(2)
+    >>> moment.update(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    >>> moment.trace(), moment.count
+    (25.0, 2)
+    """
+
+    def __init__(self, dim: int, heads: int = 1, device: torch.device | str | None = None) -> None:
+        """Start with no rows; ``dim`` is the width of a row, a multiple of ``heads``.
+
+        Raises:
+            ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
+        """
+        width = head_width(dim, heads)
+        self.matrix = torch.zeros(heads, width, width, dtype=torch.float64, device=device)
+        self.row_sum = torch.zeros(heads, width, dtype=torch.float64, device=device)
+        self.count = 0
+
+    @property
+    def heads(self) -> int:
+        """Number of heads, each with a block of its own."""
+        return self.matrix.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Width of a whole row: heads times the width of one head."""
+        return self.matrix.shape[0] * self.matrix.shape[1]
+
+    @torch.no_grad()
+    def update(self, rows: Tensor) -> None:
+        """Add ``rows`` [..., dim]; products are taken in float64 on the device of the rows.
+
+        Raises:
+            ValueError: the rows are not floating point or not ``dim`` wide.
+        """
+        split = split_heads(rows, self.dim, self.heads).to(torch.float64)  # [heads, n, width]
+        self.matrix += (split.mT @ split).to(self.matrix.device)
+        self.row_sum += split.sum(dim=1).to(self.row_sum.device)
+        self.count += split.shape[1]
+
+    def merge(self, other: SecondMoment) -> SecondMoment:
+        """Return the moment of both sets of rows together.
+
+        Raises:
+            ValueError: the two moments differ in width or heads.
+        """
+        return self._combined(other, 1)
+
+    def without(self, other: SecondMoment) -> SecondMoment:
+        """Return the moment of the rows that remain when those of ``other`` are left out (jackknife).
+
+        Raises:
+            ValueError: the two moments differ in width or heads, or ``other`` holds more rows.
+        """
+        if other.count > self.count:
+            raise ValueError(f"expected at most {self.count} rows to leave out but got {other.count}")
+        if other.count == self.count:  # subtracting would leave rounding noise that looks like data
+            return SecondMoment(self.dim, self.heads, self.matrix.device)
+        return self._combined(other, -1)
+
+    def centred(self) -> SecondMoment:
+        """Return the moment of the rows about their mean: ``C - s s^T / n`` with the row sum s.
+
+        For evidence only. A space that protects logits must hold the mean direction too.
+        """
+        result = SecondMoment(self.dim, self.heads, self.matrix.device)
+        result.count = self.count
+        outer = self.row_sum.unsqueeze(-1) * self.row_sum.unsqueeze(-2)
+        result.matrix = self.matrix - outer / max(self.count, 1)
+        return result
+
+    def image(self, matrix: Tensor) -> SecondMoment:
+        """Return the moment of the rows ``z = D x`` for a matrix D [r, dim]: ``D C D^T``, in joint form.
+
+        Raises:
+            ValueError: the moment is not joint (heads=1), or the matrix is not [r, dim].
+        """
+        if self.heads != 1 or matrix.ndim != 2 or matrix.shape[1] != self.dim:
+            got = f"{tuple(matrix.shape)} for a moment of {self.heads} heads"
+            raise ValueError(f"expected a matrix [r, {self.dim}] and a joint moment but got {got}")
+        result = SecondMoment(matrix.shape[0], device=self.matrix.device)
+        double = matrix.detach().to(self.matrix)
+        result.matrix = double @ self.matrix @ double.T
+        result.row_sum = self.row_sum @ double.T
+        result.count = self.count
+        return result
+
+    def trace(self) -> float:
+        """Return the total energy: the sum of squared entries of all rows."""
+        return max(0.0, float(traces(self.matrix).sum()))
+
+    def _combined(self, other: SecondMoment, sign: int) -> SecondMoment:
+        if (other.dim, other.heads) != (self.dim, self.heads):
+            expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
+            raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
+        result = SecondMoment(self.dim, self.heads, self.matrix.device)
+        result.matrix = self.matrix + sign * other.matrix.to(self.matrix.device)
+        result.row_sum = self.row_sum + sign * other.row_sum.to(self.row_sum.device)
+        result.count = self.count + sign * other.count
+        return result
+
+
+def head_width(dim: int, heads: int) -> int:
+    """Return the width of one of ``heads`` heads of a row that is ``dim`` wide.
+
+    Raises:
+        ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
+    """
+    if heads < 1 or dim < 1 or dim % heads:
+        raise ValueError(f"expected heads that divide dim but got dim {dim!r} and heads {heads!r}")
+    return dim // heads
+
+
+def split_heads(rows: Tensor, dim: int, heads: int) -> Tensor:
+    """View rows [..., dim] as [heads, n, dim / heads]."""
+    if rows.ndim == 0 or rows.shape[-1] != dim or not rows.is_floating_point():
+        got = f"{rows.dtype} {tuple(rows.shape)}"
+        raise ValueError(f"expected floating point rows [..., {dim}] but got {got}")
+    return rows.reshape(-1, heads, dim // heads).transpose(0, 1)
+
+
+def traces(matrix: Tensor) -> Tensor:
+    """Return the trace of each block of ``matrix`` [heads, width, width], ``[heads]``."""
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(dim=-1)

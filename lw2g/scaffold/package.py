@@ -1,0 +1,183 @@
+"""From a name and a kind to a package on disk that installs, passes its tests and can be changed from there.
+
+A template is a plain file ``templates/<common or kind>/.../FILE.tmpl`` with ``string.Template`` placeholders
+such as ``$name``; in its path, the folder ``package`` stands for the import package.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import re
+from collections.abc import Collection, Iterator, Mapping
+from importlib.metadata import entry_points
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+from string import Template
+
+import attrs
+
+from lw2g import __version__
+from lw2g.errors import ConfigError
+from lw2g.interfaces.component import Kind
+from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.hookspecs import HOOKS
+from lw2g.registry.markers import PROJECT
+
+__all__ = ["SCAFFOLDED", "Scaffold", "check_name", "write_package"]
+
+_SUFFIX = ".tmpl"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+@attrs.frozen(kw_only=True)
+class _Example:
+    """What the texts say of the component that a kind's template holds, and a command that uses it."""
+
+    summary: str
+    run: str
+
+
+SCAFFOLDED: Mapping[Kind, _Example] = {
+    "baseline": _Example(
+        summary="one prefix per parameter set and one linear head",
+        run="lw2g run --baseline $name --policy min",
+    ),
+    "policy": _Example(
+        summary="the paper's rule for growth, with a bound on the number of sets",
+        run="lw2g run --policy $name",
+    ),
+    "constraint": _Example(
+        summary="a reused set gives up part of its motion inside the space of its old tasks",
+        run="lw2g run --policy min --constraint $name",
+    ),
+    "retrieval": _Example(
+        summary="the nearest mean of the tasks' un-prompted features", run="lw2g run --retrieval $name"
+    ),
+    "benchmark": _Example(
+        summary="stripes in noise, one direction and width per class", run="lw2g run --benchmark $name"
+    ),
+}
+"""The kinds for which there is a template."""
+
+
+@attrs.frozen(kw_only=True)
+class Scaffold:
+    """A package to write.
+
+    Attributes:
+        name: Of the component, the distribution and the folder.
+        kind: Of the component.
+    """
+
+    name: str
+    kind: Kind
+
+    @property
+    def package(self) -> str:
+        """Name of the import package and of the entry point."""
+        return self.name.replace("-", "_")
+
+    @property
+    def run(self) -> str:
+        """A command that uses the component."""
+        return Template(SCAFFOLDED[self.kind].run).substitute(name=self.name)
+
+    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
+        """Yield path and text of each file, relative to the package's folder."""
+        values = self._values()
+        root = files(__package__) / "templates"
+        for folder in ("common", self.kind):
+            for path, template in _templates(root / folder, PurePosixPath()):
+                parts = [self.package if part == "package" else part for part in path.parts]
+                yield PurePosixPath(*parts), Template(template.read_text(encoding="utf-8")).substitute(values)
+
+    def _values(self) -> dict[str, str]:
+        hook, record = next((hook, record) for hook, record in HOOKS.items() if record.kind == self.kind)
+        words = self.name.split("-")
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "package": self.package,
+            "camel": "".join(word.capitalize() for word in words),
+            "title": " ".join(words).capitalize(),
+            "summary": SCAFFOLDED[self.kind].summary,
+            "run": self.run,
+            "hook": hook,
+            "record": record.__name__,
+            "version": __version__,
+        }
+
+
+def _templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
+    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+        if entry.is_dir():
+            yield from _templates(entry, path / entry.name)
+        elif entry.name.endswith(_SUFFIX):
+            yield path / entry.name.removesuffix(_SUFFIX), entry
+
+
+def check_name(name: str, catalogue: Catalogue, plugins: Collection[str] | None = None) -> None:
+    """Refuse a name that cannot be that of a new component, package and plugin.
+
+    Args:
+        name: The wanted name.
+        catalogue: What is installed.
+        plugins: Names of the installed plugins' entry points; None looks for them.
+
+    Raises:
+        ConfigError: It is no kebab-case name, or something has it already.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"plugin name {name!r} is no kebab-case name; use lower-case words joined by hyphens, such as "
+            f"{_kebab(name)!r}"
+        )
+    for entry in catalogue.components():
+        if entry.component.name == name:
+            owner = f"a {entry.component.kind} of {entry.origin}"
+            raise ConfigError(f"plugin name {name!r} is taken by {owner}; choose another one")
+    package = name.replace("-", "_")
+    if plugins is None:
+        plugins = entry_points(group=PROJECT).names
+    if package in plugins:
+        raise ConfigError(
+            f"plugin name {name!r} is taken: a plugin is called {package!r}; choose another one"
+        )
+    if keyword.iskeyword(package) or importlib.util.find_spec(package) is not None:
+        raise ConfigError(
+            f"plugin name {name!r} is taken: Python knows {package!r} already; choose another one"
+        )
+
+
+def _kebab(name: str) -> str:
+    """Return a legal name that resembles what was typed.
+
+    >>> _kebab("MyMethod 2")
+    'my-method-2'
+    """
+    words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
+    found = "-".join(words)
+    return found if _NAME.fullmatch(found) else "my-method"
+
+
+def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
+    """Write the package and return the paths of its files.
+
+    Raises:
+        ConfigError: The directory is a file or not empty, or cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        what = "is not empty" if directory.is_dir() else "is a file"
+        raise ConfigError(f"{str(directory)!r} {what}; choose another --out")
+    written = []
+    try:
+        for path, text in list(scaffold.files()):
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", newline="\n")
+            written.append(target)
+    except OSError as error:
+        raise ConfigError(f"{str(directory)!r} cannot be written ({error}); choose another --out") from error
+    return written

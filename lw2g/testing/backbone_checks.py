@@ -1,0 +1,247 @@
+"""What the framework relies on in a backbone: frozen, plain outside a call, and known by its content.
+
+Nothing is fetched: a backbone whose weights are not on this machine is skipped, with what it says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from lw2g.testing.guards import available, available_once, bearing, seeded
+from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.injection import Injection
+from lw2g.vit.prefix import PrefixInjection
+from lw2g.vit.taps import Tap, TapKind
+from lw2g.vit.tokens import TokenInjection
+from lw2g.vit.weights import state_sha256
+
+__all__ = [
+    "check_backbone_is_frozen",
+    "check_features_are_deterministic",
+    "check_features_ignore_the_batch",
+    "check_fingerprint_names_the_weights",
+    "check_image_size_can_be_chosen",
+    "check_injection_leaves_nothing_behind",
+    "check_sizes_are_those_of_the_model",
+    "check_taps_fire",
+]
+
+_IMAGES = 4
+_TOLERANCE = 1e-4
+"""Largest difference of a feature, relative to the largest feature, that another batch may make (float32)."""
+
+
+@check("backbone")
+def check_sizes_are_those_of_the_model(subject: Subject) -> None:
+    """Width, depth, heads, image and patch size that it states are those of its timm model."""
+    backbone = _backbone(subject)
+    model, stated = backbone.model, backbone.fingerprint
+    found = {
+        "dim": model.embed_dim,
+        "depth": len(model.blocks),
+        "heads": model.blocks[0].attn.num_heads,
+        "image_size": model.patch_embed.img_size[0],
+        "patch_size": model.patch_embed.patch_size[0],
+    }
+    for name, value in found.items():
+        if getattr(stated, name) != value:
+            raise ContractViolation(
+                f"it states {name} {getattr(stated, name)!r} and its model has {value!r}; build it with "
+                "Backbone.wrap or load_backbone, which read the sizes off the model"
+            )
+    features = backbone.features(_images(backbone))
+    if features.dtype != torch.float32 or tuple(features.shape) != (_IMAGES, backbone.dim):
+        raise ContractViolation(
+            f"its features are {features.dtype} {list(features.shape)}; they must be float32 [B, dim]"
+        )
+
+
+@check("backbone")
+def check_backbone_is_frozen(subject: Subject) -> None:
+    """No weight takes a gradient, and it stays in evaluation mode whatever is asked."""
+    backbone = _backbone(subject)
+    trained = [name for name, one in backbone.named_parameters() if one.requires_grad]
+    if trained:
+        raise ContractViolation(
+            f"{trained[0]!r} requires a gradient; call requires_grad_(False) after all changes to the model"
+        )
+    backbone.train()
+    if any(module.training for module in backbone.modules()):
+        raise ContractViolation(
+            "train() puts it into train mode; use Backbone.wrap, and do not override train"
+        )
+
+
+@check("backbone")
+def check_features_are_deterministic(subject: Subject) -> None:
+    """The same images give the same features to the bit, and no global generator moves."""
+    backbone = _backbone(subject)
+    images, found = _images(backbone), []
+    for seed in (1, 2):
+        with seeded(seed) as generators:
+            found.append(backbone.features(images))
+            moved = generators.moved()
+        if moved:
+            raise ContractViolation(
+                f"a forward draws from the global generator of {' and '.join(moved)}; switch off dropout, "
+                "drop path and patch drop"
+            )
+    if not torch.equal(*found):
+        raise ContractViolation(
+            "two forwards of the same images differ; a backbone must hold no moving state"
+        )
+
+
+@check("backbone")
+def check_features_ignore_the_batch(subject: Subject) -> None:
+    """A feature depends on its image alone: the other images of the batch change it by rounding at most."""
+    backbone = _backbone(subject)
+    images = _images(backbone)
+    together = backbone.features(images)
+    alone = torch.cat([backbone.features(image[None]) for image in images])
+    off = float((together - alone).abs().max() / together.abs().max())
+    if not off <= _TOLERANCE:
+        raise ContractViolation(
+            f"features of one image differ by {off:.2g} (relative) with the batch; use no norm or statistic "
+            "over the batch"
+        )
+
+
+@check("backbone")
+def check_taps_fire(subject: Subject) -> None:
+    """Every tap of every block reads float32 [B, tokens, dim]; the feature tap reads [B, dim]."""
+    backbone = _backbone(subject)
+    kinds: Sequence[TapKind] = get_args(TapKind)
+    taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds if kind != "feature"]
+    seen = backbone.activations(_images(backbone), [*taps, Tap(-1, "feature")])
+    for tap in [*taps, Tap(-1, "feature")]:
+        rows = (_IMAGES, tap.dim(backbone))
+        wanted = rows if tap.kind == "feature" else (rows[0], backbone.num_tokens, rows[1])
+        got = seen.get(tap)
+        if got is None or got.dtype != torch.float32 or tuple(got.shape) != wanted:
+            shape = "nothing" if got is None else f"{got.dtype} {list(got.shape)}"
+            raise ContractViolation(
+                f"tap {tap} reads {shape} where float32 {list(wanted)} is due; let the forward call timm's "
+                "own norm1, attn.qkv and norm modules, to which taps are hooked"
+            )
+
+
+@check("backbone")
+def check_injection_leaves_nothing_behind(subject: Subject) -> None:
+    """Prompts act inside a call alone: after it, model, hooks and features are what they were, to the bit."""
+    backbone = _backbone(subject)
+    images = _images(backbone)
+    plain, before = backbone.features(images), _anatomy(backbone.model)
+    for name, injection in _injections(backbone).items():
+        with bearing(f"a forward with {name}", "it must be an unmodified timm VisionTransformer"):
+            prompted = backbone.features(images, [injection])
+        if torch.equal(prompted, plain):
+            raise ContractViolation(
+                f"{name} change no feature; let the forward call timm's own blocks, where they are hooked"
+            )
+        if _anatomy(backbone.model) != before:
+            raise ContractViolation(
+                f"a forward with {name} leaves the model changed (weights, modules or hooks); keep no state "
+                "between forwards"
+            )
+        if not torch.equal(backbone.features(images), plain):
+            raise ContractViolation(
+                f"features differ after a forward with {name}; keep no state between forwards"
+            )
+
+
+@check("backbone")
+def check_fingerprint_names_the_weights(subject: Subject) -> None:
+    """Built twice it is the same backbone with the same fingerprint, and its hash is one of the weights."""
+    first = _backbone(subject)
+    with seeded(4321):
+        second = _another(subject)
+    same = state_sha256(first.model.state_dict()) == state_sha256(second.model.state_dict())
+    if first.fingerprint != second.fingerprint:
+        raise ContractViolation(
+            "built twice it has two fingerprints; hash the weights alone (lw2g.vit.weights), no time or path"
+        )
+    if not same:
+        raise ContractViolation(
+            "built twice it has one fingerprint and different weights; load every weight, seed what is "
+            "random, and hash the state dict (lw2g.vit.weights.state_sha256)"
+        )
+    stated = first.fingerprint
+    if stated.source == "random" and stated.sha256 != state_sha256(first.model.state_dict()):
+        raise ContractViolation(
+            "its sha256 is not that of its weights; leave it out of Backbone.wrap, or wrap after all changes"
+        )
+    if len(stated.sha256) != 64:
+        raise ContractViolation(
+            f"its sha256 is {stated.sha256!r}; give the SHA-256 of the file or state dict"
+        )
+
+
+@check("backbone")
+def check_image_size_can_be_chosen(subject: Subject) -> None:
+    """Asked for another image size it takes images of that size, with position embeddings resampled."""
+    plain = _backbone(subject)
+    wanted = plain.image_size + plain.fingerprint.patch_size
+    other = _another(subject, wanted)
+    if other.image_size != wanted:
+        raise ContractViolation(
+            f"asked for images of {wanted} pixels it takes {other.image_size}; pass image_size on to the "
+            "model and resample its position embeddings (lw2g.vit.weights.load_weights does)"
+        )
+    if not bool(other.features(_images(other)).isfinite().all()):
+        raise ContractViolation(
+            f"its features of images of {wanted} pixels are not finite; resample, do not pad"
+        )
+
+
+# -- building and looking -----------------------------------------------------------------------------------
+
+
+def _backbone(subject: Subject) -> Backbone:
+    return _checked(available_once(subject, "backbone", lambda: _make(subject, None)))
+
+
+def _another(subject: Subject, image_size: int | None = None) -> Backbone:
+    return _checked(available(lambda: _make(subject, image_size)))
+
+
+def _make(subject: Subject, image_size: int | None) -> Any:
+    return subject.component.build(subject.config, None, image_size)
+
+
+def _checked(built: Any) -> Backbone:
+    if not isinstance(built, Backbone):
+        raise ContractViolation(
+            f"build returns {type(built).__name__!r}; return a Backbone (lw2g.vit.backbone.Backbone.wrap)"
+        )
+    return built
+
+
+def _images(backbone: Backbone) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(_IMAGES, 3, backbone.image_size, backbone.image_size, generator=generator)
+
+
+def _injections(backbone: Backbone) -> dict[str, Injection]:
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn(3, 4, backbone.dim, generator=generator)
+    last = backbone.depth - 1
+    return {
+        "prefixes": PrefixInjection({0: (rows[0], rows[1]), last: (rows[1], rows[2])}),
+        "prompt tokens": TokenInjection({0: rows[0], last: rows[2]}, keep=True),
+    }
+
+
+def _anatomy(model: VisionTransformer) -> tuple[str, tuple[tuple[str, int, int, int], ...]]:
+    """Return weights by hash, and every module by name, identity and number of hooks."""
+    modules = tuple(
+        (name, id(module), len(module._forward_hooks), len(module._forward_pre_hooks))
+        for name, module in model.named_modules()
+    )
+    return state_sha256(model.state_dict()), modules

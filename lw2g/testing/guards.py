@@ -1,0 +1,135 @@
+"""What checks put around a component's code: no network, watched generators, errors that say what to do."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import socket
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from unittest import mock
+
+import attrs
+import numpy as np
+import torch
+from huggingface_hub import constants as hub
+
+from lw2g.errors import ConfigError, DataError
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
+
+__all__ = ["Generators", "available", "available_once", "bearing", "seeded", "without_network"]
+
+T = TypeVar("T")
+
+
+def available(make: Callable[[], T]) -> T:
+    """Return what ``make`` builds or loads from what lies on this machine.
+
+    Raises:
+        NotApplicable: An option, data, weights or a package is missing, and the component says so.
+        ContractViolation: One is missing, and the component ends in an error that no user can read.
+    """
+    try:
+        with without_network():
+            return make()
+    except (ConfigError, DataError) as error:
+        raise NotApplicable(f"it cannot be had here: {error}") from error
+    except (ImportError, OSError) as error:
+        told = "ConfigError" if isinstance(error, ImportError) else "DataError"
+        raise ContractViolation(
+            f"what it needs is missing, and it raises {type(error).__name__} ({error}); raise {told} "
+            "(lw2g.errors) with one line: what is missing, and what to do"
+        ) from error
+
+
+def available_once(subject: Subject, key: Hashable, make: Callable[[], T]) -> T:
+    """Return what ``make`` returned the first time for a subject; what is missing is asked for once, too."""
+
+    def attempt() -> T | NotApplicable:
+        try:
+            return available(make)
+        except NotApplicable as reason:
+            return reason
+
+    found = subject.once(key, attempt)
+    if isinstance(found, NotApplicable):
+        raise NotApplicable(str(found))
+    return found
+
+
+@contextmanager
+def bearing(what: str, remedy: str) -> Iterator[None]:
+    """Turn an error of the component's code into a violation: ``what`` raises it; ``remedy``."""
+    try:
+        yield
+    except (ContractViolation, NotApplicable):
+        raise
+    # A stranger's code may raise anything.
+    except Exception as error:
+        raise ContractViolation(f"{what} raises {type(error).__name__} ({error}); {remedy}") from error
+
+
+@contextmanager
+def without_network() -> Iterator[None]:
+    """Let no connection to another host be opened within the block; trying is an OSError."""
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise socket.gaierror("checks do not use the network")
+
+    connect = socket.socket.connect
+
+    def connect_here(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            refuse()
+        connect(self, address)
+
+    with (
+        mock.patch.object(hub, "HF_HUB_OFFLINE", True),  # else it would try again and again
+        mock.patch.object(socket, "getaddrinfo", refuse),
+        mock.patch.object(socket.socket, "connect", connect_here),
+    ):
+        yield
+
+
+@attrs.frozen(kw_only=True)
+class Generators:
+    """The global generators of torch (CPU), numpy and Python, as they stood at one moment.
+
+    Attributes:
+        states: Their states by name.
+    """
+
+    states: dict[str, bytes] = attrs.field(factory=lambda: _states(), init=False)
+
+    def moved(self) -> tuple[str, ...]:
+        """Return the names of those that have moved since."""
+        return tuple(name for name, state in _states().items() if state != self.states[name])
+
+
+def _states() -> dict[str, bytes]:
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy.random": pickle.dumps(np.random.get_state()),
+        "random": pickle.dumps(random.getstate()),
+    }
+
+
+@contextmanager
+def seeded(seed: int, *, others: int | None = None) -> Iterator[Generators]:
+    """Seed all global generators for the length of the block and put them back after it.
+
+    Args:
+        seed: Of torch's CPU generator.
+        others: Of numpy's and Python's; the same by default.
+    """
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed if others is None else others)
+        random.seed(seed if others is None else others)
+        try:
+            yield Generators()
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)

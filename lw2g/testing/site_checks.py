@@ -1,0 +1,180 @@
+"""What a baseline promises of its sites: what is measured and protected there is what it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.site import Owner, Site
+from lw2g.moments import SecondMoment
+from lw2g.subspace import build
+from lw2g.testing.bench import Bench, built
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+from lw2g.vit.taps import Tap
+
+__all__ = [
+    "check_probe_reaches_measured_sites",
+    "check_site_names_differ",
+    "check_sites_fit_their_activations",
+    "check_sites_name_own_tensors",
+    "check_taps_fire",
+]
+
+_ENERGY = 0.9
+
+
+def _declared(subject: Subject) -> list[tuple[int | None, list[Site]]]:
+    """Return the sites of every set, and the shared ones under None.
+
+    Raises:
+        NotApplicable: There are none.
+    """
+    bench = built(subject)
+    found: list[tuple[int | None, list[Site]]] = [
+        (set_id, list(bench.baseline.sites(bench.pool[set_id]))) for set_id in bench.pool.ids
+    ]
+    found.append((None, list(bench.baseline.shared_sites())))
+    if not any(sites for _, sites in found):
+        raise NotApplicable("it declares no sites")
+    return found
+
+
+def _each(subject: Subject) -> Iterator[tuple[int | None, Site]]:
+    for set_id, sites in _declared(subject):
+        for site in sites:
+            yield set_id, site
+
+
+def _called(set_id: int | None, site: Site) -> str:
+    return f"shared site {site.name!r}" if set_id is None else f"site {site.name!r} of set {set_id}"
+
+
+@check("baseline")
+def check_site_names_differ(subject: Subject) -> None:
+    """Site names are different within a set, and the same in every set."""
+    declared = _declared(subject)
+    for set_id, sites in declared:
+        name, count = next(iter(Counter(site.name for site in sites).most_common(1)), ("", 0))
+        if count > 1:
+            where = "shared sites" if set_id is None else f"sites of set {set_id}"
+            raise ContractViolation(f"{count} {where} are named {name!r}; name each differently")
+    names = [sorted(site.name for site in sites) for set_id, sites in declared if set_id is not None]
+    for set_id, other in enumerate(names):
+        if other != names[0]:
+            unlike = sorted(set(other) ^ set(names[0]))[0]
+            raise ContractViolation(
+                f"site {unlike!r} is not declared for both set 0 and set {set_id}; give the sites of all "
+                "sets the same names, which do not tell the set or the task"
+            )
+
+
+@check("baseline")
+def check_sites_name_own_tensors(subject: Subject) -> None:
+    """A site's parameter is one of its owner: of the set, or of the baseline for shared sites."""
+    bench = built(subject)
+    for set_id, site in _each(subject):
+        expected: Owner = "shared" if set_id is None else "set"
+        if site.owner != expected:
+            method = "shared_sites" if set_id is None else "sites"
+            raise ContractViolation(
+                f"{_called(set_id, site)} says owner {site.owner!r}; {method} declares those of "
+                f"{expected!r} alone"
+            )
+        owner: nn.Module = bench.baseline if set_id is None else bench.pool[set_id]
+        if not any(site.parameter is parameter for parameter in owner.parameters()):
+            whose = "the baseline" if set_id is None else "that set"
+            raise ContractViolation(
+                f"the parameter of {_called(set_id, site)} is no parameter of {whose}; name the tensor "
+                "itself, not a copy or one of another owner"
+            )
+        try:
+            site.view(site.parameter)
+        except IndexError as error:
+            raise ContractViolation(
+                f"{_called(set_id, site)} has index {site.index}, which its parameter of shape "
+                f"{list(site.parameter.shape)} does not have"
+            ) from error
+
+
+@check("baseline")
+def check_taps_fire(subject: Subject) -> None:
+    """Every site's tap reads activations in a forward of its set."""
+    bench = built(subject)
+    for set_id, site in _each(subject):
+        try:
+            _tapped(bench, set_id, site)
+        except (ConfigError, ValueError, KeyError) as error:
+            raise ContractViolation(
+                f"tap {str(site.tap)!r} of {_called(set_id, site)} reads nothing in a forward ({error}); "
+                "name a block of the backbone, and compute features through the backbone"
+            ) from error
+
+
+def _tapped(bench: Bench, set_id: int | None, site: Site) -> Tensor:
+    """Return what a site's tap sees of some images, ``[..., dim]``."""
+    routing = bench.pool.force(bench.pool.ids[0] if set_id is None else set_id)
+    batch = bench.batch(torch.arange(16))
+    batch.query  # noqa: B018  known before, so that reading it is no forward that could be read instead
+    taps: tuple[Tap, ...] = (site.tap,)
+    return bench.backbone.read(taps, lambda: bench.baseline.features(batch, routing))[site.tap]
+
+
+@check("baseline")
+def check_sites_fit_their_activations(subject: Subject) -> None:
+    """The last axis of a site is as wide as the activation that multiplies it, tapped or derived from it."""
+    bench = built(subject)
+    for set_id, site in _each(subject):
+        moment = SecondMoment(bench.backbone.dim)
+        moment.update(_tapped(bench, set_id, site))
+        try:
+            width = site.space(build(site.moment(moment), _ENERGY)).dim
+        except (RuntimeError, ValueError) as error:
+            raise ContractViolation(
+                f"derive of {_called(set_id, site)} cannot map the tapped activation ({error}); map spaces "
+                f"of width {bench.backbone.dim}"
+            ) from error
+        rows = site.view(site.parameter)
+        if not rows.ndim or rows.shape[-1] != width:
+            raise ContractViolation(
+                f"{_called(set_id, site)} is {list(rows.shape)}, but its activation is {width} wide; give "
+                "the axis that multiplies the activation last, or derive the activation"
+            )
+
+
+@check("baseline")
+def check_probe_reaches_measured_sites(subject: Subject) -> None:
+    """The gradient of the probe loss reaches every measured site of a trained set."""
+    bench = built(subject)
+    if bench.component.growth == "fixed":
+        raise NotApplicable("it does not grow, so no evidence is collected")
+    task = bench.history[-1]
+    measured = [(set_id, site) for set_id, site in _each(subject) if site.measured]
+    if not measured:
+        raise NotApplicable("it declares no measured sites")
+    parameters = list({id(site.parameter): site.parameter for _, site in measured}.values())
+    reached: set[int] = set()
+    for set_id in bench.pool.ids:
+        routing = (
+            bench.pool.route(None) if bench.baseline.feature_scope == "pool" else bench.pool.force(set_id)
+        )
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        loss = bench.baseline.probe_loss(bench.batch(torch.arange(16), task.classes), routing, task)
+        found = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        gradients = {id(one): gradient for one, gradient in zip(parameters, found, strict=False)}
+        for place, (owner, site) in enumerate(measured):
+            gradient = gradients.get(id(site.parameter))
+            if owner in (None, set_id) and gradient is not None and bool(site.view(gradient).any()):
+                reached.add(place)
+    for place, (owner, site) in enumerate(measured):
+        if place not in reached:
+            raise ContractViolation(
+                f"the gradient of probe_loss is zero at {_called(owner, site)}; let the loss depend on the "
+                "set's parameters, or declare the site with measured=False"
+            )

@@ -1,0 +1,181 @@
+"""What the framework relies on in a tracker: it takes whatever a run sends, and changes nothing.
+
+Trackers write into a temporary folder and reach neither the network nor a service that the environment names:
+checks must not leave traces among a user's runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from lw2g.interfaces.tracker import (
+    EpochEnded,
+    Event,
+    PhaseStarted,
+    RunEnded,
+    RunStarted,
+    Stepped,
+    TaskDecided,
+    TaskEvaluated,
+    Tracker,
+    Warned,
+)
+from lw2g.testing.guards import available, bearing, seeded, without_network
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+
+__all__ = [
+    "check_close_can_be_repeated",
+    "check_says_what_is_missing",
+    "check_takes_an_interrupted_run",
+    "check_takes_every_event",
+    "check_tracker_changes_nothing",
+]
+
+_INTERRUPTED_AFTER = 6
+_SERVICES = ("_URI", "_URL", "_HOST", "_KEY", "_TOKEN")
+"""How environment variables end that name a service or open one."""
+
+
+@check("tracker")
+def check_takes_every_event(subject: Subject) -> None:
+    """It takes every kind of event in the order of a run, undefined values included."""
+    with _tracker(subject) as (tracker, _):
+        _send(tracker, _events())
+        _close(tracker)
+
+
+@check("tracker")
+def check_tracker_changes_nothing(subject: Subject) -> None:
+    """The events are what they were, and the run draws the same numbers with and without it."""
+    with _tracker(subject) as (tracker, _), seeded(1) as generators:
+        for event in _events():
+            given = copy.deepcopy(event)
+            _send(tracker, [given])
+            if given != event:
+                raise ContractViolation(
+                    f"on_event changes the {type(event).__name__} it is given; other trackers and the record "
+                    "get the same object: copy what is to be changed"
+                )
+        _close(tracker)
+        if moved := generators.moved():
+            raise ContractViolation(
+                f"it draws from the global generator of {' and '.join(moved)}, and the run draws otherwise "
+                "than without it; use a generator of its own"
+            )
+
+
+@check("tracker")
+def check_close_can_be_repeated(subject: Subject) -> None:
+    """Closing it again does nothing."""
+    with _tracker(subject) as (tracker, _):
+        _send(tracker, _events())
+        for _ in range(2):
+            _close(tracker)
+
+
+@check("tracker")
+def check_takes_an_interrupted_run(subject: Subject) -> None:
+    """A run may end in the midst without a word, and go on later in the same directory."""
+    with _tracker(subject) as (tracker, directory):
+        _send(tracker, _events()[:_INTERRUPTED_AFTER])
+        _close(tracker)
+        again: Tracker = available(lambda: subject.component.build(subject.config, directory))
+        _send(again, _events(resumed=True))
+        _close(again)
+
+
+@check("tracker")
+def check_says_what_is_missing(subject: Subject) -> None:
+    """Where a package or a server is missing, it says so in one line with the remedy."""
+    try:
+        with _tracker(subject) as (tracker, _):
+            _close(tracker)
+    except NotApplicable as skipped:
+        said = str(skipped.__cause__)
+        if "\n" in said or ";" not in said:
+            raise ContractViolation(
+                f"built without what it needs it says {said!r}; say in one line what is missing, and after a "
+                "semicolon what to install or set"
+            ) from skipped
+
+
+@contextlib.contextmanager
+def _tracker(subject: Subject) -> Iterator[tuple[Tracker, Path]]:
+    """Build a tracker for a run in a temporary directory, which is the working directory meanwhile."""
+    with contextlib.ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        stack.enter_context(contextlib.chdir(home))  # what it writes beside the run is gone afterwards, too
+        stack.enter_context(without_network())
+        private = {name: value for name, value in os.environ.items() if not name.endswith(_SERVICES)}
+        stack.enter_context(mock.patch.dict(os.environ, private, clear=True))
+        directory = home / "run"
+        directory.mkdir()
+
+        def build() -> Any:
+            return subject.component.build(subject.config, directory)
+
+        tracker = available(build)
+        if not isinstance(tracker, Tracker):
+            raise ContractViolation(
+                f"build returns {type(tracker).__name__!r}; return an object with on_event(event) and close()"
+            )
+        yield tracker, directory
+
+
+def _send(tracker: Tracker, events: list[Event]) -> None:
+    for event in events:
+        with bearing(f"on_event, on {event!r},", "take every event; pass over those it has no use for"):
+            tracker.on_event(event)
+
+
+def _close(tracker: Tracker) -> None:
+    with bearing("close", "it is called at the end of every run, finished or not, and perhaps again"):
+        tracker.close()
+
+
+def _events(*, resumed: bool = False) -> list[Event]:
+    """Return the events of a run of two tasks, as the runner sends them."""
+    config = {
+        "baseline": {"name": "a", "epochs": 2, "blocks": [0, 1], "rate": None},
+        "policy": {"name": "min"},
+        "constraints": {"orthogonal": {"on": "update"}},
+        "run": {"seed": 1, "name": "long " * 200},
+    }
+    measured = {"set": 0, "hfc": 41.0, "hfc_pre": 43.5, "z": -2.5, "z_error": None, "excluded": None}
+    closed = {"set": 1, "hfc": None, "hfc_pre": None, "z": None, "z_error": None, "excluded": "space is full"}
+    events: list[Event] = [RunStarted(name="checked", config=config, resumed=resumed)]
+    for task in range(2):
+        decision = {
+            "task": task,
+            "candidates": [measured, closed] if task else [],
+            "decision": "reuse" if task else "grow",
+            "set": 0,
+            "margin": 0.0,
+            "ranks_after": {},
+        }
+        known = tuple(90.0 - task for _ in range(task + 1))
+        events += [
+            PhaseStarted(task=task, tasks=2, phase="evidence"),
+            TaskDecided(task=task, decision=decision),
+            PhaseStarted(task=task, tasks=2, phase="train"),
+            Stepped(task=task, tasks=2, phase="train", done=1, total=2, loss=0.5, images_per_second=10.0),
+            EpochEnded(
+                task=task, phase="train", epoch=0, epochs=1, loss=0.25, lr=0.01, images_per_second=10.0
+            ),
+            Warned(message="set 0 goes on although excluded"),
+            Stepped(task=task, tasks=2, phase="evaluation", done=2, total=2),
+            TaskEvaluated(
+                task=task,
+                accuracy=known,
+                retrieval=known if task else None,
+                metrics={"faa": 90.0, "bwt": None, "pra": 80.0 if task else None, "ssp": 1},
+            ),
+        ]
+    return [*events, RunEnded(metrics={"faa": 90.0, "bwt": None}, seconds=1.5)]

@@ -1,0 +1,263 @@
+"""Language guidance (Khan et al., ICCV 2023): keys and features are drawn to what their classes are called.
+
+Two losses join the host's. At the task level selected prompt keys are pulled to the vector of the task's
+sentence and pushed from those of earlier tasks; at the class level the features are pulled to the vector of
+their class and pushed from those of old classes. No parameter is added, and nothing happens at inference.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.context import TaskContext, TaskInfo
+from lw2g.interfaces.phase import StepOutput
+from lw2g_constraints.text import TextEncoder, class_sentence, orthogonal_map, task_sentence
+
+__all__ = ["GuidanceOptions", "LanguageGuidance", "class_loss", "task_loss"]
+
+
+def task_loss(keys: Tensor, positive: Tensor, negatives: Tensor | None) -> Tensor:
+    """Return ``1 - sum_k cos(k, positive) + mean over negatives of sum_k cos(k, negative)``.
+
+    Args:
+        keys: Keys that the batch selects, ``[K, d]`` of any length; the sum over them is not divided by K.
+        positive: Unit vector of the task, ``[d]``.
+        negatives: Unit vectors of other tasks, ``[n, d]``; None without any.
+    """
+    unit = functional.normalize(keys.float(), dim=-1)
+    loss = 1 - (unit @ positive).sum()
+    return loss if negatives is None else loss + (unit @ negatives.mT).sum(dim=0).mean()
+
+
+def class_loss(features: Tensor, positive: Tensor, negative: Tensor | None) -> Tensor:
+    """Return the mean over samples of ``1 - cos(f, positive) + cos(f, negative)``.
+
+    Args:
+        features: What the head is fed, ``[B, d]`` of any length.
+        positive: Unit vectors of the samples' classes, ``[B, d]``.
+        negative: Unit vectors of old classes, one per sample; or ``[1, d]``, the mean of all of them, which
+            gives the mean cosine; None without any.
+    """
+    unit = functional.normalize(features.float(), dim=-1)
+    loss = 1 - (unit * positive).sum(dim=1)
+    return (loss if negative is None else loss + (unit * negative).sum(dim=1)).mean()
+
+
+@attrs.frozen(kw_only=True)
+class GuidanceOptions:
+    """How the losses are formed.
+
+    Attributes:
+        task_weight: Weight of the task loss, 0 to leave it out.
+        class_weight: Weight of the class loss, 0 to leave it out.
+        negatives: One negative drawn per sample, or the mean over all there are.
+        class_loss_first_task: Whether the pull to class vectors acts in the first task already.
+        task_text: A task's vector is that of its sentence, or the mean of those of its classes.
+        overflow: What becomes of a task's sentence that the encoder cannot read to its end.
+        set_text: What the key of a shared set is pulled to, where it is one key for all its tasks.
+        align: Whether vectors of another width than the features' are turned into that width.
+    """
+
+    task_weight: float
+    class_weight: float
+    negatives: Literal["sampled", "mean"] = "sampled"
+    class_loss_first_task: bool = False
+    task_text: Literal["sentence", "mean"] = "sentence"
+    overflow: Literal["mean", "truncate", "error"] = "mean"
+    set_text: Literal["current", "union"] = "current"
+    align: Literal["none", "orthogonal"] = "none"
+
+
+class LanguageGuidance(Constraint):
+    """Adds the two losses to the host's phase; gradients are left to other constraints.
+
+    Sentences are encoded when their task arrives, never before. Negatives are drawn from torch's global
+    generator after the host's own draws of the step, so the host draws what it would draw alone. Where all
+    tasks of a set share one key, that key is not pushed from the set's own earlier tasks.
+    """
+
+    hard = False
+    needs_memory = False
+
+    def __init__(
+        self,
+        options: GuidanceOptions,
+        encoder: TextEncoder | None,
+        *,
+        dim: int,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        """Guide a host of the given width.
+
+        Args:
+            options: How the losses are formed.
+            encoder: Turns sentences into vectors; may be None where both weights are 0.
+            dim: Width of the backbone, and so of keys and features.
+            names: What classes are called in text, where not by their names in the benchmark.
+
+        Raises:
+            ConfigError: The encoder's width differs and nothing aligns it.
+        """
+        self._options, self._encoder, self._names = options, encoder, names
+        # Rows are unit vectors on the CPU: classes by position, tasks by index.
+        self._classes = self._tasks = torch.zeros(0, 0 if encoder is None else encoder.dim)
+        self._fitted: dict[tuple[str, int], Tensor] = {}
+        self._others: tuple[int, ...] = ()
+        self._together: tuple[int, ...] = ()
+        self._warned: set[str] = set()
+        if encoder is not None:
+            self._check_width(encoder.dim, dim)
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def begin_task(self, context: ConstraintContext) -> None:
+        """Encode the task's sentences, and note which tasks its key may be pushed from."""
+        task = context.task
+        self._fitted = {}
+        if self._encoder is None:
+            return
+        for info in task.history:
+            if info.classes[-1] >= len(self._classes):
+                self._add(info, self._encoder)
+        if self._options.task_weight:
+            self._note_negatives(task)
+
+    def _add(self, info: TaskInfo, encoder: TextEncoder) -> None:
+        names = [self._said(name) for name in info.class_names]
+        classes = _unit(encoder.encode([class_sentence(name) for name in names]))
+        self._classes = torch.cat([self._classes, classes])
+        if not self._options.task_weight:
+            return
+        sentence = task_sentence(names)
+        mean = self._options.task_text == "mean"
+        if not mean and not encoder.fits(sentence):
+            if self._options.overflow == "error":
+                raise ConfigError(
+                    f"constraints.lgcl.overflow: the sentence of task {info.index + 1} with its "
+                    f"{len(names)} classes is too long for the encoder; use 'mean' or 'truncate'"
+                )
+            mean = self._options.overflow == "mean"
+        whole = classes.mean(dim=0, keepdim=True) if mean else encoder.encode([sentence])
+        self._tasks = torch.cat([self._tasks, _unit(whole)])
+
+    def _said(self, name: str) -> str:
+        if self._names is None:
+            return name
+        if name not in self._names:
+            raise DataError(
+                f"constraints.lgcl.names: no words for class {name!r}{nearest(name, self._names)}; "
+                "add it to the table"
+            )
+        return self._names[name]
+
+    def _note_negatives(self, context: TaskContext) -> None:
+        """Leave out earlier tasks whose key is the very one that this task trains."""
+        index = context.task.index
+        own = _keys(context)
+        if own is None:
+            self._warn("there are no learned prompt keys: the task loss is left out")
+        siblings = [task for task in context.pool.tasks_of(context.set_id) if task < index]
+        shared = [task for task in siblings if own is not None and _same(own, _keys(context, task))]
+        self._others = tuple(task for task in range(index) if task not in shared)
+        self._together = (*shared, index)
+
+    def _table(self, name: Literal["classes", "tasks"], like: Tensor) -> Tensor:
+        """Return a table in width and on device of ``like``."""
+        width = like.shape[-1]
+        if (name, width) not in self._fitted:
+            table = self._classes if name == "classes" else self._tasks
+            if table.shape[1] != width:
+                self._check_width(table.shape[1], width)
+                table = _unit(table @ orthogonal_map(table.shape[1], width))
+            self._fitted[name, width] = table.to(like.device)
+        return self._fitted[name, width]
+
+    def _check_width(self, width: int, wanted: int) -> None:
+        if width != wanted and self._options.align == "none":
+            raise ConfigError(
+                f"constraints.lgcl.align: text vectors of width {width} cannot be compared with features of "
+                f"width {wanted}; set it to 'orthogonal', or take an encoder of that width"
+            )
+
+    # -- losses ----------------------------------------------------------------------------------------
+
+    def extra_loss(self, batch: Batch, output: StepOutput, context: TaskContext) -> Tensor | None:
+        """Return the weighted sum of both losses, None where neither applies."""
+        options = self._options
+        parts: list[Tensor] = []
+        with torch.autocast(batch.labels.device.type, enabled=False):
+            if options.task_weight and (keys := _keys(context)) is not None:
+                parts.append(options.task_weight * self._task_loss(keys, len(batch)))
+            if options.class_weight and (context.task.index or options.class_loss_first_task):
+                if output.features is None:
+                    self._warn("the baseline's step gives no features: the class loss is left out")
+                else:
+                    value = self._class_loss(output.features, batch.labels, context.task)
+                    parts.append(options.class_weight * value)
+        return torch.stack(parts).sum() if parts else None
+
+    def _task_loss(self, keys: Tensor, size: int) -> Tensor:
+        table = self._table("tasks", keys)
+        texts = self._together if self._options.set_text == "union" else self._together[-1:]
+        positive = _unit(table[list(texts)].mean(dim=0))
+        if not self._others:
+            return task_loss(keys, positive, None)
+        others = table[list(self._others)]
+        if self._options.negatives == "sampled":
+            others = others[torch.randint(len(others), (size,)).to(others.device)]
+        return task_loss(keys, positive, others)
+
+    def _class_loss(self, features: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
+        table = self._table("classes", features)
+        positive, old = table[labels], table[: task.classes[0]]
+        if not len(old):
+            return class_loss(features, positive, None)
+        if self._options.negatives == "mean":
+            return class_loss(features, positive, old.mean(dim=0, keepdim=True))
+        # drawn on the CPU, so that the draw does not depend on the device
+        drawn = torch.randint(len(old), (len(labels),)).to(old.device)
+        return class_loss(features, positive, old[drawn])
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warnings.warn(f"lgcl: {message}", stacklevel=3)
+
+    # -- checkpoints -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tables, so that old tasks keep their vectors whatever becomes of the encoder."""
+        tables = {"classes": self._classes, "tasks": self._tasks}
+        return {name: table for name, table in tables.items() if len(table)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._classes = state.get("classes", self._classes).cpu()
+        self._tasks = state.get("tasks", self._tasks).cpu()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return functional.normalize(rows.float(), dim=-1)
+
+
+def _keys(context: TaskContext, task: int | None = None) -> Tensor | None:
+    """Return the keys that a batch of the current task selects, or of an earlier one of the same set."""
+    if context.retrieval is None:
+        return None
+    asked = context if task is None else attrs.evolve(context, task=context.history[task])
+    return context.retrieval.keys(asked)
+
+
+def _same(keys: Tensor, other: Tensor | None) -> bool:
+    """Whether two selections are the same memory; equal values are not enough, keys may be copies."""
+    return other is not None and keys.shape == other.shape and keys.data_ptr() == other.data_ptr()

@@ -1,0 +1,271 @@
+"""Text vectors of class names: sentences, encoders that turn them into vectors, and the file that holds them.
+
+A file of text vectors is a ``.safetensors`` file with float ``vectors [n, dim]`` and, in its metadata, the
+JSON list ``sentences`` of what each row says; or an ``.npz`` file with the arrays ``vectors`` and
+``sentences``. A row may say a whole sentence (``"A photo of apple."``) or just a class (``"apple"``), which
+then stands for its sentence. ``scripts/export_text_features.py`` writes such files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.errors import ConfigError, DataError, nearest
+
+__all__ = [
+    "ClipEncoder",
+    "HashEncoder",
+    "TextEncoder",
+    "VectorFile",
+    "class_sentence",
+    "orthogonal_map",
+    "read_names",
+    "task_sentence",
+    "words",
+    "write_vectors",
+]
+
+_BEFORE, _AFTER = "A photo of ", "."
+_HOW = "write one with scripts/export_text_features.py"
+
+
+def words(name: str) -> str:
+    """Return a class name as it is said: ``aquarium_fish`` is an aquarium fish."""
+    return name.replace("_", " ")
+
+
+def class_sentence(name: str) -> str:
+    """Return what is said of a class.
+
+    >>> class_sentence("aquarium_fish")
+    'A photo of aquarium fish.'
+    """
+    return task_sentence([name])
+
+
+def task_sentence(names: Sequence[str]) -> str:
+    """Return what is said of a task, its classes in their order.
+
+    >>> task_sentence(["apple", "aquarium_fish"])
+    'A photo of apple or aquarium fish.'
+    """
+    return _BEFORE + " or ".join(map(words, names)) + _AFTER
+
+
+class TextEncoder(Protocol):
+    """Turns sentences into vectors.
+
+    Attributes:
+        dim: Width of the vectors.
+    """
+
+    dim: int
+
+    def fits(self, sentence: str) -> bool:
+        """Return whether the encoder reads the sentence to its end."""
+
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Return ``[n, dim]`` float32 vectors on the CPU, of any length."""
+
+
+class HashEncoder:
+    """A random vector per sentence, the same in every process; it means nothing and is for tests."""
+
+    def __init__(self, dim: int) -> None:
+        """Make vectors of the given width."""
+        self.dim = dim
+
+    def fits(self, sentence: str) -> bool:
+        """Return True: any sentence can be hashed."""
+        return True
+
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Return Gaussian directions seeded by the sentences' SHA-256, ``[n, dim]``."""
+        return torch.stack([self._vector(sentence) for sentence in sentences])
+
+    def _vector(self, sentence: str) -> Tensor:
+        digest = hashlib.sha256(sentence.encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        return functional.normalize(torch.randn(self.dim, generator=generator), dim=0)
+
+
+class VectorFile:
+    """Vectors that were computed elsewhere, looked up by exact sentence, else by the class it speaks of."""
+
+    def __init__(self, path: Path) -> None:
+        """Read a file of text vectors.
+
+        Raises:
+            ConfigError: There is no such file.
+            DataError: It is not a file of text vectors.
+        """
+        if not path.is_file():
+            raise ConfigError(f"constraints.lgcl.file: no file {str(path)!r}; {_HOW}")
+        self._path = path
+        vectors, sentences = _read(path)
+        self._rows = {sentence: row for row, sentence in enumerate(sentences)}
+        if vectors.ndim != 2 or len(vectors) != len(sentences) or len(self._rows) < len(sentences):
+            raise DataError(
+                f"constraints.lgcl.file: {str(path)!r} has vectors of shape {tuple(vectors.shape)} for "
+                f"{len(self._rows)} different sentences; it needs one row per sentence, each named once"
+            )
+        self._vectors = vectors.float()
+        self.dim = self._vectors.shape[1]
+
+    def fits(self, sentence: str) -> bool:
+        """Return True: what the file holds, it holds whole."""
+        return True
+
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Return the rows of the sentences, ``[n, dim]``.
+
+        Raises:
+            DataError: The file has no row for one of them.
+        """
+        return self._vectors[[self._row(sentence) for sentence in sentences]]
+
+    def _row(self, sentence: str) -> int:
+        subject = sentence.removeprefix(_BEFORE).removesuffix(_AFTER)
+        for text in (sentence, subject):
+            if text in self._rows:
+                return self._rows[text]
+        classes = " or " not in subject
+        remedy = (
+            "add it, or say with constraints.lgcl.names what the file calls the class"
+            if classes
+            else "add it, or set constraints.lgcl.task_text to 'mean'"
+        )
+        hint = nearest(subject, self._rows) if classes else ""
+        raise DataError(
+            f"constraints.lgcl.file: {str(self._path)!r} has no vector for {sentence!r}{hint}; {remedy}"
+        )
+
+
+class ClipEncoder:
+    """The text tower of a CLIP model of the transformers package, from a folder or from its local cache.
+
+    Nothing is ever downloaded. The model stays on the CPU, outside every module of the run.
+    """
+
+    def __init__(self, model: str) -> None:
+        """Load a model by folder or by the name under which it was cached.
+
+        Raises:
+            ConfigError: The package is not installed, or the model is not on this machine.
+        """
+        try:
+            transformers: Any = importlib.import_module("transformers")
+        except ImportError as error:
+            raise ConfigError(
+                "constraints.lgcl.encoder: 'hf-clip' needs the package 'transformers', which is not "
+                "installed; install it, or use 'precomputed' with vectors written on another machine"
+            ) from error
+        try:
+            with torch.random.fork_rng(devices=[]):
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(model, local_files_only=True)
+                loaded = transformers.CLIPTextModelWithProjection.from_pretrained(
+                    model, local_files_only=True
+                )
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"constraints.lgcl.model: {model!r} is neither a folder with a CLIP text model nor in the "
+                "local cache of 'transformers', and nothing is downloaded; fetch it first, give a folder, or "
+                "use encoder 'precomputed'"
+            ) from error
+        self._model = loaded.float().eval().requires_grad_(False)
+        self._limit = int(loaded.config.max_position_embeddings)
+        self.dim = int(loaded.config.projection_dim)
+
+    def fits(self, sentence: str) -> bool:
+        """Return whether the sentence has no more tokens than the model reads."""
+        return len(self._tokenizer(sentence)["input_ids"]) <= self._limit
+
+    @torch.no_grad()
+    def encode(self, sentences: Sequence[str]) -> Tensor:
+        """Return projected text features, ``[n, dim]``; sentences are cut at the model's limit."""
+        tokens = self._tokenizer(
+            list(sentences), padding=True, truncation=True, max_length=self._limit, return_tensors="pt"
+        )
+        found: Tensor = self._model(**tokens).text_embeds
+        return found.float()
+
+
+def orthogonal_map(source: int, target: int) -> Tensor:
+    """Return a fixed random map ``[source, target]`` with orthonormal rows or columns, whichever are fewer.
+
+    With ``target >= source`` it keeps all cosines.
+    """
+    long, short = max(source, target), min(source, target)
+    generator = torch.Generator().manual_seed(long * 2**20 + short)
+    columns: Tensor = torch.linalg.qr(torch.randn(long, short, generator=generator, dtype=torch.float64)).Q
+    return (columns if source >= target else columns.mT).float()
+
+
+def read_names(path: Path) -> Mapping[str, str]:
+    """Return what classes are called in text, from a JSON table ``{"n02009912": "American egret"}``.
+
+    Raises:
+        ConfigError: There is no such file.
+        DataError: It holds no such table.
+    """
+    if not path.is_file():
+        raise ConfigError(f"constraints.lgcl.names: no file {str(path)!r}; give a JSON table of class names")
+    try:
+        table = json.loads(path.read_text())
+    except ValueError:
+        table = None
+    if not isinstance(table, dict) or not all(isinstance(said, str) and said for said in table.values()):
+        raise DataError(
+            f"constraints.lgcl.names: {str(path)!r} is not a JSON table from class names to words; "
+            'write one like {"n02009912": "American egret"}'
+        )
+    return table
+
+
+def write_vectors(path: Path, vectors: Tensor, sentences: Sequence[str], encoder: str) -> None:
+    """Write a file of text vectors.
+
+    Args:
+        path: Ends in ``.safetensors``.
+        vectors: ``[n, dim]``.
+        sentences: What each row says.
+        encoder: What made the vectors; kept as a note.
+
+    Raises:
+        ValueError: Rows and sentences differ in number.
+    """
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
+        raise ValueError(f"expected {len(sentences)} rows but got {tuple(vectors.shape)}")
+    note = {"sentences": json.dumps(list(sentences)), "encoder": encoder, "dim": str(vectors.shape[1])}
+    save_file({"vectors": vectors.float().contiguous()}, path, metadata=note)
+
+
+def _read(path: Path) -> tuple[Tensor, list[str]]:
+    """Return vectors and sentences of a file, whatever their shapes."""
+    wrong = DataError(
+        f"constraints.lgcl.file: {str(path)!r} holds no text vectors ('vectors' and 'sentences'); {_HOW}"
+    )
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                vectors, listed = torch.from_numpy(arrays["vectors"]), arrays["sentences"].tolist()
+        else:
+            with safe_open(path, framework="pt") as file:
+                vectors, listed = file.get_tensor("vectors"), json.loads(file.metadata()["sentences"])
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise wrong from error
+    if not isinstance(listed, list) or not all(isinstance(sentence, str) for sentence in listed):
+        raise wrong
+    return vectors, listed

@@ -1,0 +1,242 @@
+"""Checks of constraints: registered ones pass them, broken ones fail the one they break."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import attrs
+import pytest
+import torch
+
+from lw2g.interfaces.component import ConstraintComponent
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.site import Restriction
+from lw2g.subspace import Subspace
+from lw2g.testing import ContractCase, ContractViolation, contract_cases
+
+BROKEN: list[Any] = []
+"""``(component, check that must fail, words of its message)``."""
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """Nothing to choose."""
+
+
+def constraint(cls: type[Constraint]) -> ConstraintComponent:
+    name = f"broken-{cls.__name__.lower()}"
+    return ConstraintComponent(
+        name=name, config=NoOptions, summary="for tests", build=lambda config, context: cls()
+    )
+
+
+def breaks(check: str, words: str) -> Any:
+    """Return a decorator that notes down a constraint which breaks one promise, and how the check says so."""
+
+    def note(cls: type[Constraint]) -> type[Constraint]:
+        BROKEN.append(pytest.param(constraint(cls), check, words, id=cls.__name__))
+        return cls
+
+    return note
+
+
+class Sane(Constraint):
+    """The orthogonal condition at plain sites, with spaces and a loss of its own: it keeps every promise."""
+
+    needs_memory = True
+    absorbs = True
+
+    def __init__(self) -> None:
+        self.seen = torch.zeros(())
+
+    def restriction(self, site, context):
+        space = context.memory.space(context.task.set_id, site)
+        return None if space is None else self.bent(Restriction(subspace=space))
+
+    def bent(self, restriction):
+        return restriction
+
+    def absorb(self, site, moment, context):
+        self.seen = self.seen + moment.trace()
+
+    def extra_loss(self, batch, output, context):
+        if output.features is None:
+            return None
+        noise = torch.randn(output.features.shape)
+        return (output.features * noise).mean() + self.seen.log1p()
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+@breaks("constraint_lives_through_a_run", "in task 1, .* raises AttributeError.*return None")
+class NeedsHistory(Sane):
+    def restriction(self, site, context):
+        return Restriction(subspace=context.memory.space(context.task.set_id, site).to(dtype=torch.float64))
+
+
+@breaks("constraint_lives_through_a_run", "begin_task raises IndexError.*the first too")
+class LooksBack(Sane):
+    def begin_task(self, context):
+        self.before = [info.index for info in context.task.history[:-1]][-1]
+
+
+@breaks("constraint_lives_through_a_run", "on is 'step'; set it to 'update' or 'gradient'")
+class AnotherMoment(Sane):
+    on = "step"
+
+
+@breaks("restrictions_fit_their_sites", "rows of 32 and gets a space of 16")
+class HalfWidth(Sane):
+    def bent(self, restriction):
+        return Restriction(subspace=Subspace.empty(16))
+
+
+@breaks("hard_rules_remove_everything", "strength 0.5.*declare hard = False")
+class HalfHard(Sane):
+    def bent(self, restriction):
+        return attrs.evolve(restriction, strength=0.5)
+
+
+@breaks("zero_stays_zero", "zero at site .* becomes nan")
+class NotANumber(Sane):
+    def bent(self, restriction):
+        return Restriction(subspace=attrs.evolve(restriction.subspace, basis=restriction.subspace.basis / 0))
+
+
+@breaks("norm_never_grows", "return a space of orthonormal columns")
+class LongColumns(Sane):
+    def bent(self, restriction):
+        return Restriction(subspace=attrs.evolve(restriction.subspace, basis=restriction.subspace.basis * 2))
+
+
+@breaks("hard_rules_are_idempotent", "removes more than once; return a space")
+class ShortColumns(Sane):
+    def bent(self, restriction):
+        return Restriction(subspace=attrs.evolve(restriction.subspace, basis=restriction.subspace.basis / 2))
+
+
+@breaks("asks_for_what_it_reads", "declares needs_memory = False")
+class ReadsInSecret(Sane):
+    needs_memory = False
+
+
+@breaks("asks_for_what_it_reads", "declares absorbs = False; declare it True")
+class NeverCalled(Sane):
+    absorbs = False
+
+
+@breaks("constraint_state_round_trips", "keep all that absorb and begin_task have learned")
+class Forgets(Sane):
+    def load_state_dict(self, state):
+        pass
+
+
+@breaks("constraint_state_round_trips", "'seen', which is no tensor")
+class KeepsNumbers(Sane):
+    def state_dict(self):
+        return {"seen": float(self.seen)}
+
+
+@breaks("extra_loss_is_a_finite_scalar", "without dimensions")
+class LossPerSample(Sane):
+    def extra_loss(self, batch, output, context):
+        return torch.zeros(len(batch))
+
+
+@breaks("extra_loss_is_a_finite_scalar", "return a finite tensor")
+class DividesByZero(Sane):
+    def extra_loss(self, batch, output, context):
+        return output.loss / context.task.index
+
+
+@breaks("extra_loss_spares_host_and_backbone", "gradient into the backbone; it is frozen")
+class TrainsTheBackbone(Sane):
+    def extra_loss(self, batch, output, context):
+        context.backbone.requires_grad_(True)
+        return context.backbone.features(batch.images).mean()
+
+
+@breaks("extra_loss_spares_host_and_backbone", "changes values or gradients of the host")
+class ScalesFeatures(Sane):
+    def extra_loss(self, batch, output, context):
+        batch.query.mul_(0.5)
+
+
+@breaks("extra_loss_spares_host_and_backbone", "changes values or gradients of the host")
+class CallsBackward(Sane):
+    def extra_loss(self, batch, output, context):
+        output.loss.backward(retain_graph=True)
+
+
+@breaks("extra_loss_disturbs_no_draws", "extra_loss draws from the global generator of random")
+class DrawsFromPython(Sane):
+    def extra_loss(self, batch, output, context):
+        return output.loss * random.random()
+
+
+@breaks("extra_loss_disturbs_no_draws", "begin_task draws from the global generator of torch")
+class DrawsEarly(Sane):
+    def begin_task(self, context):
+        self.noise = torch.randn(3)
+
+
+@breaks("extra_loss_disturbs_no_draws", "for one batch and one torch seed")
+class OwnGenerator(Sane):
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(1)
+
+    def extra_loss(self, batch, output, context):
+        return output.loss * torch.rand((), generator=self.generator)
+
+
+@breaks("keys_and_features_may_be_missing", "without keys and features, extra_loss raises AttributeError")
+class NeedsFeatures(Sane):
+    def extra_loss(self, batch, output, context):
+        return output.features.mean()
+
+
+@breaks("keys_and_features_may_be_missing", "begin_task raises AttributeError")
+class NeedsKeys(Sane):
+    def begin_task(self, context):
+        self.keys = context.task.retrieval.keys(context.task)
+
+
+OTHERWISE = {"lgcl": {"encoder": "hash"}}
+"""Options of components that need more than their defaults."""
+
+CASES = [case for case in contract_cases() if case.check.kind == "constraint"]
+CASES += [case for name, options in OTHERWISE.items() for case in contract_cases(name, options=options)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_registered_constraints_keep_their_promises(case: ContractCase) -> None:
+    """Every registered constraint passes every check."""
+    case.run()
+
+
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+def test_a_broken_constraint_fails_with_what_to_do(
+    record: ConstraintComponent, check: str, words: str
+) -> None:
+    """Each check fails on a constraint that breaks its promise, and says what the author must do."""
+    (case,) = [one for one in contract_cases(record) if one.check.name == check]
+    with pytest.raises(ContractViolation, match=words):
+        case.run()
+
+
+def test_every_check_of_constraints_is_shown_to_fail() -> None:
+    """No check is without a constraint that breaks it."""
+    names = {case.check.name for case in contract_cases("orthogonal")}
+    assert names == {one.values[1] for one in BROKEN}
+
+
+def test_a_sane_constraint_passes() -> None:
+    """What the broken ones derive from keeps every promise, so that each breaks its own."""
+    results = [case.result() for case in contract_cases(constraint(Sane))]
+    assert [result.message for result in results if result.status != "passed"] == []

@@ -1,0 +1,191 @@
+"""Checks of growth policies: registered ones pass them, broken ones fail the one they break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.growth import Evidence, Grow, Reuse
+from lw2g.testing import ContractCase, ContractViolation, NotApplicable, contract_cases
+
+BROKEN: list[Any] = []
+"""``(component, check that must fail, words of its message)``."""
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """Nothing to choose."""
+
+
+def policy(name: str, build: Any, **said: Any) -> PolicyComponent:
+    return PolicyComponent(name=name, config=NoOptions, summary="for tests", build=build, **said)
+
+
+def breaks(check: str, words: str, **said: Any) -> Any:
+    """Return a decorator that notes down a policy which breaks one promise, and how the check says so."""
+
+    def note(cls: type) -> type:
+        record = policy(f"broken-{cls.__name__.lower()}", lambda config: cls(), **said)
+        BROKEN.append(pytest.param(record, check, words, id=cls.__name__))
+        return cls
+
+    return note
+
+
+class Sane:
+    """Reuse the first eligible set, else grow: it keeps every promise."""
+
+    margin = 0.0
+
+    def decide(self, evidence, rng):
+        return Reuse(evidence.eligible[0].set) if evidence.eligible else Grow()
+
+
+@breaks("margin_is_a_number", "margin is None; set the attribute margin")
+class WithoutMargin(Sane):
+    margin = None
+
+
+@breaks(
+    "default_constraints_exist",
+    "names 'orthogonl'.*did you mean 'orthogonal'",
+    default_constraints=("orthogonl",),
+)
+class ForeignConstraint(Sane):
+    pass
+
+
+@breaks("policy_is_total", r"task 0 \[no set\], raises ValueError.*Grow\(\) where no candidate")
+class NeedsCandidates(Sane):
+    def decide(self, evidence, rng):
+        return Reuse(min(one.set for one in evidence.candidates))
+
+
+@breaks("policy_is_total", "unmeasured.* raises TypeError")
+class ComparesUndefined(Sane):
+    def decide(self, evidence, rng):
+        found = [one for one in evidence.eligible if one.z < 0]
+        return Reuse(found[0].set) if found else Grow()
+
+
+@breaks("policy_is_total", r"decide returns True .*return Grow\(\) or Reuse\(set\)")
+class SaysYes(Sane):
+    def decide(self, evidence, rng):
+        return True
+
+
+@breaks("names_only_live_sets", "set attribute of a candidate, not its position")
+class NamesPositions(Sane):
+    def decide(self, evidence, rng):
+        z = [one.z for one in evidence.eligible if one.z is not None]
+        return Reuse(int(np.argmin(z))) if z else Grow()
+
+
+@breaks("excluded_sets_stay_out", "choose among evidence.eligible")
+class ReusesClosed(Sane):
+    def decide(self, evidence, rng):
+        return Reuse(evidence.candidates[0].set) if evidence.candidates else Grow()
+
+
+@breaks("policy_is_deterministic", "keep no state between decisions")
+class TakesTurns(Sane):
+    def __init__(self):
+        self.turn = 0
+
+    def decide(self, evidence, rng):
+        self.turn += 1
+        return super().decide(evidence, rng) if self.turn % 2 else Grow()
+
+
+@breaks("draws_from_its_generator_alone", "global generator of numpy.random; draw from rng")
+class DrawsFromNumpy(Sane):
+    def decide(self, evidence, rng):
+        eligible = evidence.eligible
+        return Reuse(eligible[np.random.randint(len(eligible))].set) if eligible else Grow()
+
+
+@breaks("draws_from_its_generator_alone", "global generator of torch; draw from rng")
+class SeedsTorch(Sane):
+    def decide(self, evidence, rng):
+        torch.manual_seed(evidence.task)
+        return super().decide(evidence, rng)
+
+
+@breaks("draws_from_its_generator_alone", "as the global seed goes; draw from rng alone")
+class PeeksAtTheGlobalSeed(Sane):
+    def decide(self, evidence, rng):
+        return super().decide(evidence, rng) if torch.initial_seed() % 2 else Grow()
+
+
+@breaks("leaves_the_evidence_alone", "changes the evidence.*work on copies")
+class WritesEvidence(Sane):
+    def decide(self, evidence, rng):
+        if len(evidence.candidates) > 1:
+            object.__setattr__(evidence, "candidates", evidence.candidates[::-1])
+        return Grow()
+
+
+@breaks("record_tells_the_truth", "declares adds_always and gives Reuse", adds_always=True)
+class GrowsAtTimes(Sane):
+    pass
+
+
+@breaks("record_tells_the_truth", "needs_evidence = False and decides otherwise", needs_evidence=False)
+class NeedsEvidence(Sane):
+    def decide(self, evidence, rng):
+        near = [one for one in evidence.candidates if one.z is not None and one.z < 0]
+        return Reuse(near[0].set) if near else Grow()
+
+
+@pytest.mark.parametrize("case", [c for c in contract_cases() if c.check.kind == "policy"], ids=str)
+def test_registered_policies_keep_their_promises(case: ContractCase) -> None:
+    """Every registered policy passes every check."""
+    case.run()
+
+
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+def test_a_broken_policy_fails_with_what_to_do(record: PolicyComponent, check: str, words: str) -> None:
+    """Each check fails on a policy that breaks its promise, and says what the author must do."""
+    (case,) = [one for one in contract_cases(record) if one.check.name == check]
+    with pytest.raises(ContractViolation, match=words):
+        case.run()
+
+
+def test_every_check_of_policies_is_shown_to_fail() -> None:
+    """No check is without a policy that breaks it."""
+    names = {case.check.name for case in contract_cases("min")}
+    assert names == {one.values[1] for one in BROKEN}
+
+
+def test_a_sane_policy_passes() -> None:
+    """What the broken ones derive from keeps every promise, so that each breaks its own."""
+    results = [case.result() for case in contract_cases(policy("sane", lambda config: Sane()))]
+    assert [result.message for result in results if result.status != "passed"] == []
+
+
+def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:
+    """Where nothing is measured nothing can be excluded: all tasks may train one set."""
+
+    class First(Sane):
+        def decide(self, evidence: Evidence, rng: np.random.Generator) -> Grow | Reuse:
+            return Reuse(evidence.candidates[0].set) if evidence.candidates else Grow()
+
+    record = policy("first", lambda config: First(), needs_evidence=False)
+    assert {case.result().status for case in contract_cases(record)} == {"passed"}
+
+
+def test_options_that_are_missing_skip_the_checks() -> None:
+    """A component that says what it needs is not judged without it."""
+
+    def build(config: NoOptions) -> Any:
+        raise ConfigError("policy.file: no file; give one")
+
+    case = next(one for one in contract_cases(policy("needy", build)) if one.check.name == "policy_is_total")
+    with pytest.raises(NotApplicable, match=r"cannot be had here: policy\.file: no file; give one"):
+        case.run()

@@ -1,0 +1,182 @@
+"""Checks of trackers: registered ones pass them, broken ones fail the one they break."""
+
+from __future__ import annotations
+
+import os
+import random
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.component import TrackerComponent
+from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskEvaluated
+from lw2g.testing import ContractCase, ContractViolation, contract_cases
+
+BROKEN: list[Any] = []
+"""``(component, check that must fail, words of its message)``."""
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """Nothing to choose."""
+
+
+def tracker(cls: Any) -> TrackerComponent:
+    return TrackerComponent(
+        name=f"broken-{cls.__name__.lower()}",
+        config=NoOptions,
+        summary="for tests",
+        build=lambda config, directory: cls(directory),
+    )
+
+
+def breaks(check: str, words: str) -> Any:
+    """Return a decorator that notes down a tracker which breaks one promise, and how the check says so."""
+
+    def note(cls: Any) -> Any:
+        BROKEN.append(pytest.param(tracker(cls), check, words, id=cls.__name__))
+        return cls
+
+    return note
+
+
+class Sane:
+    """Writes one line per event into the run directory: it keeps every promise."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lines: list[str] = []
+        self.file = directory / "events.txt"
+
+    def on_event(self, event: Event) -> None:
+        self.lines.append(type(event).__name__)
+
+    def close(self) -> None:
+        with self.file.open("a") as file:
+            file.writelines(f"{line}\n" for line in self.lines)
+        self.lines = []
+
+
+@breaks("takes_every_event", "on_event, on TaskEvaluated.*raises TypeError.*pass over those")
+class FormatsAll(Sane):
+    def on_event(self, event):
+        if isinstance(event, TaskEvaluated):
+            self.lines.append(",".join(f"{value:.1f}" for value in event.metrics.values()))
+
+
+@breaks("takes_every_event", "return an object with on_event")
+class Nothing(Sane):
+    on_event = None
+
+    def __new__(cls, directory):
+        return object()
+
+
+@breaks("tracker_changes_nothing", "changes the RunStarted it is given.*copy what is to be changed")
+class PopsOptions(Sane):
+    def on_event(self, event):
+        if isinstance(event, RunStarted):
+            event.config.pop("baseline")
+
+
+@breaks("tracker_changes_nothing", "global generator of random.*a generator of its own")
+class NamesAtRandom(Sane):
+    def on_event(self, event):
+        self.lines.append(f"{random.random()}")
+
+
+@breaks("close_can_be_repeated", "close raises ValueError.*perhaps again")
+class ClosesOnce(Sane):
+    def close(self):
+        if self.file is None:
+            raise ValueError("it is closed")
+        super().close()
+        self.file = None
+
+
+@breaks("takes_an_interrupted_run", "close raises KeyError")
+class WantsAnEnd(Sane):
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.ended = {}
+
+    def on_event(self, event):
+        if isinstance(event, RunEnded):
+            self.ended["metrics"] = event.metrics
+
+    def close(self):
+        self.lines.append(str(self.ended["metrics"]))
+        super().close()
+
+
+@breaks("takes_an_interrupted_run", "it raises FileExistsError")
+class FreshFolder(Sane):
+    def __init__(self, directory):
+        (directory / "plots").mkdir()
+        super().__init__(directory)
+
+
+@breaks("says_what_is_missing", "it raises ModuleNotFoundError .*; raise ConfigError")
+class Imports(Sane):
+    def __init__(self, directory):
+        import a_package_that_is_not_there  # noqa: F401
+
+
+@breaks("says_what_is_missing", "it says 'no server'; say in one line")
+class SaysNoRemedy(Sane):
+    def __init__(self, directory):
+        raise ConfigError("no server")
+
+
+@pytest.mark.parametrize("case", [c for c in contract_cases() if c.check.kind == "tracker"], ids=str)
+def test_registered_trackers_keep_their_promises(case: ContractCase) -> None:
+    """Every registered tracker passes every check, or is skipped where its package is not installed."""
+    case.run()
+
+
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+def test_a_broken_tracker_fails_with_what_to_do(record: TrackerComponent, check: str, words: str) -> None:
+    """Each check fails on a tracker that breaks its promise, and says what the author must do."""
+    (case,) = [one for one in contract_cases(record) if one.check.name == check]
+    with pytest.raises(ContractViolation, match=words):
+        case.run()
+
+
+def test_every_check_of_trackers_is_shown_to_fail() -> None:
+    """No check is without a tracker that breaks it."""
+    names = {case.check.name for case in contract_cases("tensorboard")}
+    assert names == {one.values[1] for one in BROKEN}
+
+
+def test_a_sane_tracker_passes() -> None:
+    """What the broken ones derive from keeps every promise, so that each breaks its own."""
+    results = [case.result() for case in contract_cases(tracker(Sane))]
+    assert [result.message for result in results if result.status != "passed"] == []
+
+
+def test_a_tracker_is_checked_away_from_the_users_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees a temporary folder, no service that the environment names, and no network."""
+    monkeypatch.setenv("SOME_TRACKING_URI", "http://192.0.2.1")
+    before, seen = Path.cwd(), []
+
+    class Curious(Sane):
+        def __init__(self, directory: Path) -> None:
+            super().__init__(directory)
+            seen.append((Path.cwd(), directory, os.environ.get("SOME_TRACKING_URI")))
+
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, EpochEnded):
+                with pytest.raises(OSError, match="checks do not use the network"):
+                    urllib.request.urlopen("http://192.0.2.1")
+
+    assert {case.result().status for case in contract_cases(tracker(Curious))} == {"passed"}
+    for folder, directory, service in seen:
+        assert folder != before
+        assert directory.parent.name == folder.name
+        assert not folder.exists()
+        assert service is None
+    assert Path.cwd() == before
+    assert os.environ["SOME_TRACKING_URI"] == "http://192.0.2.1"

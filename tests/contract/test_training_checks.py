@@ -1,0 +1,242 @@
+"""Checks of baselines in small runs: registered ones pass them, broken ones fail the one they break."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import torch
+
+from lw2g.config.resolve import Resolved
+from lw2g.errors import DataError
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup
+from lw2g.interfaces.tracker import EpochEnded, Event
+from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.markers import hookimpl
+from lw2g.testing import ContractCase, contract_cases, tiny_catalogue
+from lw2g.training.runner import start
+from lw2g.training.saved import open_run
+from lw2g_prompts.dual_prompt import DUAL_PROMPT, DualPrompt
+from lw2g_prompts.s_prompt import S_PROMPT_PLUS_PLUS, SPromptPlusPlus
+
+SANE = S_PROMPT_PLUS_PLUS
+"""What the broken ones derive from: it keeps every promise."""
+
+BROKEN: list[Any] = []
+"""``(component, check that must fail, words of its message)``."""
+
+
+def breaks(check: str, words: str, base: BaselineComponent = SANE, **changes: Any) -> Any:
+    """Return a decorator that notes down a baseline which breaks one promise, and how the check says so."""
+
+    def note(build: type) -> type:
+        name = f"broken-{build.__name__.lower()}"
+        record = attrs.evolve(base, name=name, build=build, presets={}, tuned={}, **changes)
+        BROKEN.append(pytest.param(record, check, words, id=build.__name__))
+        return build
+
+    return note
+
+
+class Offer:
+    """A plugin of all the broken ones."""
+
+    @hookimpl
+    def lw2g_baselines(self) -> list[BaselineComponent]:
+        return [one.values[0] for one in BROKEN]
+
+
+@pytest.fixture(scope="module")
+def offered() -> Catalogue:
+    return tiny_catalogue(Offer())
+
+
+KINDS = "training_checks"
+KEPT = [
+    case
+    for case in contract_cases()
+    if case.check.kind == "baseline" and case.check.function.__module__.endswith(KINDS)
+]
+
+
+@pytest.mark.parametrize("case", KEPT, ids=str)
+def test_registered_baselines_keep_their_promises(case: ContractCase) -> None:
+    """Every registered baseline passes every check of a small run."""
+    case.run()
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+@breaks("learns_a_small_stream", "24 images per task.*IndexError")
+class FailsInTraining(SPromptPlusPlus):
+    def step(self, batch, context):
+        raise IndexError
+
+
+class RunsMore(SPromptPlusPlus):
+    """Does something after training."""
+
+    def more(self, context) -> None:
+        raise NotImplementedError
+
+    def phases(self, context):
+        return (*super().phases(context), ComputePhase(name="more", run=lambda progress: self.more(context)))
+
+
+@breaks("backbone_is_untouched", "training changes 'backbone.model.norm.weight'")
+class ScalesBackbone(RunsMore):
+    def more(self, context):
+        context.backbone.model.norm.weight.data *= 1.0001
+
+
+@breaks("backbone_is_untouched", "backbone.model.cls_token is left with a gradient or requires one")
+class ThawsBackbone(RunsMore):
+    def more(self, context):
+        context.backbone.model.cls_token.requires_grad_(True)
+
+
+@breaks(
+    "leaves_no_injection_behind",
+    "'model.blocks.0' of the backbone has gained 3 in _forward_hooks and lost nothing",
+)
+class LeavesAHook(RunsMore):
+    def more(self, context):
+        context.backbone.model.blocks[0].register_forward_hook(lambda *_: None)
+
+
+@breaks("leaves_no_injection_behind", "'model.blocks.1.attn' of the backbone has gained attribute forward")
+class LeavesAWrapper(RunsMore):
+    def more(self, context):
+        attention = context.backbone.model.blocks[1].attn
+        attention.forward = type(attention).forward.__get__(attention)
+
+
+@breaks("other_sets_stay", "learning task 3, which has set 1, changes 'set 0.value'")
+class WritesIntoOthers(RunsMore):
+    def more(self, context):
+        with torch.no_grad():
+            context.pool[0].value *= 1.1
+
+
+@breaks("cached_features_hold", "though feature_scope 'set' says", base=DUAL_PROMPT)
+class UnderstatedScope(DualPrompt):
+    feature_scope = "set"
+
+
+@breaks("evidence_changes_nothing", "changes 'baseline.probes'")
+class CountsProbes(SPromptPlusPlus):
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        self.register_buffer("probes", torch.zeros(()))
+
+    def probe_loss(self, batch, routing, task):
+        self.probes += 1
+        return super().probe_loss(batch, routing, task)
+
+
+@breaks("evidence_changes_nothing", "changes 'requires_grad or grad of set 0.key'")
+class LeavesGradients(SPromptPlusPlus):
+    def probe_loss(self, batch, routing, task):
+        value = routing.only().value.requires_grad_(True)
+        super().probe_loss(batch, routing, task).backward()
+        value.requires_grad_(False)
+        return super().probe_loss(batch, routing, task)
+
+
+@breaks("same_seed_same_numbers", "of two runs with the same seed differ after task 1")
+class UnseededNoise(SPromptPlusPlus):
+    def step(self, batch, context):
+        output = super().step(batch, context)
+        return attrs.evolve(output, loss=output.loss * (1 + random.random()))
+
+
+@breaks("resumes_to_the_same_bits", "of a resumed run and of an uninterrupted one differ after task 2")
+class CountsSteps(SPromptPlusPlus):
+    steps = 0
+
+    def step(self, batch, context):
+        output = super().step(batch, context)
+        self.steps += 1
+        return attrs.evolve(output, loss=output.loss * self.steps)
+
+
+@breaks("checkpoint_predicts_the_same", "loaded from the checkpoint of task 1, features")
+class RemembersOutside(SPromptPlusPlus):
+    scale = 1.0
+
+    def step(self, batch, context):
+        self.scale += 0.1
+        return super().step(batch, context)
+
+    def features(self, batch, routing):
+        return super().features(batch, routing) * self.scale
+
+
+@breaks("protection_holds", "site '0/blocks.0.prefix_key' moves by .* inside the space")
+class TrainsUnprotected(SPromptPlusPlus):
+    def phases(self, context):
+        (phase,) = super().phases(context)
+        return (attrs.evolve(phase, host=False),)
+
+
+@breaks("protection_holds", "site '0/blocks.0.prefix_key' moves by .* inside the space")
+class MovesInAComputePhase(RunsMore):
+    def more(self, context):
+        with torch.no_grad():
+            context.parameters.key += 0.01
+
+
+@breaks("protection_holds", "no site of a reused set, or shared one, is trained in task 2")
+class TrainsNewSetsOnly(SPromptPlusPlus):
+    def phases(self, context):
+        (phase,) = super().phases(context)
+        if context.grew:
+            return (phase,)
+        head = ParameterGroup(parameters=tuple(self.head.parameters()), lr=1e-3)
+        return (attrs.evolve(phase, groups=(head,)),)
+
+
+# -- the tests of the broken ones ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("component", "check", "words"), BROKEN)
+def test_a_broken_baseline_fails_its_check(
+    component: BaselineComponent, check: str, words: str, offered: Catalogue
+) -> None:
+    """The check that looks at the broken promise fails, and says what the author must do."""
+    (case,) = [one for one in contract_cases(component, catalogue=offered) if one.check.name == check]
+    result = case.result()
+    assert result.status == "failed"
+    assert re.search(words, result.message)
+
+
+class PowerCutError(Exception):
+    """Nothing is written after it."""
+
+
+def test_a_run_without_a_finished_task_says_how_to_go_on(
+    catalogue: Catalogue, quick: Any, tmp_path: Path
+) -> None:
+    """Prediction before the first task fails with a remedy, whether the run has begun or not."""
+
+    class Cut:
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, EpochEnded):
+                raise PowerCutError
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    resolved: Resolved = quick()
+    with pytest.raises(DataError, match=r"no run at .*start one with lw2g run"):
+        open_run(tmp_path / "run", catalogue)
+    with pytest.raises(PowerCutError):
+        start(resolved, catalogue, tmp_path / "run", [Cut()])
+    with pytest.raises(DataError, match="has not finished a task; go on: lw2g resume"):
+        open_run(tmp_path / "run", catalogue)

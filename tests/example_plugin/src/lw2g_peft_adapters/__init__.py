@@ -1,0 +1,1 @@
+"""Low-rank adapters of Hugging Face peft as a baseline of lw2g."""

@@ -1,0 +1,133 @@
+"""The baseline ``peft-lora``: one set of adapters per growth step, chosen per sample, and a linear head.
+
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022; ``h = W x + (alpha / r) B A x``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.heads import linear_head, mask_logits
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+from lw2g.prefixes import check_blocks
+from lw2g.subspace import image
+from lw2g.vit.injection import attention_of, block_at
+from lw2g.vit.taps import Tap
+from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
+from lw2g_peft_adapters.component import PeftLoraConfig
+
+__all__ = ["PeftLora"]
+
+
+class PeftLora(Baseline):
+    """A set adapts the fused query, key and value projection of every chosen block; the head is shared."""
+
+    # The features depend on the backbone and the chosen set alone, so that those of old tasks stay valid.
+    feature_scope = "set"
+
+    def __init__(self, config: PeftLoraConfig, context: BuildContext) -> None:
+        super().__init__(context)
+        self.config = config
+        depth = context.backbone.depth
+        self.blocks = check_blocks(config.blocks or tuple(range(depth)), depth, "baseline.blocks")
+        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
+
+    # -- sets ------------------------------------------------------------------------------------------
+
+    def new_set(self, source: nn.Module | None) -> AdapterSet:
+        """Return a new set: a copy of ``source``, or one that changes nothing yet (``B = 0``)."""
+        model = self.context.backbone.model
+        made = AdapterSet(
+            {block: attention_of(block_at(model, block)).qkv for block in self.blocks},
+            rank=self.config.rank,
+            alpha=self.config.alpha,
+            init=self.config.init,
+        ).to(self.context.device)
+        if source is not None:
+            made.load_state_dict(source.state_dict())
+        return made
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the most recently trained set where the options say so."""
+        if self.config.init_from == "random" or not pool.task_to_set:
+            return None
+        return pool[pool.task_to_set[-1]]
+
+    # -- forward ---------------------------------------------------------------------------------------
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return the class token under each sample's adapters, ``[B, dim]``.
+
+        Raises:
+            ValueError: The routing chooses no set.
+        """
+        if routing.chosen is None:
+            raise ValueError("expected a routing with a chosen set, but got one without")
+        sets = [cast(AdapterSet, item) for item in routing.sets]
+        injection = AdapterInjection(self.blocks, sets, routing.chosen)
+        return self.context.backbone.features(batch.images, (injection,))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits over all classes of the stream, ``[B, num_classes]``."""
+        return cast(Tensor, self.head(features))
+
+    # -- learning a task -------------------------------------------------------------------------------
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: both factors of the set and the head; constraints act on it (``host``)."""
+        config = self.config
+        trained = (*context.parameters.parameters(), *self.head.parameters())
+        return (
+            TrainingPhase(
+                name="lora",
+                groups=(ParameterGroup(parameters=trained, lr=config.lr),),
+                step=lambda batch: self.step(batch, context),
+                epochs=config.epochs,
+                batch_size=config.batch_size,
+                host=True,
+            ),
+        )
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
+        features = self.features(batch, context.pool.force(context.set_id))
+        logits = mask_logits(self.logits(features), context.task.classes)
+        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
+
+    # -- what can be measured and protected ------------------------------------------------------------
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return both factors at each block.
+
+        A multiplies the input of qkv; its gradient is the evidence. B multiplies ``z = A x``, whose space is
+        the image of that of x. Together they keep ``B A x`` for every x in the space: ``A x`` does not move,
+        and B does not move on it. Angles among r directions do not compare with those among d: B is no
+        evidence, and no soft rule acts on it.
+        """
+        own = cast(AdapterSet, parameters)
+        found: list[Site] = []
+        for block, down, up in zip(self.blocks, own.down, own.up, strict=True):
+            a, b = (cast(nn.Parameter, layer.weight) for layer in (down, up))
+            tap = Tap(block=block, kind="attn_in")
+            found.append(Site(name=f"blocks.{block}.lora_a", parameter=a, tap=tap))
+            found.append(
+                Site(
+                    name=f"blocks.{block}.lora_b",
+                    parameter=b,
+                    tap=tap,
+                    derive=partial(image, a),
+                    measured=False,
+                    soft=False,
+                )
+            )
+        return found

@@ -1,0 +1,63 @@
+"""Options and record of ``peft-lora``.
+
+Every lw2g command imports this module, so it must not import peft, which takes seconds: ``build`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+from attrs.validators import ge, gt, in_
+
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.options import option
+from lw2g.prefixes import blocks_option
+
+__all__ = ["PEFT_LORA", "PeftLoraConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class PeftLoraConfig:
+    """Options of ``peft-lora``. LoRA was never published for class-incremental learning."""
+
+    blocks: tuple[int, ...] = blocks_option((), "blocks that get an adapter; empty for all", empty=True)
+    rank: int = option(8, "rank of an adapter", validator=ge(1))
+    alpha: float = option(8.0, "an adapter is scaled by alpha / rank", validator=gt(0))
+    init: Literal["gaussian", "kaiming"] = option(
+        "gaussian",
+        "how a down factor starts: as in the paper, or as peft does by default",
+        validator=in_(("gaussian", "kaiming")),
+        published="gaussian",
+    )
+    init_from: Literal["previous", "random"] = option(
+        "random",
+        "what a new set starts from: the most recently trained one, or a random one",
+        validator=in_(("previous", "random")),
+    )
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(64, "images per step", validator=ge(1))
+    lr: float = option(0.001, "learning rate of Adam", validator=gt(0))
+
+
+def build(config: PeftLoraConfig, context: BuildContext) -> Baseline:
+    """Return the baseline."""
+    from lw2g_peft_adapters.baseline import PeftLora
+
+    return PeftLora(config, context)
+
+
+_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.005}
+
+PEFT_LORA = BaselineComponent(
+    name="peft-lora",
+    config=PeftLoraConfig,
+    summary="low-rank adapters of Hugging Face peft, one per block and set, chosen per sample",
+    citation="Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022",
+    build=build,
+    retrieval="centroids",
+    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
+)

@@ -1,0 +1,207 @@
+"""Installed plugins that are broken in every way we know are told in one line each, and disturb nothing.
+
+Everything here goes through the command line in a process of its own, with distributions on its path as pip
+leaves them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GOOD = """
+import attrs
+from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.growth import Grow
+from lw2g.registry.markers import hookimpl
+
+@attrs.frozen(kw_only=True)
+class Config:
+    pass
+
+class Policy:
+    margin = 0.0
+    def __init__(self, config): pass
+    def decide(self, evidence, rng): return Grow()
+
+def record(name, **changes):
+    given = dict(config=Config, summary="always a new set", build=Policy, needs_evidence=False)
+    return PolicyComponent(name=name, default_constraints=(), **(given | changes))
+"""
+
+
+def offering(records: str) -> str:
+    """Return the source of a plugin whose hook returns these records."""
+    return f"{GOOD}\n@hookimpl\ndef lw2g_policies():\n    return {records}\n"
+
+
+CLASH = "registers policy 'same-name', which is registered by plugin 'one' (one-dist 1.0) and plugin 'two' "
+
+# entry point -> (distribution, source, what is said of it)
+BROKEN = {
+    "absent": ("absent-dist", "import not_there_at_all", "cannot be imported: ModuleNotFoundError: No "),
+    "typo": ("typo-dist", "def lw2g_policies(:\n    pass\n", "cannot be imported: SyntaxError: "),
+    "leaving": ("leaving-dist", "import sys\nsys.exit('no licence')", "cannot be imported: SystemExit: no "),
+    "online": (
+        "online-dist",
+        # nobody listens there: what a machine without a network gives, without one
+        "from urllib.request import urlopen\nurlopen('http://127.0.0.1:9/registry.json', timeout=5)",
+        "cannot be imported: URLError: ",
+    ),
+    "misspelt": (
+        "misspelt-dist",
+        GOOD + "\n@hookimpl\ndef lw2g_policy(): return [record('lost')]\n",
+        "has 'lw2g_policy', which is no hook (did you mean 'lw2g_policies'?); use one of ",
+    ),
+    "wrong": ("wrong-dist", offering("['min']"), "returns 'str' from lw2g_policies, which takes"),
+    "nothing": ("nothing-dist", offering("None"), "returns NoneType from lw2g_policies, not a list"),
+    "raising": ("raising-dist", offering("[1 / 0]"), "fails in lw2g_policies: ZeroDivisionError: "),
+    "plain": (
+        "plain-dist",
+        offering("[record('plain', config=dict)]"),
+        "registers policy 'plain' with the config <class 'dict'>, which is no attrs class",
+    ),
+    "one": (
+        "one-dist",
+        offering("[record('same-name')]"),
+        CLASH,
+    ),
+    "two": (
+        "two-dist",
+        offering("[record('same-name')]"),
+        CLASH,
+    ),
+    "shared": ("left-dist", offering("[record('left')]"), "is not loaded: its entry-point name 'shared' is"),
+}  # fmt: skip
+RIVAL = ("right-dist", offering("[record('right')]"), "is not loaded: its entry-point name 'shared' is")
+HEALTHY = {"healthy": ("healthy-dist", offering("[record('cautious')]"))}
+
+
+def install(site: Path, distribution: str, entry_point: str, source: str) -> None:
+    """Write a distribution of one module with one entry point, as pip leaves it."""
+    module = distribution.replace("-", "_")
+    (site / f"{module}.py").write_text(source)
+    info = site / f"{module}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[lw2g]\n{entry_point} = {module}\n")
+    (info / "RECORD").write_text("")
+
+
+def environment(site: Path) -> dict[str, str]:
+    """Return the environment of a process that finds what is installed at ``site``."""
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    found.pop("LW2G_DISABLE_PLUGINS", None)
+    return found
+
+
+def lw2g(site: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command with what is installed at ``site``."""
+    return subprocess.run(
+        [sys.executable, "-m", "lw2g", *arguments],
+        cwd=cwd or site,
+        env=environment(site),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all broken plugins and a good one."""
+    folder = tmp_path_factory.mktemp("site")
+    for entry_point, (distribution, source, _) in BROKEN.items():
+        install(folder, distribution, entry_point, source)
+    install(folder, RIVAL[0], "shared", RIVAL[1])
+    for entry_point, (distribution, source) in HEALTHY.items():
+        install(folder, distribution, entry_point, source)
+    return folder
+
+
+@pytest.mark.slow
+def test_each_broken_plugin_gets_one_line_and_the_others_are_listed(site: Path) -> None:
+    """Distribution, version, what is wrong and what to do: one line each; the command succeeds."""
+    done = lw2g(site, "plugins")
+    assert done.returncode == 0, done.stderr
+    listed, _, told = done.stdout.partition("problems with plugins:\n")
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    expected = {(name, part[0]): part[2] for name, part in BROKEN.items()}
+    expected["shared", RIVAL[0]] = RIVAL[2]
+    assert len(lines) == len(expected)
+    for (name, distribution), what in expected.items():
+        origin = f"plugin {name!r} ({distribution} 1.0) "
+        (line,) = [line for line in lines if line.startswith(origin)]
+        assert line.removeprefix(origin).startswith(what)
+        _, _, remedy = line.rpartition("; ")
+        assert distribution in remedy or name == "misspelt"
+    names = {line.split()[0] for line in listed.splitlines() if line.strip()}
+    assert names >= {"hide-prompt", "min", "cautious"}
+    assert not names & {"same-name", "plain", "left", "right", "lost"}
+    assert "healthy-dist 1.0" in listed
+
+
+@pytest.mark.slow
+def test_a_name_that_two_plugins_claim_is_refused_with_both(site: Path) -> None:
+    """Asking for it ends with status 2 and says who claims it."""
+    done = lw2g(site, "plugins", "same-name")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "plugin 'one' (one-dist 1.0) and plugin 'two' (two-dist 1.0); neither is used" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_beside_broken_plugins(site: Path, tmp_path: Path) -> None:
+    """A first-party baseline under the good stranger's policy learns the digits; broken plugins are told."""
+    small = ["baseline.epochs=1", "baseline.blocks=[2]"]
+    chosen = ["--baseline", "dual-prompt", "--policy", "cautious", "--benchmark", "digits"]
+    settings = [part for one in small for part in ("--set", one)]
+    done = lw2g(site, "run", *chosen, *settings, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["config"]["policy"]["name"] == "cautious"
+    assert record["task_to_set"] == [0, 1, 2, 3, 4]
+    assert "problems with plugins; run `lw2g plugins` to see them" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_import_that_hangs_is_named_when_the_user_stops_it(tmp_path: Path) -> None:
+    """It cannot be bounded; Ctrl-C says whose it was and how to leave it out, and leaving it out helps."""
+    reached = tmp_path / "reached"
+    source = f"import pathlib, time\npathlib.Path({str(reached)!r}).touch()\ntime.sleep(300)\n"
+    install(tmp_path, "slow-dist", "slow", source)
+    command = [sys.executable, "-m", "lw2g", "plugins", "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path), **pipes) as process:
+        deadline = time.monotonic() + 120
+        while not reached.exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert told.strip() == (
+        "error: plugin 'slow' (slow-dist 1.0) was interrupted; fix or uninstall 'slow-dist', "
+        "or set LW2G_DISABLE_PLUGINS=slow"
+    )
+    without = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"LW2G_DISABLE_PLUGINS": "slow"},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "hide-prompt" in {entry["name"] for entry in json.loads(without.stdout)}

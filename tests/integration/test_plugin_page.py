@@ -1,0 +1,71 @@
+"""docs/plugins.md: every command of the page works, word for word and in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "plugins.md"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PAGE.exists(), reason="needs the source tree"),
+    pytest.mark.skipif(os.name == "nt", reason="the page is written for a POSIX shell"),
+]
+
+
+def commands() -> list[str]:
+    """Return the lines of all shell blocks of the page."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.S | re.M)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def environment_beside(folder: Path) -> dict[str, str]:
+    """Make an environment that sees all installed packages, so that nothing is downloaded or left behind."""
+    home = folder / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    (site,) = home.glob("lib/python*/site-packages")
+    here = sysconfig.get_path("purelib")
+    (site / "beside.pth").write_text(f"import site; site.addsitedir({here!r})\n", encoding="utf-8")
+    script = home / "bin" / "lw2g"
+    script.write_text(f"#!{home}/bin/python\nfrom lw2g.cli.main import main\nmain()\n", encoding="utf-8")
+    script.chmod(0o755)
+    return os.environ | {
+        "PATH": f"{home}/bin{os.pathsep}{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(home),
+        "OMP_NUM_THREADS": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",  # for pip, the environment's 0 means: no isolation
+    }
+
+
+def test_every_command_of_the_page_works(tmp_path: Path) -> None:
+    """From an empty folder to checked plugins and runs with LW2G on them."""
+    listed = commands()
+    assert len(listed) > 10
+    environment = environment_beside(tmp_path)
+    for command in listed:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        if command == "lw2g plugins my-method":
+            assert "baseline my-method" in done.stdout
+            assert "problems with plugins" not in done.stdout
+    record = json.loads((tmp_path / "runs" / "min" / "record.json").read_text(encoding="utf-8"))
+    measured = [decision["candidates"] for decision in record["decisions"][1:]]
+    assert all(candidate["z"] is not None for candidates in measured for candidate in candidates)
+    assert (tmp_path / "runs" / "mine" / "record.json").exists()

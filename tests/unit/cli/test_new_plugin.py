@@ -1,0 +1,393 @@
+"""lw2g new-plugin: what it writes installs, passes the contract of its kind, and is a real component."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from packaging.version import Version
+
+from lw2g.cli.main import main
+from lw2g.config.resolve import resolve
+from lw2g.errors import ConfigError
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Reuse
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_package
+from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
+from lw2g.training.runner import start
+
+KINDS = tuple(SCAFFOLDED)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """Write a package of each kind, make them importable, and return their folders by kind."""
+    root = tmp_path_factory.mktemp("packages")
+    folders = {kind: root / kind for kind in KINDS}
+    for kind, folder in folders.items():
+        write_package(Scaffold(name=f"fresh-{kind}", kind=kind), folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in folders.values():
+            patch.syspath_prepend(folder / "src")
+        yield folders
+    for name in [name for name in sys.modules if name.startswith("fresh_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def module_of(packages):
+    """Import the module of the component of a kind."""
+    return lambda kind: importlib.import_module(f"fresh_{kind}.{kind}")
+
+
+@pytest.fixture(scope="module")
+def fresh(packages):
+    """A catalogue of everything, with the five packages as plugins."""
+    return tiny_catalogue(*(importlib.import_module(f"fresh_{kind}.plugin") for kind in KINDS))
+
+
+@pytest.fixture
+def context():
+    """What is known before the first task, with a tiny backbone."""
+    return BuildContext(
+        backbone=tiny_backbone(), num_tasks=3, num_classes=6, device=torch.device("cpu"), seed=0
+    )
+
+
+# -- what is written -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_placeholder_is_filled_in(packages, kind):
+    """No file holds a placeholder, and the project file names package, plugin and extra."""
+    texts = {path: path.read_text(encoding="utf-8") for path in packages[kind].rglob("*.*") if path.is_file()}
+    left = {str(path): found for path, text in texts.items() if (found := re.findall(r"\$\{?[a-z_]+", text))}
+    assert left == {}
+    project = tomllib.loads((packages[kind] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["name"] == f"fresh-{kind}"
+    assert project["project"]["entry-points"]["lw2g"] == {f"fresh_{kind}": f"fresh_{kind}.plugin"}
+    assert "pytest>=8" in project["project"]["optional-dependencies"]["test"]
+    assert (packages[kind] / "src" / f"fresh_{kind}" / "py.typed").is_file()
+
+
+def test_the_code_that_is_written_is_in_good_style(packages):
+    """Linter and formatter have nothing to say under the rules that the package itself states."""
+    ruff = shutil.which("ruff", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if ruff is None:
+        pytest.skip("ruff is not installed")
+    for folder in packages.values():
+        for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+            done = subprocess.run(
+                [ruff, *command, "."], cwd=folder, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout
+
+
+def test_the_five_plugins_register_without_a_problem(fresh):
+    """Each hook offers its component under the wanted name, beside everything installed."""
+    assert [problem for problem in fresh.problems if problem.plugin.startswith("fresh_")] == []
+    for kind in KINDS:
+        assert fresh.get(kind, f"fresh-{kind}").summary == SCAFFOLDED[kind].summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fresh_component_passes_its_contract(module_of, kind):
+    """Every check of its kind passes or says nothing about it."""
+    results = [case.result() for case in contract_cases(module_of(kind).COMPONENT)]
+    assert "passed" in {one.status for one in results}
+    assert [f"{one.check}: {one.message}" for one in results if one.status == "failed"] == []
+
+
+# -- what the components do ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_baseline_learns_and_grows_under_the_paper_s_rule(fresh, tmp_path):
+    """A whole run with evidence, both constraints and retrieval ends above chance, with measured sites."""
+    overrides = {"run.device": "cpu", "growth.images": 16, "benchmark.tasks": 2, "baseline.batch_size": 8}
+    resolved = resolve(
+        fresh, overrides=overrides, baseline="fresh-baseline", benchmark="tiny", backbone="tiny"
+    )
+    record = start(resolved, fresh, tmp_path / "run")
+    assert record["metrics"]["faa"] > 25
+    (candidate,) = record["decisions"][1]["candidates"]
+    assert [site["site"] for site in candidate["sites"]] == [f"blocks.{i}.prefix_key" for i in range(3)]
+    assert candidate["z"] is not None
+
+
+def evidence(*candidates):
+    """Return the evidence of candidates given as (z, error)."""
+    return Evidence(
+        task=len(candidates),
+        candidates=tuple(
+            CandidateEvidence(set=number, z=z, z_error=error, excluded=None if z is not None else "full")
+            for number, (z, error) in enumerate(candidates)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "candidates", "decision"),
+    [
+        ({}, [], Grow()),
+        ({}, [(2.0, 0.5)], Grow()),
+        ({}, [(2.0, 0.5), (-1.0, 0.5)], Reuse(1)),
+        ({}, [(0.0, 0.5)], Reuse(0)),
+        ({"max_sets": 2}, [(3.0, 0.5), (2.0, 0.5)], Reuse(1)),
+        ({"max_sets": 1}, [(None, None)], Grow()),
+        ({"margin": 2.0}, [(2.0, 1.5)], Reuse(0)),
+        ({"margin": 1.0}, [(2.0, 1.5)], Grow()),
+        ({"margin": 1.0}, [(2.0, None)], Reuse(0)),
+        ({"margin": 1.0}, [(2.0, 0.5), (3.0, 4.0)], Reuse(0)),
+    ],
+)
+def test_the_policy_is_the_paper_s_rule_with_a_bound(module_of, options, candidates, decision):
+    """It grows iff every set hinders and there is room, and reuses the set that hinders least."""
+    module = module_of("policy")
+    policy = module.FreshPolicy(module.FreshPolicyConfig(**options))
+    assert policy.decide(evidence(*candidates), np.random.default_rng(0)) == decision
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_retrieval_names_the_task_of_the_nearest_mean(module_of, context, metric):
+    """The choice among the seen tasks equals a search by hand."""
+    module = module_of("retrieval")
+    strategy = module.FreshRetrieval(module.FreshRetrievalConfig(metric=metric), context)
+    strategy.mean.copy_(torch.randn(3, 32, generator=torch.Generator().manual_seed(1)))
+    query = torch.randn(20, 32, generator=torch.Generator().manual_seed(2))
+    found = strategy.retrieve(query, (0, 2), torch.tensor([0, 0, 1, 1, 2, 2]))
+
+    def distance(row, task):
+        mean = strategy.mean[task]
+        if metric == "cosine":
+            return -float(row @ mean / row.norm() / mean.norm())
+        return float((row - mean).norm())
+
+    assert found.tolist() == [min((0, 2), key=lambda task, row=row: distance(row, task)) for row in query]
+
+
+def test_the_constraint_removes_its_share_inside_the_old_space(module_of, context):
+    """A reused set's sites get the memory's space with the strength asked for; a new set's get nothing."""
+    module = module_of("constraint")
+    rule = module.FreshConstraint(module.FreshConstraintConfig(strength=0.25), context)
+    spaces = {"a": object()}
+
+    class World:
+        class task:
+            grew, set_id = False, 0
+
+        class memory:
+            @staticmethod
+            def space(set_id, site):
+                return spaces.get(site.name)
+
+    class site:
+        name, owner, soft = "a", "set", True
+
+    found = rule.restriction(site, World)
+    assert (found.subspace, found.strength, rule.hard) == (spaces["a"], 0.25, False)
+    site.soft = False
+    assert rule.restriction(site, World) is None
+    site.soft, World.task.grew = True, True
+    assert rule.restriction(site, World) is None
+    World.task.grew, site.name = False, "unknown"
+    assert rule.restriction(site, World) is None
+
+
+def test_the_benchmark_is_the_same_on_every_call_and_changes_with_its_seed(module_of):
+    """Pixels and fingerprint follow the options; no test image is a training image."""
+    module = module_of("benchmark")
+
+    def pixels(**options):
+        stream = module.FreshBenchmark(module.FreshBenchmarkConfig(**options)).stream()
+        return stream.fingerprint, stream.tasks[1].train.source.images, stream.tasks[1].test.source.images
+
+    first, again, other = pixels(), pixels(), pixels(seed=1)
+    assert first[0] == again[0] != other[0]
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[1], other[1])
+    train = {image.numpy().tobytes() for image in first[1]}
+    assert not train & {image.numpy().tobytes() for image in first[2]}
+
+
+def test_the_benchmark_s_transform_normalises(module_of):
+    """A white image becomes (1 - mean) / std in every channel, at the size of the backbone."""
+    module = module_of("benchmark")
+    benchmark = module.FreshBenchmark(module.FreshBenchmarkConfig())
+    transforms = benchmark.transforms(16, (0.5, 0.4, 0.0), (0.5, 0.2, 2.0))
+    image = transforms.test(torch.full((3, 32, 32), 255, dtype=torch.uint8))
+    assert image.shape == (3, 16, 16)
+    expected = torch.tensor([1.0, 3.0, 0.5])[:, None, None].expand(3, 16, 16)
+    torch.testing.assert_close(image, expected)
+    with pytest.raises(ConfigError, match="3 does not divide 8 classes; choose another"):
+        module.FreshBenchmark(module.FreshBenchmarkConfig(increment=3)).stream()
+
+
+# -- names and folders ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MyMethod", "plugin name 'MyMethod' is no kebab-case name; .* such as 'my-method'"),
+        ("my_method", "such as 'my-method'"),
+        ("2nd", "such as 'my-method'"),
+        ("a--b", "such as 'a-b'"),
+        ("", "such as 'my-method'"),
+        ("../up", "such as 'up'"),
+        (
+            "dual-prompt",
+            r"'dual-prompt' is taken by a baseline of plugin 'prompts' \(lw2g .*\); choose another",
+        ),
+        ("growth", "'growth' is taken: a plugin is called 'growth'"),
+        ("class", "'class' is taken: Python knows 'class' already"),
+        ("random", "'random' is taken: Python knows 'random' already"),
+        ("lw2g-growth", "'lw2g-growth' is taken: Python knows 'lw2g_growth' already"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_with_a_remedy(catalogue, name, message):
+    """Bad form, installed components and plugins, keywords and modules; all in one line."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        check_name(name, catalogue, ["growth"])
+    assert "\n" not in str(caught.value)
+
+
+def test_the_installed_plugins_are_looked_for(catalogue):
+    """Without a list, the entry points of this environment count."""
+    with pytest.raises(ConfigError, match="a plugin is called 'single_set'"):
+        check_name("single-set", catalogue)
+    check_name("entirely-new-1", catalogue)
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(tmp_path):
+    """Neither a file nor a folder with something in it is written over; an empty folder is fine."""
+    scaffold = Scaffold(name="new-one", kind="policy")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="is a file; choose another --out"):
+        write_package(scaffold, tmp_path / "file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with pytest.raises(ConfigError, match="is not empty; choose another --out"):
+        write_package(scaffold, tmp_path / "full")
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_package(scaffold, tmp_path / "file" / "below")
+    (tmp_path / "empty").mkdir()
+    assert (tmp_path / "empty" / "pyproject.toml") in write_package(scaffold, tmp_path / "empty")
+
+
+@pytest.fixture
+def loaded_once(catalogue, monkeypatch, tmp_path):
+    """Let the command see the installed plugins without loading them anew, in an empty folder."""
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
+    """Files, then three commands; the same command again is refused."""
+    command = ["new-plugin", "new-one", "--kind", kind]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    *files, first, second, third = [line.strip() for line in result.stdout.splitlines() if line != "next:"]
+    assert all((tmp_path / file).is_file() for file in files)
+    assert str(Path("new-one") / "src" / "new_one" / f"{kind}.py") in files
+    assert first == 'python -m pip install -e "new-one[test]"'
+    assert second == "python -m pytest -q new-one"
+    assert third.startswith("lw2g run ")
+    assert f"--{kind} new-one" in third
+    again = CliRunner().invoke(main, command)
+    assert (again.exit_code, again.stderr) == (
+        2,
+        "error: 'new-one' is not empty; choose another --out\n",
+    )
+
+
+def test_the_command_takes_a_folder_and_refuses_a_bad_name(loaded_once, tmp_path):
+    """--out is the package's own folder; a mistake leaves nothing behind."""
+    result = CliRunner().invoke(main, ["new-plugin", "new-one", "--kind", "policy", "--out", "else/where"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "else" / "where" / "pyproject.toml").is_file()
+    refused = CliRunner().invoke(main, ["new-plugin", "New", "--kind", "policy"])
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: plugin name 'New' is no kebab-case name; use")
+    assert not (tmp_path / "New").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_suggested_run_is_a_real_command(fresh, kind):
+    """What is printed as the third command resolves to an experiment with the component."""
+    words = Scaffold(name=f"fresh-{kind}", kind=kind).run.split()[2:]
+    names = {option.removeprefix("--"): value for option, value in zip(words[::2], words[1::2], strict=True)}
+    if "constraint" in names:
+        names["constraints"] = [names.pop("constraint")]
+    config = resolve(fresh, **names).config
+    chosen = config.constraints[0] if kind == "constraint" else getattr(config, kind)
+    assert chosen.name == f"fresh-{kind}"
+
+
+# -- for real ------------------------------------------------------------------------------------------------
+
+
+def _builds_editable_packages() -> bool:
+    try:
+        new_enough = Version(importlib.metadata.version("setuptools")) >= Version("70.1")
+        importlib.metadata.version("pip")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return new_enough
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not _builds_editable_packages(), reason="needs pip and setuptools 70.1 beside the tests")
+def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path):
+    """Written, installed editable in an environment of its own, found by its entry point, tested."""
+    package, venv = tmp_path / "new-one", tmp_path / "venv"
+    write_package(Scaffold(name="new-one", kind="policy"), package)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=60)
+    python = venv / "bin" / "python"
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(ask, check=True, capture_output=True, text=True, timeout=60).stdout.strip())
+    # the new environment sees everything of this one, editable installations included
+    lines = "".join(f"import site; site.addsitedir({place!r})\n" for place in sorted(places))
+    (site / "everything.pth").write_text(lines, encoding="utf-8")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        [*install, "--no-build-isolation", "-e", str(package)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    tested = subprocess.run(
+        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package)],
+        cwd=package,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert tested.returncode == 0, tested.stdout
+    assert " passed" in tested.stdout.splitlines()[-1]
+    # this environment is as it was
+    assert "new_one" not in importlib.metadata.entry_points(group="lw2g").names
+    assert load_catalogue().names("policy") == tiny_catalogue().names("policy")

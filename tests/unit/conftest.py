@@ -1,0 +1,158 @@
+"""A hand-made stream of three tasks, to drive baselines of several families without the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import attrs
+import pytest
+import torch
+from torch import Tensor
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.constraint import ConstraintContext
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
+from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
+from lw2g.interfaces.pool import Pool
+from lw2g.moments import SecondMoment
+from lw2g.training.phases import only_trainable
+from lw2g.training.protection import Protection
+from lw2g.vit.backbone import Backbone
+from lw2g_constraints.orthogonal import Orthogonal
+
+CPU = torch.device("cpu")
+
+
+@attrs.frozen(kw_only=True)
+class Bench:
+    """Three tasks of two classes and four images each, and a memory of their spaces."""
+
+    backbone: Backbone
+    build: BuildContext
+    tasks: tuple[TaskInfo, ...]
+    memory: SubspaceMemory
+
+    def batch(self, index: int, backbone: Backbone | None = None) -> Batch:
+        """All images of a task; its query costs a forward of the plain backbone."""
+        size = self.backbone.fingerprint.image_size
+        generator = torch.Generator().manual_seed(index)
+        images = torch.randn(4, 3, size, size, generator=generator) + index
+        return Batch(
+            labels=torch.tensor(self.tasks[index].classes).repeat(2),
+            samples=torch.arange(4),
+            images=lambda: images,
+            query=lambda: (backbone or self.backbone).features(images).detach(),
+        )
+
+    def begin(
+        self, baseline, pool: Pool, index: int, *, reuse: int | None = None, retrieval=None
+    ) -> TaskContext:
+        """Give the next task its set, as the framework does."""
+        baseline.begin_task(self.tasks[index])
+        new = baseline.new_set(baseline.source_of(pool)) if reuse is None else None
+        set_id = pool.reuse(reuse) if new is None else pool.grow(new)
+        context = TaskContext(
+            task=self.tasks[index],
+            history=self.tasks[: index + 1],
+            pool=pool,
+            set_id=set_id,
+            grew=reuse is None,
+            retrieval=retrieval,
+            backbone=self.backbone,
+            device=CPU,
+            seed=0,
+            statistics=lambda size: [self.batch(index)],
+        )
+        if retrieval is not None:
+            retrieval.begin_task(context)
+        return context
+
+    def learn(self, baseline, context: TaskContext, *, epochs: int = 2, sgd: float | None = None) -> None:
+        """Run a task's phases under the orthogonal condition, with as few epochs as asked for.
+
+        ``sgd`` replaces the phases' optimizers by SGD at that rate.
+        """
+        retrieval = context.retrieval
+        own = retrieval.phases(context) if retrieval is not None else ()
+        for phase in (*own, *baseline.phases(context)):
+            if not isinstance(phase, TrainingPhase):
+                phase.run(lambda done, total: None)
+                continue
+            groups: Sequence[ParameterGroup] = ()
+            if phase.host and retrieval is not None:
+                groups = retrieval.parameter_groups(context, phase.groups[0].lr)
+            self._train(baseline, attrs.evolve(phase, groups=(*phase.groups, *groups)), context, epochs, sgd)
+
+    def _train(
+        self, baseline, phase: TrainingPhase, context: TaskContext, epochs: int, sgd: float | None
+    ) -> None:
+        rules = ConstraintContext(task=context, memory=self.memory, pretrained_space=lambda site: None)
+        sites = baseline.sites(context.parameters) if phase.host else ()
+        protection = Protection.for_task([Orthogonal()], sites, rules, phase.trained)
+        optimizer = torch.optim.SGD(phase.trained, lr=sgd) if sgd else phase.build_optimizer()
+        modules = [module for module in (baseline, context.retrieval) if module is not None]
+        with only_trainable([*modules, *context.pool.sets], phase.trained):
+            for _ in range(min(epochs, phase.epochs)):
+                batch = self.batch(context.task.index)
+                loss = phase.step(batch).loss
+                added = None
+                if phase.host and context.retrieval is not None:
+                    added = context.retrieval.loss(batch, context)
+                optimizer.zero_grad()
+                (loss if added is None else loss + added).backward()
+                protection.after_backward()
+                protection.before_step()
+                optimizer.step()
+                protection.after_step()
+
+    def inputs(self, baseline, context: TaskContext, block: int) -> Tensor:
+        """Activations at a block's first site on the task's images, its set in force: ``[tokens, dim]``."""
+        site = next(site for site in baseline.sites(context.parameters) if site.tap.block == block)
+        with torch.no_grad():
+            routing = context.pool.force(context.set_id)
+            batch = self.batch(context.task.index)
+            seen = self.backbone.read([site.tap], lambda: baseline.features(batch, routing))
+        return seen[site.tap].flatten(0, 1)
+
+    def absorb(self, baseline, context: TaskContext) -> None:
+        """Extend the spaces of the task's set by its activations."""
+        for site in baseline.sites(context.parameters):
+            moment = SecondMoment(self.backbone.dim)
+            moment.update(self.inputs(baseline, context, site.tap.block))
+            self.memory.absorb(context.set_id, site, moment)
+
+
+@pytest.fixture(scope="session")
+def bench_of() -> Callable[[Backbone], Bench]:
+    """Make a stream for a backbone, and set the global seed."""
+
+    def make(backbone: Backbone) -> Bench:
+        torch.manual_seed(1)
+        tasks = tuple(
+            TaskInfo(
+                index=index,
+                classes=(2 * index, 2 * index + 1),
+                class_names=(f"c{2 * index}", f"c{2 * index + 1}"),
+                seen=2 * index + 2,
+                num_images=4,
+            )
+            for index in range(3)
+        )
+        build = BuildContext(backbone=backbone, num_tasks=3, num_classes=6, device=CPU, seed=0)
+        memory = SubspaceMemory(SpaceOptions(energy=0.9))
+        return Bench(backbone=backbone, build=build, tasks=tasks, memory=memory)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def vit_b() -> Callable[..., BuildContext]:
+    """Build contexts of ViT-B/16's sizes without a backbone, for counting parameters."""
+
+    def build(num_tasks: int = 10, num_classes: int = 100) -> BuildContext:
+        sizes = SimpleNamespace(dim=768, depth=12)
+        return BuildContext(backbone=sizes, num_tasks=num_tasks, num_classes=num_classes, device=CPU, seed=0)
+
+    return build

@@ -1,0 +1,249 @@
+"""Whole runs: constraints compose with every baseline, and change nothing where they must not."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import attrs
+import pytest
+import torch
+
+from lw2g.config.resolve import resolve
+from lw2g.interfaces.tracker import EpochEnded
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.subspace import Subspace
+from lw2g.training.checkpoint import CheckpointStore, part
+from lw2g.training.runner import resume, start
+from lw2g.training.session import open_session
+from lw2g_prompts.cprompt import CPrompt
+
+BASELINES = load_catalogue().names("baseline")
+WITHOUT_SITES = {"aper-adapter", "aper-vpt-deep", "no-prompt", "simple-cil"}
+# what trains nothing but its head, or nothing after the first task, has nothing to guide
+WITHOUT_GUIDANCE = {*WITHOUT_SITES, "joint"}
+KEYED = {"key-cosine", "class-keys"}
+FEW = {"epochs": 1, "batch_size": 6, "replay_epochs": 1, "rank": 4, "components": 4}
+
+
+@pytest.fixture(scope="module")
+def small(catalogue):
+    """Resolve a run of two tasks and few steps under policy always."""
+
+    def make(baseline, *constraints, **overrides):
+        component = catalogue.get("baseline", baseline)
+        sections = {"baseline": component}
+        if component.retrieval is not None:
+            sections["retrieval"] = catalogue.get("retrieval", component.retrieval)
+        few = {
+            f"{section}.{key}": value
+            for section, record in sections.items()
+            for key, value in FEW.items()
+            if key in attrs.fields_dict(record.config)
+        }
+        few |= {
+            "benchmark.tasks": 2,
+            "benchmark.train": 6,
+            "benchmark.test": 3,
+            "growth.images": 16,
+            "run.evaluation_batch": 16,
+            "run.device": "cpu",
+        }
+        few["run.keep_checkpoints"] = 2
+        if "lgcl" in constraints:
+            few["constraints.lgcl.encoder"] = "hash"
+        return resolve(
+            catalogue,
+            overrides=few | overrides,
+            baseline=baseline,
+            benchmark="tiny",
+            backbone="tiny",
+            policy="always",
+            constraints=constraints or ["none"],
+        )
+
+    return make
+
+
+def tensors(directory, task):
+    """Return what the checkpoint of a finished task holds."""
+    checkpoint, _ = CheckpointStore(directory / "checkpoints").newest_of_task(task)
+    return checkpoint.tensors
+
+
+def learned(state):
+    """Return the learned part of a checkpoint."""
+    kinds = ("baseline", "pool", "retrieval")
+    return {key: value for key, value in state.items() if key.split("/")[0] in kinds}
+
+
+def same(left, right):
+    """Whether two checkpoints hold the same bits."""
+    left, right = learned(left), learned(right)
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.fixture(scope="module")
+def plain(small, catalogue, tmp_path_factory):
+    """Run a baseline without constraints, once."""
+
+    @cache
+    def run(baseline):
+        directory = tmp_path_factory.mktemp("plain") / "run"
+        start(small(baseline), catalogue, directory)
+        return directory
+
+    return run
+
+
+# -- every baseline -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_pgp_composes(baseline, small, plain, catalogue, tmp_path):
+    """Task 1 is that of the baseline, bit for bit; there is a space per site, and none in the memory."""
+    record = start(small(baseline, "pgp"), catalogue, tmp_path / "run")
+    assert same(tensors(tmp_path / "run", 0), tensors(plain(baseline), 0))
+    last = len(record["accuracy_matrix"]) - 1
+    spaces = part(tensors(tmp_path / "run", last), "constraint.pgp")
+    assert (spaces == {}) == (baseline in WITHOUT_SITES)
+    assert part(tensors(tmp_path / "run", last), "memory") == {}
+    assert all(entry["ranks_after"] == {} for entry in record["decisions"])
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_lgcl_composes(baseline, small, plain, catalogue, tmp_path):
+    """It guides what the baseline trains, and says once where there are no keys to guide."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        record = start(small(baseline, "lgcl"), catalogue, tmp_path / "run")
+    last = len(record["accuracy_matrix"]) - 1
+    guided = not same(tensors(tmp_path / "run", last), tensors(plain(baseline), last))
+    assert guided == (baseline not in WITHOUT_GUIDANCE)
+    said = [str(one.message) for one in caught if "no learned prompt keys" in str(one.message)]
+    assert len(said) == (catalogue.get("baseline", baseline).retrieval not in KEYED)
+    assert any(entry["option"] == "constraints.lgcl.encoder" for entry in record["deviations"])
+
+
+# -- lgcl ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("baseline", ["dual-prompt", "cprompt"])
+def test_lgcl_without_weights_is_absent(baseline, small, plain, catalogue, tmp_path):
+    """With both weights 0 a run ends with the bits of one that never heard of it."""
+    off = {"constraints.lgcl.task_weight": 0.0, "constraints.lgcl.class_weight": 0.0}
+    start(small(baseline, "lgcl", **off), catalogue, tmp_path / "run")
+    assert same(tensors(tmp_path / "run", 1), tensors(plain(baseline), 1))
+
+
+def test_the_host_draws_what_it_would_draw_alone(small, catalogue, tmp_path, monkeypatch):
+    """At every draw of the host the generator stands where it stands without guidance."""
+    states = {}
+    draw = CPrompt.random_rows
+    for constraints in ((), ("lgcl",)):
+        seen = states.setdefault(constraints, [])
+
+        def spy(self, context, count, seen=seen):
+            seen.append(torch.get_rng_state())
+            return draw(self, context, count)
+
+        monkeypatch.setattr(CPrompt, "random_rows", spy)
+        resolved = small("cprompt", *constraints, **{"benchmark.random_crops": True})
+        start(resolved, catalogue, tmp_path / f"run{len(constraints)}")
+    assert len(states[()]) == len(states["lgcl",]) > 4
+    assert all(torch.equal(one, other) for one, other in zip(*states.values(), strict=True))
+    assert not torch.equal(states[()][-2], states[()][-1])
+
+
+class Crash:
+    """Stands for a power cut after so many epochs."""
+
+    def __init__(self, epochs):
+        self.left = epochs
+
+    def on_event(self, event):
+        self.left -= isinstance(event, EpochEnded)
+        if not self.left:
+            raise RuntimeError("power cut")
+
+    def close(self):
+        """Nothing to close."""
+
+
+def test_a_run_with_text_and_spaces_resumes_to_the_same_bits(small, catalogue, tmp_path):
+    """Cut in the second task of three with lgcl and pgp, it ends as if nothing had happened."""
+    overrides = {"baseline.epochs": 2, "benchmark.tasks": 3}
+    resolved = small("dual-prompt", "lgcl", "pgp", **overrides)
+    quiet = start(resolved, catalogue, tmp_path / "quiet")
+    with pytest.raises(RuntimeError, match="power cut"):
+        start(resolved, catalogue, tmp_path / "cut", [Crash(4)])
+    assert resume(tmp_path / "cut", catalogue)["metrics"] == quiet["metrics"]
+    assert same(tensors(tmp_path / "cut", 2), tensors(tmp_path / "quiet", 2))
+
+
+# -- pgp ----------------------------------------------------------------------------------------------------
+
+
+def moved(directory):
+    """Return how task 2 moved shared and new prompt keys and values, from what they started from."""
+    first, second = tensors(directory, 0), tensors(directory, 1)
+    shared = [key for key in first if "shared_prompt" in key]
+    found = {key.rsplit(".", 1)[1]: second[key] - first[key] for key in shared}
+    own = part(first, "pool"), part(second, "pool")
+    return found, {half: own[1][f"1.{half}"] - own[0][f"0.{half}"] for half in ("key", "value")}
+
+
+def test_pgp_keeps_new_sets_and_shared_prompts_off_old_tasks(small, plain, catalogue, tmp_path):
+    """What task 2 adds to prefix keys lies outside task 1's spaces; values, and a plain run, go anywhere."""
+    directory = tmp_path / "run"
+    start(small("dual-prompt", "pgp", **{"constraints.pgp.energy": 0.8}), catalogue, directory)
+    parts = {}
+    for key, value in part(tensors(directory, 0), "constraint.pgp").items():
+        name, kind = key.rsplit("|", 1)
+        parts.setdefault(name, {})[kind] = value
+    spaces = {name: Subspace.from_state(state) for name, state in parts.items()}
+    assert set(spaces) == {f"blocks.{block}.prefix_key" for block in range(5)}
+
+    def inside(where, half):
+        shares = []
+        for owner, blocks in zip(moved(where), ((0, 1), (2, 3, 4)), strict=True):
+            for block, change in zip(blocks, owner[half].double(), strict=True):
+                space = spaces[f"blocks.{block}.prefix_key"]
+                shares.append(float(space.on(change).norm() / change.norm()))
+        return shares
+
+    assert max(inside(directory, "key")) < 1e-4  # float32 values of size 1 that moved by little
+    assert min(inside(directory, "value")) > 1e-2
+    assert min(inside(plain("dual-prompt"), "key")) > 1e-2
+
+
+# -- what is paid for ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("constraints", "memory", "spaces"),
+    [
+        ((), False, False),
+        (("cpk",), False, False),
+        (("lgcl",), False, False),
+        (("pgp",), False, True),
+        (("orthogonal",), True, True),
+        (("orthogonal", "pgp"), True, True),
+    ],
+)
+def test_spaces_are_built_for_those_who_want_them(constraints, memory, spaces, small, catalogue):
+    """Without the policy's need, the memory is kept for readers, and own spaces for those that have them."""
+    session = open_session(small("dual-prompt", *constraints).config, catalogue)
+    assert (session.keeps_memory, session.builds_spaces) == (memory, spaces)
+
+
+def test_constraints_act_alike_in_any_order(small, catalogue, tmp_path):
+    """orthogonal, cpk, pgp and lgcl named in either order give the same run."""
+    names = ("orthogonal", "cpk", "pgp", "lgcl")
+    finals = []
+    for number, order in enumerate([names, names[::-1]]):
+        start(small("s-prompt-plus-plus", *order), catalogue, tmp_path / str(number))
+        finals.append(learned(tensors(tmp_path / str(number), 1)))
+    assert finals[0].keys() == finals[1].keys()
+    for key, value in finals[0].items():
+        torch.testing.assert_close(value, finals[1][key], atol=1e-5, rtol=1e-4)
