@@ -12,6 +12,7 @@ import attrs
 import click
 
 from lw2g.cli.completion import complete_component
+from lw2g.cli.options import parse_settings
 from lw2g.cli.output import console, note
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import KINDS, Component, Kind
@@ -36,11 +37,16 @@ _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped"
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
+    callback=parse_settings,
     help="An option of the one component that is checked, such as energy=0.9; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def check(
-    names: Sequence[str], everything: bool, kind: Kind | None, settings: Sequence[str], as_json: bool
+    names: Sequence[str],
+    everything: bool,
+    kind: Kind | None,
+    settings: Sequence[tuple[str, Any]],
+    as_json: bool,
 ) -> None:
     """Check the components called NAME against the contract of their kinds, promise by promise.
 
@@ -57,7 +63,7 @@ def check(
     if as_json:
         click.echo(json.dumps([attrs.asdict(result) for result in results], indent=1))
     if catalogue.problems:
-        note(f"{len(catalogue.problems)} problems with plugins are not checked here; see `lw2g doctor`")
+        note(f"problems with plugins: {len(catalogue.problems)}, not checked here; see `lw2g doctor`")
     if any(result.status == "failed" for result in results):
         raise click.exceptions.Exit(1)
 
@@ -92,21 +98,15 @@ def _chosen(
     return list({id(case.subject.component): case.subject.component for case in cases}.values())
 
 
-def _options(chosen: Sequence[Component], settings: Sequence[str]) -> dict[str, Any]:
+def _options(chosen: Sequence[Component], settings: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the given options, of the types that the component's config declares.
 
     Raises:
         ConfigError: They do not fit the component, or several are chosen.
     """
     from lw2g.config.structure import structure
-    from lw2g.config.toml import parse_value
 
-    table: dict[str, Any] = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set: expected KEY=VALUE but got {text!r}; write it like energy=0.9")
-        table[key.strip()] = parse_value(value.strip())
+    table = dict(settings)
     if not table:
         return {}
     if len(chosen) != 1:

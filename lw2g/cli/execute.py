@@ -45,7 +45,7 @@ def announce(resolved: Resolved, catalogue: Catalogue) -> None:
 def warn_of_problems(catalogue: Catalogue) -> None:
     """Say that some plugins cannot be used."""
     if catalogue.problems:
-        note(f"{len(catalogue.problems)} problems with plugins; run `lw2g plugins` to see them")
+        note(f"problems with plugins: {len(catalogue.problems)}; run `lw2g plugins` to see them")
 
 
 def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path) -> None:

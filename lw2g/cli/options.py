@@ -10,13 +10,14 @@ import attrs
 import click
 
 from lw2g.cli.completion import complete_component
+from lw2g.errors import ConfigError
 from lw2g.interfaces.component import Kind
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["ExperimentOptions", "experiment_options", "parse_seeds"]
+__all__ = ["ExperimentOptions", "experiment_options", "parse_seeds", "parse_settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,7 +96,7 @@ def experiment_options(command: F) -> F:
             "settings",
             metavar="KEY=VALUE",
             multiple=True,
-            callback=_parse_settings,
+            callback=parse_settings,
             help="Any option by its dotted key, such as growth.energy=0.99; repeatable.",
         ),
         click.option("--seed", type=int, help="Seed of everything random."),
@@ -137,15 +138,20 @@ def _seeds_callback(
         raise click.BadParameter(str(error), context, parameter) from error
 
 
-def _parse_settings(
+def parse_settings(
     context: click.Context, parameter: click.Parameter, settings: Sequence[str]
 ) -> tuple[tuple[str, Any], ...]:
+    """Return the pairs of ``KEY=VALUE`` texts; the callback of every ``--set``.
+
+    Raises:
+        ConfigError: A text has no key or no equals sign.
+    """
     from lw2g.config.toml import parse_value
 
     pairs = []
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"expected KEY=VALUE but got {text!r}", context, parameter)
+            raise ConfigError(f"--set: expected KEY=VALUE but got {text!r}; write it like growth.energy=0.9")
         pairs.append((key.strip(), parse_value(value.strip())))
     return tuple(pairs)

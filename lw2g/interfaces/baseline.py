@@ -27,7 +27,7 @@ class Baseline(nn.Module, ABC):
     A baseline is a module: its parameters and buffers are what all tasks share (heads, shared prompts,
     statistics), and its state dict is what a checkpoint holds. Parameters that belong to a growth step live
     in the modules that :meth:`new_set` makes, which the pool owns. Why a set is shared, the baseline never
-    learns.
+    learns. Modules are in training mode while a :class:`TrainingPhase` runs, in evaluation mode otherwise.
 
     Attributes:
         feature_scope: What :meth:`features` depends on beside the image: nothing learned (``"backbone"``),

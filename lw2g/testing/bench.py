@@ -192,8 +192,8 @@ def lay_out(subject: Subject, draw: int = 0, tasks: int = TASKS) -> Bench:
             begin(bench, index)
         for module in bench.modules.values():
             randomise(module, 0.3)
-    # as evaluation leaves them
-    baseline.eval()
+    for module in bench.modules.values():
+        module.eval()
     return bench
 
 

@@ -125,7 +125,6 @@ class Evaluator:
             history: The seen tasks.
             reporter: Told about the progress.
         """
-        baseline.eval()
         positions = list(range(int(self._starts[len(history)])))
         labels = self._images.labels[positions].numpy()
         tasks = np.repeat(np.arange(len(history)), self.sizes(len(history)))

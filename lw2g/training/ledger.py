@@ -111,7 +111,8 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "feature_drift": ledger.drift,
         "storage": {
             "prompt_vectors": _vectors(session),
-            "basis_vectors": session.memory.basis_vectors,
+            "basis_vectors": session.memory.basis_vectors
+            + sum(constraint.basis_vectors for constraint in session.constraints.values()),
             "parameters": _parameters(session),
         },
         "flops": {

@@ -67,15 +67,22 @@ def hosted(phase: TrainingPhase, context: TaskContext, constraints: Sequence[Con
 
 @contextmanager
 def only_trainable(modules: Sequence[nn.Module], trained: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Let only the given parameters require a gradient within the block; none of the modules' after it."""
+    """Let only the given parameters require a gradient within the block; none of the modules' after it.
+
+    Within the block the modules are in training mode, after it in evaluation mode.
+    """
     parameters = [parameter for module in modules for parameter in module.parameters()]
     for parameter in parameters:
         parameter.requires_grad_(False)
     for parameter in trained:
         parameter.requires_grad_(True)
+    for module in modules:
+        module.train()
     try:
         yield
     finally:
+        for module in modules:
+            module.eval()
         for parameter in parameters:
             parameter.requires_grad_(False)
             parameter.grad = None

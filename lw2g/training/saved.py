@@ -83,7 +83,6 @@ class SavedRun:
         images = session.image_set([data], train=False)
         history = [session.info(index) for index in range(self.task + 1)]
         task_of_class = torch.cat([torch.full((len(info.classes),), info.index) for info in history])
-        session.baseline.eval()
         found: list[dict[str, Any]] = []
         for positions in chunks(range(len(paths)), size):
             padded = positions + [positions[0]] * (size - len(positions))

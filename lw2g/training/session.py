@@ -140,13 +140,13 @@ class Session:
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""
-        return self.baseline.new_set(source).to(self.engine.device).requires_grad_(False)
+        return self.baseline.new_set(source).to(self.engine.device).requires_grad_(False).eval()
 
     def begin_task(self, index: int) -> None:
         """Let the baseline make room for a task; its draws depend on the task alone."""
         torch.manual_seed(self.seed_of(index, "begin"))
         self.baseline.begin_task(self.info(index))
-        self.baseline.to(self.engine.device).requires_grad_(False)
+        self.baseline.to(self.engine.device).requires_grad_(False).eval()
 
     def seed_of(self, index: int, purpose: str) -> int:
         """Return the seed of one purpose within a task."""
@@ -192,7 +192,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
     if config.retrieval is not None:
         torch.manual_seed(derive_seed(config.run.seed, "build retrieval"))
         retrieval = _build(catalogue, "retrieval", config.retrieval, context)
-        retrieval.to(engine.device).requires_grad_(False)
+        retrieval.to(engine.device).requires_grad_(False).eval()
     growth = config.growth
     options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
     return Session(

@@ -89,6 +89,8 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "growth.energy": 0.95,
         "growth.energy_pre": 0.95,
         "constraints.cpk.phi": 0.5,
+        "constraints.lgcl.task_weight": 0.323,
+        "constraints.lgcl.class_weight": 0.137,
     },
     "imagenet-r": {
         "baseline.lr": 0.005,
@@ -96,6 +98,8 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
         "growth.energy": 0.99,
         "growth.energy_pre": 0.99,
         "constraints.cpk.phi": 0.4,
+        "constraints.lgcl.task_weight": 0.3,
+        "constraints.lgcl.class_weight": 0.7,
     },
     "cub200": {
         "baseline.lr": 0.03,
