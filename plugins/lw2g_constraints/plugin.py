@@ -221,7 +221,7 @@ def _encoder(config: LgclConfig, context: BuildContext) -> TextEncoder:
             if config.file is None:
                 raise ConfigError(
                     "constraints.lgcl.file: encoder 'precomputed' needs a file of text vectors; write one "
-                    "with scripts/export_text_features.py, or use encoder 'hf-clip'"
+                    "with python -m lw2g_constraints.export, or use encoder 'hf-clip'"
                 )
             return VectorFile(config.file)
 

@@ -3,7 +3,7 @@
 A file of text vectors is a ``.safetensors`` file with float ``vectors [n, dim]`` and, in its metadata, the
 JSON list ``sentences`` of what each row says; or an ``.npz`` file with the arrays ``vectors`` and
 ``sentences``. A row may say a whole sentence (``"A photo of apple."``) or just a class (``"apple"``), which
-then stands for its sentence. ``scripts/export_text_features.py`` writes such files.
+then stands for its sentence. ``python -m lw2g_constraints.export`` writes such files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _BEFORE, _AFTER = "A photo of ", "."
-_HOW = "write one with scripts/export_text_features.py"
+_HOW = "write one with python -m lw2g_constraints.export"
 
 
 def words(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError
+from lw2g_constraints.export import main
 from lw2g_constraints.text import (
     ClipEncoder,
     HashEncoder,
@@ -26,7 +26,6 @@ from lw2g_constraints.text import (
     write_vectors,
 )
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "export_text_features.py"
 SENTENCES = ["A photo of apple.", "A photo of aquarium fish.", "A photo of apple or aquarium fish."]
 
 
@@ -94,7 +93,7 @@ def test_a_class_stands_for_its_sentence(tmp_path):
         ({"sentences": ["a", "a"], "vectors": torch.eye(2)}, r"shape \(2, 2\) for 1 different"),
         ({"sentences": ["a", 2], "vectors": torch.eye(2)}, "holds no text vectors"),
         ({"sentences": None, "vectors": torch.eye(2)}, "holds no text vectors"),
-        ({"sentences": ["a", "b"], "text_features": torch.eye(2)}, "export_text_features"),
+        ({"sentences": ["a", "b"], "text_features": torch.eye(2)}, "lw2g_constraints.export"),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path, content, message):
@@ -154,7 +153,7 @@ def test_a_narrower_space_gets_a_projection():
 
 def export(*arguments):
     """Run the exporter in this process."""
-    runpy.run_path(str(SCRIPT))["main"]([str(argument) for argument in arguments])
+    main([str(argument) for argument in arguments])
 
 
 def test_rows_that_exist_are_exported_by_class(tmp_path):

@@ -3,12 +3,12 @@
 With a CLIP model, from a folder or from the local cache of transformers (nothing is downloaded), the
 sentences of all classes, and of all tasks where the increment is given:
 
-    python scripts/export_text_features.py cifar100.json OUT.safetensors --model FOLDER --increment 10
+    python -m lw2g_constraints.export cifar100.json OUT.safetensors --model FOLDER --increment 10
 
 From vectors that exist already, one row per class in the order of the names (run it with
 ``--set constraints.lgcl.task_text=mean`` then: nobody has encoded the tasks' sentences):
 
-    python scripts/export_text_features.py cifar100.json OUT.safetensors --rows FEATURES.safetensors
+    python -m lw2g_constraints.export cifar100.json OUT.safetensors --rows FEATURES.safetensors
 
 NAMES is a JSON list of class names in the order of the tasks, or a JSON table that has it as "classes".
 """
@@ -25,8 +25,11 @@ from torch import Tensor
 
 from lw2g_constraints.text import ClipEncoder, class_sentence, task_sentence, words, write_vectors
 
+__all__ = ["main"]
+
 
 def read_class_names(path: Path) -> list[str]:
+    """Return the class names of a JSON file, in order."""
     found = json.loads(path.read_text())
     names: list[str] = found["classes"] if isinstance(found, dict) else found
     return names
@@ -35,7 +38,7 @@ def read_class_names(path: Path) -> list[str]:
 def read_rows(path: Path, count: int) -> Tensor:
     """Return the one tensor of a file that has a row per class."""
     with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     fitting = [tensor for tensor in tensors.values() if tensor.ndim == 2 and len(tensor) == count]
     if len(fitting) != 1:
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -44,6 +47,7 @@ def read_rows(path: Path, count: int) -> Tensor:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the file that the arguments (of the command line by default) ask for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
