@@ -29,6 +29,7 @@ def test_the_wheel_alone_runs_the_main_job(tmp_path: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert "lw2g_backbones/micro.safetensors" in names
     assert "lw2g/py.typed" in names
+    assert "lw2g/scaffold/templates/baseline/src/package/baseline.py.tmpl" in names
     assert not tops & {"tests", "experiments", "benchmarks", "scripts"}
 
     environment = os.environ | {"PYTHONPATH": str(unpacked), "OMP_NUM_THREADS": "1"}
