@@ -255,6 +255,7 @@ def test_a_record_names_what_departs_from_the_release():
     assert published_differences(InfLoraConfig(), "baseline") == []
 
 
+@pytest.mark.filterwarnings("ignore:.*no direction is left off the memory:UserWarning")
 def test_of_memory_and_complement_the_smaller_one_is_kept(bench):
     """DualGPM: ``M M^T + N N^T = I`` along a sequence, ranks never fall, and nothing but storage switches."""
     baseline, pool = InfLora(attrs.evolve(SMALL, memory_energy=0.99, memory_power=2), bench.build), Pool()
