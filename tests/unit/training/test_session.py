@@ -1,0 +1,36 @@
+"""A session's modules and what a record counts of its constraints."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from lw2g.training.phases import only_trainable
+from lw2g.training.runner import start
+
+
+def test_modules_are_in_training_mode_within_a_phase_alone(session_of):
+    """As built, after a task has begun, and after a phase, dropout of a baseline would be off."""
+    session = session_of(policy="always")
+    session.begin_task(0)
+    session.pool.grow(session.new_set(None))
+    session.modules[0].add_module("dropout", nn.Dropout())
+    session.begin_task(1)
+    assert len(session.modules) == 3
+    everything = [module for root in session.modules for module in root.modules()]
+    assert not any(module.training for module in everything)
+    with only_trainable(session.modules, []):
+        assert all(module.training for module in everything)
+    assert not any(module.training for module in everything)
+
+
+def test_vectors_of_a_constraint_count_as_storage(quick, catalogue, tmp_path):
+    """pgp keeps spaces of its own: a run with it stores basis vectors, the plain one none."""
+    stored = {}
+    for constraints in (["none"], ["pgp"]):
+        torch.manual_seed(0)
+        resolved = quick(policy="always", constraints=constraints)
+        record = start(resolved, catalogue, tmp_path / constraints[0])
+        stored[constraints[0]] = record["storage"]["basis_vectors"]
+    assert stored["none"] == 0
+    assert stored["pgp"] > 0
