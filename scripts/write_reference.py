@@ -39,7 +39,7 @@ WHOLE = {
 
 BRIEF = {
     "Building blocks of baselines": [
-        f"lw2g/{name}.py"
+        f"lw2g/blocks/{name}.py"
         for name in [
             "heads",
             "schedules",
@@ -55,7 +55,12 @@ BRIEF = {
         f"lw2g/vit/{name}.py"
         for name in ["backbone", "taps", "injection", "prefix", "tokens", "lora", "adapter"]
     ],
-    "Mathematics": ["lw2g/moments.py", "lw2g/subspace.py", "lw2g/hindrance.py", "lw2g/metrics.py"],
+    "Geometry and metrics": [
+        "lw2g/geometry/moments.py",
+        "lw2g/geometry/subspace.py",
+        "lw2g/geometry/hindrance.py",
+        "lw2g/metrics.py",
+    ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],

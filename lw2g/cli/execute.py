@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.cli.output import console, note, number, table
-from lw2g.cli.show import print_metrics
+from lw2g.cli.output import console, note, print_metrics, print_summary
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
@@ -124,17 +123,6 @@ def summarise(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[s
             "values": values,
         }
     return found
-
-
-def print_summary(summary: Mapping[str, Any]) -> None:
-    """Print mean and deviation of each metric."""
-    seeds = summary["seeds"]
-    rows = [
-        (name, number(entry["mean"]), number(entry["std"]), *(number(value) for value in entry["values"]))
-        for name, entry in summary["metrics"].items()
-    ]
-    columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
-    console().print(table(f"{len(seeds)} seeds", columns, rows))
 
 
 def _listeners() -> list[Any]:

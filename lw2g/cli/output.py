@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "note", "number", "table"]
+__all__ = ["console", "note", "number", "print_metrics", "print_summary", "table"]
 
 _PIPE_WIDTH = 160
 
@@ -48,3 +48,20 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def print_metrics(record: Mapping[str, Any]) -> None:
+    """Print the metrics of a record as one table."""
+    rows = [(name, number(value)) for name, value in record["metrics"].items()]
+    console().print(table("metrics", ("metric", "value"), rows))
+
+
+def print_summary(summary: Mapping[str, Any]) -> None:
+    """Print mean and deviation of each metric."""
+    seeds = summary["seeds"]
+    rows = [
+        (name, number(entry["mean"]), number(entry["std"]), *(number(value) for value in entry["values"]))
+        for name, entry in summary["metrics"].items()
+    ]
+    columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
+    console().print(table(f"{len(seeds)} seeds", columns, rows))

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from lw2g.cli.output import console, number, table
+from lw2g.cli.output import console, number, print_metrics, print_summary, table
 from lw2g.errors import DataError
 
-__all__ = ["print_metrics", "show"]
+__all__ = ["show"]
 
 Record = Mapping[str, Any]
 
@@ -34,17 +34,9 @@ def show(run: Path, as_json: bool) -> None:
     if as_json:
         click.echo(text, nl=not text.endswith("\n"))
     elif "seeds" in record and "metrics" in record and "config" not in record:
-        from lw2g.cli.execute import print_summary
-
         print_summary(record)
     else:
         _print_record(record)
-
-
-def print_metrics(record: Record) -> None:
-    """Print the metrics of a record as one table."""
-    rows = [(name, number(value)) for name, value in record["metrics"].items()]
-    console().print(table("metrics", ("metric", "value"), rows))
 
 
 def _record_path(run: Path) -> Path:

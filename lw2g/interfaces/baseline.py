@@ -6,19 +6,34 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.heads import mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
 
-__all__ = ["Baseline", "FeatureScope"]
+__all__ = ["Baseline", "FeatureScope", "mask_logits"]
 
 FeatureScope = Literal["backbone", "set", "set+shared", "pool"]
+
+
+def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
+    """Set the logits of all classes outside ``classes`` to minus infinity.
+
+    Args:
+        logits: ``[B, num_classes]``.
+        classes: Positions that stay.
+
+    >>> mask_logits(torch.zeros(1, 3), [1])
+    tensor([[-inf, 0., -inf]])
+    """
+    hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    hidden[list(classes)] = False
+    return logits.masked_fill(hidden, float("-inf"))
 
 
 class Baseline(nn.Module, ABC):

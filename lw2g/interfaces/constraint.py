@@ -8,13 +8,13 @@ from typing import Literal
 import attrs
 from torch import Tensor
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 
 __all__ = ["Constraint", "ConstraintContext"]
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import attrs
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
+from lw2g.vit.backbone import Backbone
 
-if TYPE_CHECKING:
-    from lw2g.interfaces.retrieval import RetrievalStrategy
-    from lw2g.vit.backbone import Backbone
-
-__all__ = ["BuildContext", "TaskContext", "TaskInfo", "derive_seed"]
+__all__ = ["BuildContext", "SelectsKeys", "TaskContext", "TaskInfo", "derive_seed"]
 
 
 def derive_seed(seed: int, *names: int | str) -> int:
@@ -68,6 +65,14 @@ class TaskInfo:
     num_images: int
 
 
+class SelectsKeys(Protocol):
+    """What a method may ask of the run's retrieval strategy while it learns a task."""
+
+    def keys(self, context: TaskContext) -> Tensor | None:
+        """Return the learned keys a training batch selects, ``[K, dim]`` with gradient; None without keys."""
+        ...
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class TaskContext:
     """A task once it has its set: what phases, retrieval strategies and constraints work with.
@@ -93,7 +98,7 @@ class TaskContext:
     pool: Pool
     set_id: int
     grew: bool
-    retrieval: RetrievalStrategy | None
+    retrieval: SelectsKeys | None
     backbone: Backbone
     device: torch.device
     seed: int

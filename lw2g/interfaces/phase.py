@@ -10,9 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.interfaces.batch import Batch
-from lw2g.schedules import Schedule, constant
 
-__all__ = ["ComputePhase", "ParameterGroup", "Phase", "StepOutput", "TrainingPhase"]
+__all__ = ["ComputePhase", "ParameterGroup", "Phase", "Schedule", "StepOutput", "TrainingPhase", "constant"]
+
+Schedule = Callable[[int, int], float]
+"""``factor = schedule(epoch, epochs)`` on the base learning rate, with epoch from 0."""
+
+
+def constant(epoch: int, epochs: int) -> float:
+    """Return 1."""
+    return 1.0
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Literal
 
 import attrs
-import torch
 from torch import Tensor, nn
 
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.vit.taps import Tap
 
 __all__ = ["Owner", "Restriction", "Site"]
@@ -81,11 +80,6 @@ class Site:
         """Return the site's part of ``tensor`` as ``[rows, dim]``."""
         part = self.view(tensor)
         return part.reshape(-1, part.shape[-1])
-
-    @torch.no_grad()
-    def write(self, tensor: Tensor, value: Tensor) -> None:
-        """Overwrite the site's part of ``tensor`` in place."""
-        self.view(tensor).copy_(value)
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -121,7 +121,7 @@ def check_taps_fire(subject: Subject) -> None:
     taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds if kind != "feature"]
     seen = backbone.activations(_images(backbone), [*taps, Tap(-1, "feature")])
     for tap in [*taps, Tap(-1, "feature")]:
-        rows = (_IMAGES, tap.dim(backbone))
+        rows = (_IMAGES, backbone.dim)
         wanted = rows if tap.kind == "feature" else (rows[0], backbone.num_tokens, rows[1])
         got = seen.get(tap)
         if got is None or got.dtype != torch.float32 or tuple(got.shape) != wanted:

@@ -14,8 +14,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.heads import mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent, RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo

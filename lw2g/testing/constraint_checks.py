@@ -86,7 +86,7 @@ def check_zero_stays_zero(subject: Subject) -> None:
         if not bool((bent == 0).all()):
             raise ContractViolation(
                 f"zero at site {site.name!r} becomes {float(bent.abs().max()):.3g}; return a space with a "
-                "finite orthonormal basis (lw2g.subspace.build makes one, from a moment without energy, too)"
+                "finite orthonormal basis (geometry.subspace.build makes one, from a moment without energy, too)"
             )
 
 
@@ -98,7 +98,7 @@ def check_norm_never_grows(subject: Subject) -> None:
         if not after <= before * (1 + _ROUNDING):
             raise ContractViolation(
                 f"a change of norm {before:.4g} at site {site.name!r} leaves with {after:.4g}; return a "
-                "space of orthonormal columns (lw2g.subspace.build, extend, union), a strength from 0 to 1"
+                "space of orthonormal columns (subspace.build, extend, union) and a strength from 0 to 1"
             )
 
 
@@ -116,7 +116,7 @@ def check_hard_rules_are_idempotent(subject: Subject) -> None:
                 if not float((twice - once).norm()) <= _ROUNDING * float(change.norm()):
                     raise ContractViolation(
                         f"applied twice at site {site.name!r} it removes more than once; return a space with "
-                        "orthonormal columns (lw2g.subspace.build, extend, union)"
+                        "orthonormal columns (lw2g.geometry.subspace.build, extend, union)"
                     )
 
 
@@ -338,7 +338,7 @@ def _bend(site: Site, restriction: Restriction, moment: Moment, change: Tensor, 
     if moment == "gradient":
         moved = own.parameter.grad = torch.zeros_like(own.parameter)
     protection.before_step()
-    own.write(moved, change)
+    own.view(moved).copy_(change)
     if moment == "gradient":
         protection.after_backward()
     else:

@@ -12,6 +12,8 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace, image
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint, ConstraintContext
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
@@ -20,8 +22,6 @@ from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.site import Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace, image
 from lw2g.testing.tiny import tiny_backbone
 from lw2g.vit.taps import Tap
 

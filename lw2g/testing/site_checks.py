@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import build
 from lw2g.interfaces.site import Owner, Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import build
 from lw2g.testing.bench import Bench, built
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 from lw2g.vit.taps import Tap

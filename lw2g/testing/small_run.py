@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.config.toml import dump_resolved
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
-from lw2g.subspace import Subspace
 from lw2g.testing.bench import (
     changed,
     everything,

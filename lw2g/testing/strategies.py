@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from torch import Tensor, nn
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.growth import CandidateEvidence, Evidence
 from lw2g.interfaces.pool import Pool
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 
 __all__ = [
     "accuracy_matrices",

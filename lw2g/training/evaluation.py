@@ -15,8 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lw2g.heads import mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import attrs
 import torch
 
-from lw2g.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.geometry.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, SiteEvidence
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 from lw2g.training.probe import GroupGradients, Probe, merged, undisturbed
 from lw2g.vit.taps import Tap
 

@@ -19,6 +19,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext, derive_seed
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.devices import Engine
 from lw2g.training.images import ImageSet, chunks
@@ -43,19 +44,24 @@ class PhaseProgress:
     optimizer: dict[str, Tensor] = attrs.field(factory=dict)
 
 
-def hosted(phase: TrainingPhase, context: TaskContext, constraints: Sequence[Constraint]) -> TrainingPhase:
+def hosted(
+    phase: TrainingPhase,
+    context: TaskContext,
+    retrieval: RetrievalStrategy | None,
+    constraints: Sequence[Constraint],
+) -> TrainingPhase:
     """Return the host phase joined by the retrieval strategy and by losses of constraints."""
     if not phase.host:
         return phase
     groups: list[ParameterGroup] = list(phase.groups)
-    if context.retrieval is not None:
-        groups.extend(context.retrieval.parameter_groups(context, phase.groups[0].lr))
+    if retrieval is not None:
+        groups.extend(retrieval.parameter_groups(context, phase.groups[0].lr))
 
     def step(batch: Batch) -> StepOutput:
         output = phase.step(batch)
         loss = output.loss
-        if context.retrieval is not None:
-            added = context.retrieval.loss(batch, context)
+        if retrieval is not None:
+            added = retrieval.loss(batch, context)
             loss = loss if added is None else loss + added
         for constraint in constraints:
             added = constraint.extra_loss(batch, output, context)

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.config.model import GrowthConfig
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 from lw2g.training.devices import Engine
 from lw2g.training.images import ImageSet, chunks
 from lw2g.vit.backbone import Backbone

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ContractError, DataError
+from lw2g.geometry.subspace import Subspace, union
 from lw2g.interfaces.constraint import Constraint, ConstraintContext
 from lw2g.interfaces.site import Restriction, Site
-from lw2g.subspace import Subspace, union
 
 __all__ = ["Protection", "SiteRule"]
 

@@ -215,9 +215,11 @@ class Run:
         """Run the phases of retrieval strategy and baseline, from the given position on."""
         session, index = self._session, context.task.index
         constraints = list(session.constraints.values())
-        first = [] if context.retrieval is None else list(context.retrieval.phases(context))
+        first = [] if session.retrieval is None else list(session.retrieval.phases(context))
         phases = [
-            hosted(phase, context, constraints) if isinstance(phase, TrainingPhase) else phase
+            hosted(phase, context, session.retrieval, constraints)
+            if isinstance(phase, TrainingPhase)
+            else phase
             for phase in (*first, *session.baseline.phases(context))
         ]
         hosts = [phase for phase in phases if isinstance(phase, TrainingPhase) and phase.host]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lw2g.config.resolve import load_resolved
 from lw2g.errors import DataError
-from lw2g.heads import mask_logits
+from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.stream import TaskData
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.checkpoint import CheckpointStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
 from timm.models.vision_transformer import VisionTransformer
@@ -18,9 +18,6 @@ from lw2g.vit.injection import (
     num_tokens,
     real_tokens,
 )
-
-if TYPE_CHECKING:
-    from lw2g.vit.backbone import Backbone
 
 __all__ = ["Tap", "TapKind", "capture"]
 
@@ -54,10 +51,6 @@ class Tap:
 
     def __str__(self) -> str:
         return "feature" if self.kind == "feature" else f"blocks.{self.block}.{self.kind}"
-
-    def dim(self, backbone: Backbone) -> int:
-        """Return the width of the rows that this tap reads from ``backbone``."""
-        return backbone.dim
 
 
 @contextmanager

@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.constraint import Constraint, ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Restriction, Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 
 __all__ = ["PromptGradientProjection"]
 

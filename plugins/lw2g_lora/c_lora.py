@@ -16,20 +16,20 @@ import torch
 from attrs.validators import ge, gt
 from torch import Tensor, nn
 
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.site import Site
-from lw2g.lora import (
+from lw2g.blocks.lora import (
     LowRankBaseline,
     LowRankSet,
     TrainedFactorsOptions,
     factor_sites,
     trained_factors,
 )
-from lw2g.schedules import coda_cosine
+from lw2g.blocks.schedules import coda_cosine
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.site import Site
 
 __all__ = ["C_LORA", "CLora", "CLoraConfig", "overlap"]
 

@@ -15,25 +15,25 @@ import torch
 from attrs.validators import ge, gt, in_, lt, optional
 from torch import Tensor, nn
 
-from lw2g.contrastive import self_identification_loss
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.pool import Pool
-from lw2g.interfaces.site import Site
-from lw2g.lora import (
+from lw2g.blocks.contrastive import self_identification_loss
+from lw2g.blocks.lora import (
     LowRankBaseline,
     LowRankSet,
     TrainedFactorsOptions,
     factor_sites,
     trained_factors,
 )
-from lw2g.prefixes import blocks_option
-from lw2g.replay import ReplayOptions, replay_phase
-from lw2g.schedules import constant, cosine
-from lw2g.statistics import statistics_phase
+from lw2g.blocks.prefixes import blocks_option
+from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.schedules import cosine
+from lw2g.blocks.statistics import statistics_phase
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase, constant
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.site import Site
 
 __all__ = ["HIDE_LORA", "HideLora", "HideLoraConfig"]
 

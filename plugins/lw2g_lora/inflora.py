@@ -16,18 +16,18 @@ import torch
 from attrs.validators import gt, in_, le
 from torch import Tensor, nn
 
+from lw2g.blocks.lora import LowRankBaseline, LowRankOptions, LowRankSet, inject_factors, summed_factors
+from lw2g.blocks.prefixes import blocks_option
+from lw2g.blocks.schedules import coda_cosine
 from lw2g.errors import ConfigError
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace, build, complement, extend, image
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
-from lw2g.lora import LowRankBaseline, LowRankOptions, LowRankSet, inject_factors, summed_factors
-from lw2g.moments import SecondMoment
-from lw2g.prefixes import blocks_option
-from lw2g.schedules import coda_cosine
-from lw2g.subspace import Subspace, build, complement, extend, image
 from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
 

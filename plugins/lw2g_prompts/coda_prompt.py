@@ -16,11 +16,11 @@ import torch
 from attrs.validators import ge
 from torch import Tensor, nn
 
+from lw2g.blocks.weighted_prefixes import ComponentSet, WeightedPrefixBaseline, WeightedPrefixOptions
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.options import option
-from lw2g.weighted_prefixes import ComponentSet, WeightedPrefixBaseline, WeightedPrefixOptions
 
 __all__ = ["CODA_PROMPT", "CodaPrompt", "CodaPromptConfig", "orthogonality"]
 

@@ -15,6 +15,8 @@ from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
@@ -23,8 +25,6 @@ from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
-from lw2g.prefixes import blocks_option, check_blocks
-from lw2g.schedules import cosine
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 

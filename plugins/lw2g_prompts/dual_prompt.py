@@ -12,14 +12,7 @@ import attrs
 from attrs.validators import ge
 from torch import nn
 
-from lw2g.errors import ConfigError
-from lw2g.interfaces.component import BaselineComponent
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import Phase
-from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
-from lw2g.prefixes import (
+from lw2g.blocks.prefixes import (
     PrefixBaseline,
     PrefixOptions,
     PrefixSet,
@@ -28,6 +21,13 @@ from lw2g.prefixes import (
     inject_prefixes,
     prefix_sites,
 )
+from lw2g.errors import ConfigError
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import Phase
+from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.site import Site
 from lw2g.vit.prefix import PrefixInjection
 
 __all__ = ["DUAL_PROMPT", "DualPrompt", "DualPromptConfig"]

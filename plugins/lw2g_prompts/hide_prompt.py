@@ -14,20 +14,20 @@ import torch
 from attrs.validators import ge, gt, lt
 from torch import Tensor
 
-from lw2g.contrastive import self_identification_loss
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
-from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput
-from lw2g.prefixes import (
+from lw2g.blocks.contrastive import self_identification_loss
+from lw2g.blocks.prefixes import (
     PrefixBaseline,
     PrefixOptions,
     PrefixSet,
     schedule_option,
 )
-from lw2g.replay import ReplayOptions, replay_phase
-from lw2g.statistics import statistics_phase
+from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.statistics import statistics_phase
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.options import option
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput
 
 __all__ = ["HIDE_PROMPT", "HidePrompt", "HidePromptConfig"]
 

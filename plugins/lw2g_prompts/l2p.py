@@ -14,17 +14,17 @@ from attrs.validators import ge, gt, in_, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.schedules import step_at
 from lw2g.errors import ConfigError
-from lw2g.heads import linear_head, mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
-from lw2g.schedules import constant, step_at
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 

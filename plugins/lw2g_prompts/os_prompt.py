@@ -16,16 +16,16 @@ import torch
 from attrs.validators import ge, in_
 from torch import Tensor, nn
 
-from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
-from lw2g.interfaces.context import BuildContext
-from lw2g.interfaces.options import option
-from lw2g.weighted_prefixes import (
+from lw2g.blocks.weighted_prefixes import (
     WeightedPrefixBaseline,
     WeightedPrefixOptions,
     component_weights,
     visible,
 )
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.options import option
 
 __all__ = ["OS_PROMPT", "OsPrompt", "OsPromptConfig", "query_pool_distance"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import attrs
 from attrs.validators import ge
 
+from lw2g.blocks.prefixes import PrefixBaseline, PrefixOptions
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import Phase
-from lw2g.prefixes import PrefixBaseline, PrefixOptions
 
 __all__ = ["S_PROMPT_PLUS_PLUS", "SPromptPlusPlus", "SPromptPlusPlusConfig"]
 

@@ -11,12 +11,12 @@ from attrs.validators import ge, in_
 from torch import Tensor
 from torch.nn import functional
 
+from lw2g.blocks.statistics import cluster, collect_features
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.statistics import cluster, collect_features
 
 __all__ = ["CENTROIDS", "Centroids", "CentroidsConfig"]
 

@@ -15,15 +15,16 @@ from attrs.validators import ge, gt, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.heads import linear_head, mask_logits
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.statistics import statistics_phase
+from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.replay import ReplayOptions, replay_phase
-from lw2g.statistics import statistics_phase
 
 __all__ = [
     "CLASSIFIER",

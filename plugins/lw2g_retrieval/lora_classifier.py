@@ -13,15 +13,15 @@ import attrs
 from attrs.validators import ge, gt, optional
 from torch import Tensor
 
-from lw2g.heads import linear_head
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.lora import LowRankSet, inject_factors
+from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.replay import replay_phase
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup
-from lw2g.lora import LowRankSet, inject_factors
-from lw2g.prefixes import blocks_option, check_blocks
-from lw2g.replay import replay_phase
 from lw2g.vit.lora import UpdateTarget
 from lw2g_retrieval.classifier import ClassPredictor, ClassPredictorOptions
 

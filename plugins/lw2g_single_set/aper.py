@@ -18,13 +18,13 @@ from attrs.validators import ge, gt
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
-from lw2g.schedules import cosine
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.injection import Injection
 from lw2g.vit.tokens import TokenInjection

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lw2g.blocks.statistics import collect_features
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase
-from lw2g.statistics import collect_features
 
 __all__ = ["NearestClassMean"]
 

@@ -13,15 +13,15 @@ from attrs.validators import ge, gt, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.heads import linear_head, mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.prefixes import PrefixBaseline, PrefixOptions
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
-from lw2g.prefixes import PrefixBaseline, PrefixOptions
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_single_set.class_means import NearestClassMean
 

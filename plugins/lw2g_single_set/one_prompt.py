@@ -18,9 +18,11 @@ from attrs.validators import ge, gt, in_, le
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.prefixes import PrefixSet, blocks_option, check_blocks, inject_prefixes, prefix_sites
+from lw2g.blocks.schedules import coda_cosine
+from lw2g.blocks.statistics import collect_features
 from lw2g.errors import ConfigError
-from lw2g.heads import mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
@@ -28,9 +30,6 @@ from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
-from lw2g.prefixes import PrefixSet, blocks_option, check_blocks, inject_prefixes, prefix_sites
-from lw2g.schedules import coda_cosine
-from lw2g.statistics import collect_features
 from lw2g_single_set.outliers import PER_CLASS, around_origin, near_boundary, outlier_loss
 
 __all__ = ["ONE_PROMPT", "OnePrompt", "OnePromptConfig", "TwoLengths"]

@@ -9,10 +9,10 @@ import attrs
 import pytest
 import torch
 
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import ConstraintComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Restriction
-from lw2g.subspace import Subspace
 from lw2g.testing import ContractCase, ContractViolation, contract_cases
 
 BROKEN: list[Any] = []

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lw2g.hindrance import energy_null_hfc, hfc, jackknife_error, null_hfc
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace, build, extend
+from lw2g.geometry.hindrance import energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace, build, extend
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lw2g.errors import ContractError, DataError
+from lw2g.geometry.subspace import Subspace, union
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Restriction, Site
-from lw2g.subspace import Subspace, union
 from lw2g.testing.strategies import subspaces
 from lw2g.training.protection import Protection, SiteRule
 from lw2g.vit.taps import Tap

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g.moments import SecondMoment
 from lw2g.training.phases import only_trainable
 from lw2g.training.protection import Protection
 from lw2g.vit.backbone import Backbone

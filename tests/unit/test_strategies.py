@@ -8,10 +8,10 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.growth import Evidence
 from lw2g.interfaces.pool import Pool
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 from lw2g.testing.strategies import (
     accuracy_matrices,
     energies,

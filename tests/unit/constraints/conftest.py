@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
 from lw2g.vit.taps import Tap
 
 

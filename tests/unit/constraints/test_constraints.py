@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import image
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.site import Site
-from lw2g.moments import SecondMoment
-from lw2g.subspace import image
 from lw2g.training.protection import Protection
 from lw2g.vit.taps import Tap
 from lw2g_constraints.cpk import PretrainedKnowledge

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 
-from lw2g.heads import mask_logits
+from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.pool import Pool
 from lw2g.training.runner import start
 from lw2g_lora.c_lora import C_LORA, CLora, CLoraConfig, overlap

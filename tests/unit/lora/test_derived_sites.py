@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from lw2g.hindrance import hfc
+from lw2g.blocks.lora import LowRankSet, down_sites, up_sites
+from lw2g.geometry.hindrance import hfc
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import build, image
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Site
-from lw2g.lora import LowRankSet, down_sites, up_sites
-from lw2g.moments import SecondMoment
-from lw2g.subspace import build, image
 from lw2g.training.evidence import collect_evidence
 from lw2g.training.protection import Protection
 from lw2g.training.runner import start

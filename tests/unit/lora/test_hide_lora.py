@@ -6,11 +6,11 @@ import attrs
 import pytest
 import torch
 
-from lw2g.contrastive import self_identification_loss
-from lw2g.hindrance import hfc
+from lw2g.blocks.contrastive import self_identification_loss
+from lw2g.geometry.hindrance import hfc
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g.subspace import Subspace
 from lw2g_lora.hide_lora import HIDE_LORA, HideLora, HideLoraConfig
 
 SMALL = HideLoraConfig(rank=4, batch_size=4, epochs=2, replay_epochs=2, clusters=2, ensemble=0.25)

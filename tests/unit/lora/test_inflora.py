@@ -6,12 +6,12 @@ import attrs
 import pytest
 import torch
 
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace, build, complement, extend
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.growth import Grow
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace, build, complement, extend
 from lw2g.training.evidence import collect_evidence
 from lw2g.training.runner import start
 from lw2g.training.spaces import absorb_task

@@ -8,11 +8,11 @@ import attrs
 import pytest
 import torch
 
+from lw2g.blocks.lora import LowRankOptions, summed_factors
 from lw2g.errors import ConfigError
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import image
 from lw2g.interfaces.pool import Pool
-from lw2g.lora import LowRankOptions, summed_factors
-from lw2g.moments import SecondMoment
-from lw2g.subspace import image
 from lw2g.vit.taps import Tap
 from lw2g_lora.c_lora import CLora, CLoraConfig
 from lw2g_lora.hide_lora import HideLora, HideLoraConfig

@@ -6,8 +6,8 @@ import attrs
 import pytest
 import torch
 
+from lw2g.blocks.weighted_prefixes import component_weights
 from lw2g.interfaces.pool import Pool
-from lw2g.weighted_prefixes import component_weights
 from lw2g_prompts.coda_prompt import CodaPrompt, CodaPromptConfig, orthogonality
 
 

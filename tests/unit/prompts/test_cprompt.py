@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Restriction
-from lw2g.subspace import Subspace
 from lw2g.training.protection import Protection, SiteRule
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection

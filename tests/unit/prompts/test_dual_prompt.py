@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lw2g.errors import ConfigError
-from lw2g.heads import mask_logits
+from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g_prompts.dual_prompt import DUAL_PROMPT, DualPrompt, DualPromptConfig

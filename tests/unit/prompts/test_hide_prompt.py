@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 
-from lw2g.contrastive import self_identification_loss
+from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g_prompts.hide_prompt import HIDE_PROMPT, HidePrompt, HidePromptConfig

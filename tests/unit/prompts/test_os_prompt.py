@@ -6,12 +6,12 @@ import attrs
 import pytest
 import torch
 
+from lw2g.blocks.weighted_prefixes import component_weights, weighted_prefixes
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import build
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g.moments import SecondMoment
-from lw2g.subspace import build
 from lw2g.vit.prefix import PrefixInjection
-from lw2g.weighted_prefixes import component_weights, weighted_prefixes
 from lw2g_prompts.os_prompt import OsPrompt, OsPromptConfig, query_pool_distance
 
 PLUS = OsPromptConfig(variant="os++", reference_weight=1.0)

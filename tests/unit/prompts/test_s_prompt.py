@@ -6,8 +6,8 @@ import attrs
 import pytest
 import torch
 
+from lw2g.blocks.prefixes import chosen_prefixes, inject_prefixes
 from lw2g.interfaces.pool import Pool
-from lw2g.prefixes import chosen_prefixes, inject_prefixes
 from lw2g.vit.taps import Tap
 from lw2g_prompts.dual_prompt import DualPrompt, DualPromptConfig
 from lw2g_prompts.s_prompt import S_PROMPT_PLUS_PLUS, SPromptPlusPlus, SPromptPlusPlusConfig

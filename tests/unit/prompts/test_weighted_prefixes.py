@@ -7,15 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from lw2g.errors import ConfigError
-from lw2g.interfaces.options import published_differences
-from lw2g.interfaces.pool import Pool
-from lw2g.moments import SecondMoment
-from lw2g.subspace import build
-from lw2g.training.phases import only_trainable
-from lw2g.vit.injection import inject
-from lw2g.vit.taps import Tap, capture
-from lw2g.weighted_prefixes import (
+from lw2g.blocks.weighted_prefixes import (
     ComponentSet,
     component_weights,
     new_rows,
@@ -23,6 +15,14 @@ from lw2g.weighted_prefixes import (
     weighted_injection,
     weighted_prefixes,
 )
+from lw2g.errors import ConfigError
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import build
+from lw2g.interfaces.options import published_differences
+from lw2g.interfaces.pool import Pool
+from lw2g.training.phases import only_trainable
+from lw2g.vit.injection import inject
+from lw2g.vit.taps import Tap, capture
 from lw2g_prompts.coda_prompt import CODA_PROMPT, CodaPrompt, CodaPromptConfig
 from lw2g_prompts.os_prompt import OS_PROMPT, OsPrompt, OsPromptConfig
 

@@ -8,11 +8,11 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch.nn import functional
 
+from lw2g.blocks.prefixes import PrefixSet, chosen_prefixes, inject_prefixes
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
-from lw2g.prefixes import PrefixSet, chosen_prefixes, inject_prefixes
 from lw2g.vit.backbone import Backbone
 from lw2g_single_set.controls import (
     Joint,

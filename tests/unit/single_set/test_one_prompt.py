@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from lw2g.blocks.prefixes import PrefixSet
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.prefixes import PrefixSet
 from lw2g.training.progress import Interrupted, Reporter
 from lw2g.training.runner import resume, start
 from lw2g_single_set.one_prompt import ONE_PROMPT, OnePrompt, OnePromptConfig, TwoLengths

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lw2g.hindrance import hfc
+from lw2g.geometry.hindrance import hfc
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace, build
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.growth import Evidence
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace, build
 from lw2g.training.evidence import collect_evidence, unmeasured
 from lw2g.training.probe import Probe
 from lw2g.training.session import Session

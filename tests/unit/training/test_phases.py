@@ -146,7 +146,7 @@ def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -
         batch_size=2,
         host=True,
     )
-    joined = hosted(phase, context, [Extra()])
+    joined = hosted(phase, context, session.retrieval, [Extra()])
     assert session.retrieval is not None
     pull = session.retrieval.loss(batch, context)
     assert pull is not None
@@ -154,7 +154,7 @@ def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -
     assert float(loss) == pytest.approx(10.0 + float(pull.detach()))
     assert len(joined.trained) == 2
     plain = TrainingPhase(name="x", groups=phase.groups, step=phase.step, epochs=1, batch_size=2)
-    assert hosted(plain, context, [Extra()]) is plain
+    assert hosted(plain, context, session.retrieval, [Extra()]) is plain
 
 
 def test_divergence_is_one_clear_error(session: Session) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lw2g.statistics import collect_features
+from lw2g.blocks.statistics import collect_features
 
 
 def context_of(session):

@@ -12,15 +12,15 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.heads import linear_head, mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.prefixes import check_blocks
+from lw2g.geometry.subspace import image
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
-from lw2g.prefixes import check_blocks
-from lw2g.subspace import image
 from lw2g.vit.injection import attention_of, block_at
 from lw2g.vit.taps import Tap
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt, in_
 
+from lw2g.blocks.prefixes import blocks_option
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.options import option
-from lw2g.prefixes import blocks_option
 
 __all__ = ["PEFT_LORA", "PeftLoraConfig"]
 

@@ -15,12 +15,12 @@ from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.heads import mask_logits
+from lw2g.blocks.schedules import cosine
+from lw2g.blocks.statistics import STATISTICS_MODES, ClassStatistics, StatisticsMode
+from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase
-from lw2g.schedules import cosine
-from lw2g.statistics import STATISTICS_MODES, ClassStatistics, StatisticsMode
 
 __all__ = ["ReplayOptions", "replay_phase"]
 

@@ -64,19 +64,14 @@ class SecondMoment:
         Raises:
             ValueError: the two moments differ in width or heads.
         """
-        return self._combined(other, 1)
-
-    def without(self, other: SecondMoment) -> SecondMoment:
-        """Return the moment of the rows that remain when those of ``other`` are left out (jackknife).
-
-        Raises:
-            ValueError: the two moments differ in width or heads, or ``other`` holds more rows.
-        """
-        if other.count > self.count:
-            raise ValueError(f"expected at most {self.count} rows to leave out but got {other.count}")
-        if other.count == self.count:  # subtracting would leave rounding noise that looks like data
-            return SecondMoment(self.dim, self.heads, self.matrix.device)
-        return self._combined(other, -1)
+        if (other.dim, other.heads) != (self.dim, self.heads):
+            expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
+            raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
+        result = SecondMoment(self.dim, self.heads, self.matrix.device)
+        result.matrix = self.matrix + other.matrix.to(self.matrix.device)
+        result.row_sum = self.row_sum + other.row_sum.to(self.row_sum.device)
+        result.count = self.count + other.count
+        return result
 
     def centred(self) -> SecondMoment:
         """Return the moment of the rows about their mean: ``C - s s^T / n`` with the row sum s.
@@ -108,16 +103,6 @@ class SecondMoment:
     def trace(self) -> float:
         """Return the total energy: the sum of squared entries of all rows."""
         return max(0.0, float(traces(self.matrix).sum()))
-
-    def _combined(self, other: SecondMoment, sign: int) -> SecondMoment:
-        if (other.dim, other.heads) != (self.dim, self.heads):
-            expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
-            raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
-        result = SecondMoment(self.dim, self.heads, self.matrix.device)
-        result.matrix = self.matrix + sign * other.matrix.to(self.matrix.device)
-        result.row_sum = self.row_sum + sign * other.row_sum.to(self.row_sum.device)
-        result.count = self.count + sign * other.count
-        return result
 
 
 def head_width(dim: int, heads: int) -> int:

@@ -1,7 +1,7 @@
 """Building block: Gaussians that stand for the features of a class once its images are gone.
 
-Used to retrain classifiers (:mod:`lw2g.replay`) and as constants in losses. The clustering is offered on its
-own for retrieval by centroids.
+Used to retrain classifiers (:mod:`lw2g.blocks.replay`) and as constants in losses. The clustering is offered
+on its own for retrieval by centroids.
 """
 
 from __future__ import annotations

@@ -18,17 +18,16 @@ from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.schedules import coda_cosine
 from lw2g.errors import ConfigError
-from lw2g.heads import mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
-from lw2g.prefixes import blocks_option, check_blocks
-from lw2g.schedules import coda_cosine
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 

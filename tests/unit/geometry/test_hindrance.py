@@ -1,4 +1,4 @@
-"""Worked examples, published figures and refusals of lw2g.hindrance."""
+"""Worked examples, published figures and refusals of lw2g.geometry.hindrance."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import math
 import pytest
 import torch
 
-import lw2g.hindrance
-from lw2g.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
+import lw2g.geometry.hindrance
+from lw2g.geometry.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 
 VIT_BASE_WIDTH = 12 * 64  # heads x head width of the backbone behind the published figures
 AXIS = Subspace(basis=torch.tensor([[[1.0], [0.0]]], dtype=torch.float64), ranks=(1,))
@@ -25,7 +25,7 @@ def row(degrees: float, size: float = 1.0) -> torch.Tensor:
 
 def test_doctests_hold() -> None:
     """The examples in the docstrings run and say what comes out."""
-    result = doctest.testmod(lw2g.hindrance)
+    result = doctest.testmod(lw2g.geometry.hindrance)
     assert (result.failed, result.attempted > 3) == (0, True)
 
 

@@ -1,4 +1,4 @@
-"""Worked examples, limits and refusals of lw2g.subspace."""
+"""Worked examples, limits and refusals of lw2g.geometry.subspace."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-import lw2g.subspace
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace, build, complement, extend, image, union
+import lw2g.geometry.subspace
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace, build, complement, extend, image, union
 
 
 def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
@@ -38,7 +38,7 @@ STAIRS = torch.diag(torch.tensor([4.0, 3.0, 2.0, 1.0], dtype=torch.float64))
 
 def test_doctests_hold() -> None:
     """The examples in the docstrings run and say what comes out."""
-    result = doctest.testmod(lw2g.subspace)
+    result = doctest.testmod(lw2g.geometry.subspace)
     assert (result.failed, result.attempted > 5) == (0, True)
 
 

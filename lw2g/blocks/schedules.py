@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-__all__ = ["Schedule", "coda_cosine", "constant", "cosine", "step_at"]
+from lw2g.interfaces.phase import Schedule
 
-Schedule = Callable[[int, int], float]
-"""``factor = schedule(epoch, epochs)`` with epoch from 0."""
-
-
-def constant(epoch: int, epochs: int) -> float:
-    """Return 1."""
-    return 1.0
+__all__ = ["coda_cosine", "cosine", "step_at"]
 
 
 def cosine(minimum: float = 0.0) -> Schedule:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from lw2g.replay import ReplayOptions, replay_phase
-from lw2g.statistics import ClassStatistics
+from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.statistics import ClassStatistics
 
 DIM, CLASSES = 4, 6
 

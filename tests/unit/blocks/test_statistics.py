@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lw2g.contrastive import self_identification_loss
-from lw2g.statistics import ClassStatistics, cluster
+from lw2g.blocks.contrastive import self_identification_loss
+from lw2g.blocks.statistics import ClassStatistics, cluster
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -16,8 +16,8 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.moments import SecondMoment
-from lw2g.subspace import Subspace
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
 
 __all__ = ["Hindrance", "Reduce", "energy_null_hfc", "hfc", "jackknife_error", "null_hfc"]
 

@@ -15,16 +15,16 @@ from attrs.validators import deep_iterable, ge, gt, in_, min_len, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.schedules import cosine, step_at
 from lw2g.errors import ConfigError
-from lw2g.heads import linear_head, mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, Schedule, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
-from lw2g.schedules import Schedule, constant, cosine, step_at
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 

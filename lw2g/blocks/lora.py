@@ -17,16 +17,16 @@ from attrs.validators import deep_iterable, ge, gt, in_, min_len
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.heads import linear_head, mask_logits
-from lw2g.interfaces.baseline import Baseline
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.geometry.subspace import Subspace, image
+from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, StepOutput
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
-from lw2g.prefixes import blocks_option, check_blocks
-from lw2g.subspace import Subspace, image
 from lw2g.vit.lora import LowRank, LowRankInjection, UpdateTarget
 from lw2g.vit.taps import Tap
 

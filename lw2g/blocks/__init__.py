@@ -1,0 +1,1 @@
+"""What several methods share, for plugins too: heads, schedules, prefixes, LoRA, replay, statistics."""

@@ -1,0 +1,1 @@
+"""Pure functions of tensors behind evidence and protection: second moments, subspaces, hindrance."""
