@@ -1,10 +1,10 @@
 """Representation subspaces: the directions that hold most energy of the activations at a site.
 
 A subspace is built from the second moment of activation rows (:mod:`lw2g.geometry.moments`), whose
-eigenvectors are the left singular vectors of the data matrix (gradient projection memory, Saha et al. 2021; LW2G, sections on
-the old and the pre-trained feature space). Everything here is per head: attention logits are formed head by
-head, so the space of a query is the direct sum of one space per head. ``heads=1`` is the joint form of the
-papers.
+eigenvectors are the left singular vectors of the data matrix (gradient projection memory, Saha et al. 2021;
+LW2G, sections on the old and the pre-trained feature space). Everything here is per head: attention logits
+are formed head by head, so the space of a query is the direct sum of one space per head. ``heads=1`` is the
+joint form of the papers.
 """
 
 from __future__ import annotations

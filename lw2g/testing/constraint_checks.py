@@ -86,7 +86,7 @@ def check_zero_stays_zero(subject: Subject) -> None:
         if not bool((bent == 0).all()):
             raise ContractViolation(
                 f"zero at site {site.name!r} becomes {float(bent.abs().max()):.3g}; return a space with a "
-                "finite orthonormal basis (geometry.subspace.build makes one, from a moment without energy, too)"
+                "finite orthonormal basis (subspace.build makes one, from a moment without energy, too)"
             )
 
 
