@@ -8,6 +8,7 @@ never 0.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -148,29 +149,19 @@ def ssp(task_to_set: Mapping[int, int]) -> int:
     return len(set(task_to_set.values()))
 
 
-def chance_pra(task_to_set: Mapping[int, int], samples: Sequence[int]) -> float | None:
+def chance_pra(task_to_set: Mapping[int, int]) -> float | None:
     """Return the PRA in percent of guessing a task at random: fewer sets alone make retrieval easier.
 
-    It is the sum over sets of the share of tasks in the set times the share of test samples in it.
-    ``samples`` are the test samples per task, in ascending order of the tasks; None without tasks.
+    PRA is a mean over tasks, and so is this: a sample of task i is right with the share of tasks that are
+    held by the set of i, and the shares are averaged over tasks. None without tasks.
 
-    >>> chance_pra({0: 0, 1: 0, 2: 1}, [10, 20, 30])
-    50.0
-
-    Raises:
-        ValueError: ``samples`` is not one positive count per task.
+    >>> round(chance_pra({0: 0, 1: 0, 2: 1}), 1)
+    55.6
     """
-    _check_samples(samples, len(task_to_set))
-    if not task_to_set:
+    tasks = len(task_to_set)
+    if not tasks:
         return None
-    task_count: dict[int, int] = {}
-    sample_count: dict[int, int] = {}
-    for task, count in zip(sorted(task_to_set), samples, strict=True):
-        held_by = task_to_set[task]
-        task_count[held_by] = task_count.get(held_by, 0) + 1
-        sample_count[held_by] = sample_count.get(held_by, 0) + count
-    matches = sum(task_count[one] * sample_count[one] for one in task_count)
-    return 100.0 * matches / (len(task_to_set) * sum(samples))
+    return 100.0 * sum(count**2 for count in Counter(task_to_set.values()).values()) / tasks**2
 
 
 def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Hashable]) -> float | None:

@@ -142,5 +142,5 @@ def run_metrics(
         "bwt": metrics.bwt(accuracy),
         "pra": None if retrieval is None else metrics.pra(retrieval),
         "ssp": None if sets is None else metrics.ssp(sets),
-        "chance_pra": None if retrieval is None or sets is None else metrics.chance_pra(sets, samples),
+        "chance_pra": None if retrieval is None or sets is None else metrics.chance_pra(sets),
     }

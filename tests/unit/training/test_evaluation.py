@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
-from lw2g.metrics import faa
+from lw2g.config.resolve import Resolved
+from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation import Predictions
 from lw2g.training.progress import Reporter
 from lw2g.training.record import RunDirectory
+from lw2g.training.runner import start
 from lw2g.training.saved import open_run
 from lw2g.training.session import Session
 
@@ -88,17 +92,110 @@ def test_unseen_classes_are_never_predicted(session_of: Callable[..., Session]) 
     assert set(found.predicted.tolist()) <= {0, 1}
 
 
-def test_matrices_follow_from_stored_predictions(finished: tuple[Path, dict[str, Any]]) -> None:
-    """Every column of both matrices can be recomputed from the prediction files."""
-    directory, record = finished
-    files = RunDirectory(directory)
-    for task in range(3):
-        stored = files.read_predictions(task)
-        column = [row[task] for row in record["accuracy_matrix"][: task + 1]]
-        assert stored.accuracies() == column
-        sets = record["task_to_set"][: task + 1]
-        assert stored.retrievals(sets) == [row[task] for row in record["retrieval_matrix"][: task + 1]]
-    assert record["metrics"]["faa"] == faa(record["accuracy_matrix"])
+def test_matrices_and_metrics_follow_from_the_files_alone(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """With numpy and the files, and no code of ours, a reader gets the record's matrices and metrics."""
+    start(quick({"baseline.epochs": 1}, policy="always"), catalogue, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    samples = json.loads((tmp_path / "run" / "samples.json").read_text())
+    accuracy, retrieval = np.full((3, 3), np.nan), np.full((3, 3), np.nan)
+    for after in range(3):
+        stored = load_file(tmp_path / "run" / "predictions" / f"task-{after:03d}.safetensors")
+        assert [samples[row] for row in stored["sample"]] == [f"test/{n}" for n in range(12 * (after + 1))]
+        assert stored["true"].tolist() == [row // 6 for row in stored["sample"]]
+        for task in range(after + 1):
+            rows = stored["task"] == task
+            accuracy[task, after] = 100 * np.mean(stored["predicted"][rows] == stored["true"][rows])
+            own = record["task_to_set"][task]
+            retrieval[task, after] = 100 * np.mean(stored["set"][rows] == own)
+            assert [record["task_to_set"][one] for one in stored["retrieved"][rows]] == stored["set"][
+                rows
+            ].tolist()
+    np.testing.assert_allclose(np.array(record["accuracy_matrix"], dtype=float), accuracy)
+    np.testing.assert_allclose(np.array(record["retrieval_matrix"], dtype=float), retrieval)
+    found = record["metrics"]
+    assert found["faa"] == pytest.approx(accuracy[:, 2].mean())
+    assert found["faa_samples"] == pytest.approx(accuracy[:, 2].mean())  # all tasks have 12 samples
+    assert found["caa"] == pytest.approx(np.mean([accuracy[: t + 1, t].mean() for t in range(3)]))
+    best = [max(accuracy[0, :2]), accuracy[1, 1]]
+    assert found["ffm"] == pytest.approx(np.mean(best - accuracy[:2, 2]))
+    assert found["bwt"] == pytest.approx(np.mean(accuracy[:2, 2] - accuracy.diagonal()[:2]))
+    assert found["pra"] == pytest.approx(retrieval[:, 2].mean())
+    assert 0 < found["pra"] < 100  # else a wrong definition would pass unseen
+    assert (found["ssp"], found["chance_pra"]) == (3, pytest.approx(100 / 3))
+
+
+def test_a_run_forgets_features_of_a_set_that_was_trained_on(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Under policy one the set changes with every task; the run evaluates it as a fresh evaluator does."""
+    overrides = {"baseline.lr": 0.5, "baseline.epochs": 3}
+    chosen = quick(overrides, baseline="s-prompt-plus-plus", policy="one", constraints=())
+    start(chosen, catalogue, tmp_path / "run")
+    session = open_run(tmp_path / "run", catalogue)._session
+    assert session.baseline.feature_scope == "set"
+    history = [session.info(index) for index in range(3)]
+    fresh, _ = session.evaluator.evaluate(
+        session.baseline, session.pool, session.retrieval, history, Reporter([], 3, {})
+    )
+    stored = RunDirectory(tmp_path / "run").read_predictions(2)
+    assert stored.predicted.tolist() == fresh.predicted.tolist()
+
+
+class _Told(RetrievalStrategy):
+    """Retrieves what it is told, sample by sample."""
+
+    answers: Sequence[int] = ()
+
+    def retrieve(self, query: torch.Tensor, seen: Sequence[int], task_of_class: torch.Tensor) -> torch.Tensor:
+        found, self.answers = self.answers[: len(query)], self.answers[len(query) :]
+        return torch.tensor([*found, *[0] * (len(query) - len(found))])
+
+
+def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., Session]) -> None:
+    """A sample whose retrieved set changed has other features, but they have not drifted."""
+    session = session_of(baseline="s-prompt-plus-plus")
+    for index in range(2):
+        session.begin_task(index)
+        torch.manual_seed(index)
+        session.pool.grow(session.new_set(None))
+    told = _Told(session.baseline.context)
+    evaluator, quiet = session.evaluator, Reporter([], 3, {})
+    told.answers = [0] * 24
+    history = [session.info(0), session.info(1)]
+    evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
+    before = evaluator.features_of(24).clone()
+    with torch.no_grad():
+        for parameter in session.pool[0].parameters():
+            parameter.mul_(1.5)
+    session.pool.touch(0)
+    told.answers = [0] * 7 + [1] * 17
+    _, drift = evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
+    after = evaluator.features_of(24)
+    change = (after - before).norm(dim=1) / before.norm(dim=1)
+    assert drift == [pytest.approx(float(change[:7].mean()))]
+    assert float(change[:12].mean()) != pytest.approx(drift[0], rel=1e-3)
+
+
+def test_every_forward_of_an_evaluation_has_the_same_size(session_of: Callable[..., Session]) -> None:
+    """Batches are padded, so that a part recomputed later has the bits it would have had in the whole."""
+    session = session_of(baseline="s-prompt-plus-plus")
+    session.begin_task(0)
+    session.pool.grow(session.new_set(None))
+    sizes: list[int] = []
+    original = session.backbone.features
+
+    def counting(images: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+        sizes.append(len(images))
+        return original(images, *arguments, **options)
+
+    session.backbone.features = counting  # type: ignore[method-assign]
+    session.evaluator.evaluate(
+        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], 3, {})
+    )
+    assert set(sizes) == {session.config.run.evaluation_batch}
+    assert session.evaluator.sizes(1) == [12]
 
 
 def test_retrievals_are_undefined_without_a_hard_choice() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import nn
 
 from lw2g.errors import ConfigError
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.site import Restriction, Site
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.phases import (
     PhaseProgress,
@@ -23,8 +26,9 @@ from lw2g.training.phases import (
     train_phase,
 )
 from lw2g.training.progress import Reporter
-from lw2g.training.protection import Protection
+from lw2g.training.protection import Protection, SiteRule
 from lw2g.training.session import Session
+from lw2g.vit.taps import Tap
 
 
 class Listener:
@@ -59,7 +63,13 @@ def phase_of(weight: nn.Parameter, **changes: Any) -> TrainingPhase:
     )
 
 
-def run(session: Session, phase: TrainingPhase, progress: PhaseProgress, **hooks: Any) -> Listener:
+def run(
+    session: Session,
+    phase: TrainingPhase,
+    progress: PhaseProgress,
+    protection: Protection | None = None,
+    **hooks: Any,
+) -> Listener:
     images = session.image_set([session.stream.tasks[0].train], train=True)
     listener = Listener()
     train_phase(
@@ -67,7 +77,7 @@ def run(session: Session, phase: TrainingPhase, progress: PhaseProgress, **hooks
         session.task_context(0, images),
         images,
         engine=session.engine,
-        protection=Protection(),
+        protection=protection or Protection(),
         reporter=Reporter([listener], 3, {}),
         progress=progress,
         after_step=hooks.get("after_step", lambda optimizer, at: None),
@@ -117,6 +127,48 @@ def test_an_epoch_meets_every_sample_once(session: Session) -> None:
     assert [len(batch) for batch in dropped] == [7, 7, 7]
     alone = epoch_order(images, phase_of(weight, drop_last=True, batch_size=100), 5)
     assert [len(batch) for batch in alone] == [24]
+
+
+def test_gradients_are_clipped_before_they_are_protected(session: Session) -> None:
+    """Clipping sees the whole gradient: what protection leaves is then shorter than the norm allowed."""
+    weight = nn.Parameter(torch.zeros(2))
+    space = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+    site = Site(name="w", parameter=weight, tap=Tap(0, "query"))
+    rule = SiteRule(site=site, restriction=Restriction(subspace=space), on="gradient", hard=True)
+    pull = torch.tensor([30.0, 40.0])
+    phase = TrainingPhase(
+        name="host",
+        groups=(ParameterGroup(parameters=(weight,), lr=1.0),),
+        step=lambda batch: StepOutput(loss=(weight * pull).sum()),
+        epochs=1,
+        batch_size=24,
+        optimizer="sgd",
+        clip_norm=1.0,
+        host=True,
+    )
+    run(session, phase, PhaseProgress(), Protection([rule]))
+    torch.testing.assert_close(weight.detach(), torch.tensor([0.0, -0.8]), atol=1e-5, rtol=0)
+
+
+def test_every_epoch_augments_anew(session_of: Callable[..., Session]) -> None:
+    """Under a random transform a sample looks different in another epoch, and the same when repeated."""
+    session = session_of({"benchmark.random_crops": True})
+    session.begin_task(0)
+    session.pool.grow(session.new_set(None))
+    weight, seen = nn.Parameter(torch.ones(1)), {}
+
+    def step(batch: Any) -> StepOutput:
+        for sample, image in zip(batch.samples.tolist(), batch.images, strict=True):
+            seen.setdefault(sample, []).append(image.clone())
+        return StepOutput(loss=weight.sum())
+
+    for _ in range(2):
+        run(session, attrs.evolve(phase_of(weight), step=step), PhaseProgress())
+    assert all(len(images) == 6 for images in seen.values())
+    epochs = [torch.stack([seen[sample][epoch] for sample in sorted(seen)]) for epoch in range(6)]
+    assert all(torch.equal(epochs[epoch], epochs[epoch + 3]) for epoch in range(3))
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not torch.equal(epochs[one], epochs[other])
 
 
 def test_only_the_phases_parameters_require_a_gradient(session: Session) -> None:
