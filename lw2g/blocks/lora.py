@@ -19,14 +19,13 @@ from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.prefixes import blocks_option, check_blocks
-from lw2g.geometry.subspace import Subspace, image
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, StepOutput
 from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.lora import LowRank, LowRankInjection, UpdateTarget
 from lw2g.vit.taps import Tap
 
@@ -168,7 +167,7 @@ def down_sites(parameters: nn.Module, blocks: Sequence[int]) -> tuple[Site, ...]
             name=f"blocks.{block}.down",
             parameter=down,
             index=(position,),
-            tap=Tap(block=block, kind="attn_in"),
+            activation=Activation(tap=Tap(block=block, kind="attn_in")),
         )
         for position, block in enumerate(blocks)
     )
@@ -186,17 +185,15 @@ def up_sites(
     own = cast(LowRankSet, parameters)
 
     def site(position: int, place: int) -> Site:
-        def derive(space: Subspace) -> Subspace:
-            return image(own.down[position, place], space)
-
         return Site(
             name=f"blocks.{blocks[position]}.up_{targets[place]}",
             parameter=own.up,
             index=(position, place),
-            tap=Tap(block=blocks[position], kind="attn_in"),
+            activation=Activation(
+                tap=Tap(block=blocks[position], kind="attn_in"), map=lambda: own.down[position, place]
+            ),
             measured=False,
             soft=False,
-            derive=derive,
         )
 
     return tuple(site(position, place) for position in range(len(blocks)) for place in range(len(targets)))

@@ -24,7 +24,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Schedule, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Owner, Site
+from lw2g.interfaces.site import Activation, Owner, Site
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -120,7 +120,7 @@ def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set
             name=f"blocks.{block}.prefix_key",
             parameter=key,
             index=(position,),
-            tap=Tap(block=block, kind="query"),
+            activation=Activation(tap=Tap(block=block, kind="query")),
             owner=owner,
         )
         for position, block in enumerate(blocks)

@@ -27,7 +27,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -291,7 +291,7 @@ class WeightedPrefixBaseline(Baseline):
                 name=f"blocks.{block}.prefix_key",
                 parameter=prefix_key,
                 index=(position,),
-                tap=Tap(block=block, kind="query"),
+                activation=Activation(tap=Tap(block=block, kind="query")),
             )
             for position, block in enumerate(self.blocks)
         )

@@ -60,21 +60,21 @@ class SubspaceMemory:
     def absorb(self, set_id: int | None, site: Site, moment: SecondMoment) -> None:
         """Extend a site's space by a finished task's activations (paper section 4, stage 2).
 
-        The space of a site with a derived activation is the image of the tapped activation's: that of a
-        plain site of the same owner and tap, which must be absorbed first, or else one of its own.
+        An activation whose space is the image of the tap's takes that of a site without a map, of the same
+        owner and tap, which must be absorbed first, or else keeps one of its own.
         """
-        key = self.key(set_id, site)
-        place = (key.removesuffix(site.name), site.tap)
-        if site.derive is None or not site.cut_at_tap:
-            self._spaces[key] = self._grown(self._spaces.get(key), site.moment(moment))
-            if site.derive is None:
+        key, activation = self.key(set_id, site), site.activation
+        place = (key.removesuffix(site.name), activation.tap)
+        if not activation.is_image:
+            self._spaces[key] = self._grown(self._spaces.get(key), activation.moment(moment))
+            if activation.map is None:
                 self._plain[place] = key
             return
         tapped = self._plain.get(place)
         if tapped is None:
             tapped = f"{key}@tap"
             self._spaces[tapped] = self._grown(self._spaces.get(tapped), moment)
-        self._spaces[key] = site.derive(self._spaces[tapped])
+        self._spaces[key] = activation.image(self._spaces[tapped])
 
     def _grown(self, old: Subspace | None, moment: SecondMoment) -> Subspace:
         return self.options.build(moment) if old is None else self.options.extend(old, moment)
@@ -90,7 +90,7 @@ class SubspaceMemory:
 
     @property
     def basis_vectors(self) -> int:
-        """Number of basis vectors stored for derived and plain sites alike."""
+        """Number of basis vectors stored, of images too."""
         return sum(space.rank for space in self._spaces.values())
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -13,12 +13,54 @@ import attrs
 from torch import Tensor, nn
 
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace
+from lw2g.geometry.subspace import Subspace, image
 from lw2g.vit.taps import Tap
 
-__all__ = ["Owner", "Restriction", "Site"]
+__all__ = ["Activation", "Owner", "Restriction", "Site"]
 
 Owner = Literal["set", "shared"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Activation:
+    """What a parameter multiplies: the rows x at a tap, or rows ``z = D x`` computed from them.
+
+    Attributes:
+        tap: Where x is read.
+        map: Returns D ``[r, dim]`` as it is now (LoRA's down factor behind an up factor); None for x itself.
+        cut: Where the energy of z is cut. ``"tap"``: among the directions of x; the space of z is the image
+            of x's, which keeps ``up down x`` for every x in it, but is everything once the space of x has
+            more directions than D has rows. ``"map"``: among the directions of z, which leaves room.
+
+    Raises:
+        ValueError: ``cut = "map"`` was given without a map.
+    """
+
+    tap: Tap
+    map: Callable[[], Tensor] | None = None
+    cut: Literal["tap", "map"] = "tap"
+
+    def __attrs_post_init__(self) -> None:
+        if self.cut == "map" and self.map is None:
+            raise ValueError("expected a map beside cut = 'map' but got none")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the space is made from the tap's: energy is cut there, before the map."""
+        return self.map is not None and self.cut == "tap"
+
+    def moment(self, tapped: SecondMoment) -> SecondMoment:
+        """Return the second moment whose energy is cut, from that at the tap."""
+        return tapped.image(self.map()) if self.map is not None and self.cut == "map" else tapped
+
+    def image(self, tapped: Subspace) -> Subspace:
+        """Return the space of the activation that is all of the tap's space, wherever energy is cut."""
+        return tapped if self.map is None else image(self.map(), tapped)
+
+    def space(self, tapped: SecondMoment, build: Callable[[SecondMoment], Subspace]) -> Subspace:
+        """Return the activation's space from the second moment at the tap; ``build`` cuts the energy."""
+        cut = build(self.moment(tapped))
+        return self.image(cut) if self.is_image else cut
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -30,47 +72,20 @@ class Site:
             run-wide spaces.
         parameter: The parameter that holds it; its last axis multiplies the activation.
         index: Leading index into the parameter: ``parameter[index]`` is ``[rows..., dim]``.
-        tap: Where the activation is read.
+        activation: What the last axis multiplies.
         owner: ``"set"``: the site belongs to a parameter set and is constrained when that set is reused;
             ``"shared"``: to parameters shared by all tasks, constrained from the second task on.
         measured: Whether the site counts in HFC.
         soft: Whether soft constraints (CPK) act on it.
-        derive: For an activation computed from the tapped one (LoRA's ``z = D x``): maps the tap's space to
-            the activation's (``image(D, space)``), evaluated when the memory absorbs a task.
-        derive_moment: Beside ``derive``, where the energy is to be cut in the activation's own space: maps
-            the tap's second moment to the activation's (``moment.image(D)``). An image of a space whose rank
-            exceeds that of D is everything; a cut after the map leaves room.
-
-    Raises:
-        ValueError: ``derive_moment`` was given without ``derive``.
     """
 
     name: str
     parameter: nn.Parameter
     index: tuple[int, ...] = ()
-    tap: Tap
+    activation: Activation
     owner: Owner = "set"
     measured: bool = True
     soft: bool = True
-    derive: Callable[[Subspace], Subspace] | None = None
-    derive_moment: Callable[[SecondMoment], SecondMoment] | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.derive is None and self.derive_moment is not None:
-            raise ValueError("expected derive beside derive_moment but got derive_moment alone")
-
-    @property
-    def cut_at_tap(self) -> bool:
-        """Whether energy is cut at the tap, and not after the map to a derived activation."""
-        return self.derive_moment is None
-
-    def moment(self, tapped: SecondMoment) -> SecondMoment:
-        """Return the second moment whose energy is cut, from that at the tap."""
-        return tapped if self.derive_moment is None else self.derive_moment(tapped)
-
-    def space(self, cut: Subspace) -> Subspace:
-        """Return the activation's space from what was cut out of :meth:`moment`."""
-        return cut if self.derive is None or not self.cut_at_tap else self.derive(cut)
 
     def view(self, tensor: Tensor) -> Tensor:
         """Return the site's part of ``tensor`` (the parameter, its gradient, ...), ``[..., dim]``."""

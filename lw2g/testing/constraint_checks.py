@@ -63,7 +63,7 @@ def check_restrictions_fit_their_sites(subject: Subject) -> None:
             if width != dim:
                 raise ContractViolation(
                     f"site {site.name!r} has rows of {width} and gets a space of {dim}; return the space of "
-                    "the activation that multiplies the rows (site.space maps the tap's for one with derive)"
+                    "the activation that multiplies the rows (site.activation.image maps the tap's)"
                 )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, image
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint, ConstraintContext
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
@@ -21,7 +21,7 @@ from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.testing.tiny import tiny_backbone
 from lw2g.vit.taps import Tap
 
@@ -46,16 +46,24 @@ class ToySet(nn.Module):
     def sites(self) -> tuple[Site, ...]:
         """Return all sites of the set."""
         return (
-            Site(name="blocks.0.prefix_key", parameter=self.key, tap=Tap(0, "query")),
-            Site(name="blocks.1.stack", parameter=self.stack, index=(1,), tap=Tap(1, "attn_in"), soft=False),
-            Site(name="blocks.1.tokens", parameter=self.tokens, tap=Tap(1, "block_in")),
-            Site(name="blocks.0.lora_down", parameter=self.down, tap=Tap(0, "attn_in")),
+            Site(name="blocks.0.prefix_key", parameter=self.key, activation=Activation(tap=Tap(0, "query"))),
+            Site(
+                name="blocks.1.stack",
+                parameter=self.stack,
+                index=(1,),
+                activation=Activation(tap=Tap(1, "attn_in")),
+                soft=False,
+            ),
+            Site(
+                name="blocks.1.tokens", parameter=self.tokens, activation=Activation(tap=Tap(1, "block_in"))
+            ),
+            Site(
+                name="blocks.0.lora_down", parameter=self.down, activation=Activation(tap=Tap(0, "attn_in"))
+            ),
             Site(
                 name="blocks.0.lora_up",
                 parameter=self.up,
-                tap=Tap(0, "attn_in"),
-                derive=lambda space: image(self.down, space),
-                derive_moment=lambda moment: moment.image(self.down),
+                activation=Activation(tap=Tap(0, "attn_in"), map=lambda: self.down, cut="map"),
             ),
         )
 
@@ -126,7 +134,10 @@ class ConstraintStage:
                 build=build,
                 pool=Pool(),
                 shared=Site(
-                    name="blocks.1.prefix_key", parameter=common, tap=Tap(1, "query"), owner="shared"
+                    name="blocks.1.prefix_key",
+                    parameter=common,
+                    activation=Activation(tap=Tap(1, "query")),
+                    owner="shared",
                 ),
                 memory=WatchedMemory(SpaceOptions(energy=0.9)),
                 retrieval=ToyKeys(build),
@@ -173,15 +184,15 @@ class ConstraintStage:
     def finish(self, constraint: Constraint, context: ConstraintContext) -> None:
         """Let the memory, and the constraint where it asks for it, absorb the task."""
         moments = self.moments(context)
-        for site in sorted(self.sites(context), key=lambda site: site.derive is not None):
+        for site in sorted(self.sites(context), key=lambda site: site.activation.is_image):
             owner = None if site.owner == "shared" else context.task.set_id
-            self.memory.absorb(owner, site, moments[site.tap])
+            self.memory.absorb(owner, site, moments[site.activation.tap])
         for site in self.sites(context) if constraint.absorbs else ():
-            constraint.absorb(site, moments[site.tap], context)
+            constraint.absorb(site, moments[site.activation.tap], context)
 
     def moments(self, context: ConstraintContext) -> Mapping[Tap, SecondMoment]:
         """Return the second moments of the task's activations at all taps."""
-        taps = {site.tap for site in self.sites(context)}
+        taps = {site.activation.tap for site in self.sites(context)}
         return {tap: self._moment(tap, context.task.task.index) for tap in taps}
 
     def batch(self, task: TaskInfo) -> Batch:
@@ -206,7 +217,8 @@ class ConstraintStage:
         return batch, StepOutput(loss=features.square().mean(), features=features)
 
     def _pretrained(self, site: Site, index: int) -> Subspace:
-        return site.space(SpaceOptions(energy=0.9).build(site.moment(self._moment(site.tap, index))))
+        moment = self._moment(site.activation.tap, index)
+        return site.activation.space(moment, SpaceOptions(energy=0.9).build)
 
     def _moment(self, tap: Tap, index: int) -> SecondMoment:
         backbone = self.build.backbone

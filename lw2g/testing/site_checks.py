@@ -14,7 +14,6 @@ from lw2g.geometry.subspace import build
 from lw2g.interfaces.site import Owner, Site
 from lw2g.testing.bench import Bench, built
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
-from lw2g.vit.taps import Tap
 
 __all__ = [
     "check_probe_reaches_measured_sites",
@@ -109,8 +108,8 @@ def check_taps_fire(subject: Subject) -> None:
             _tapped(bench, set_id, site)
         except (ConfigError, ValueError, KeyError) as error:
             raise ContractViolation(
-                f"tap {str(site.tap)!r} of {_called(set_id, site)} reads nothing in a forward ({error}); "
-                "name a block of the backbone, and compute features through the backbone"
+                f"tap {str(site.activation.tap)!r} of {_called(set_id, site)} reads nothing in a forward "
+                f"({error}); name a block of the backbone, and compute features through the backbone"
             ) from error
 
 
@@ -119,29 +118,29 @@ def _tapped(bench: Bench, set_id: int | None, site: Site) -> Tensor:
     routing = bench.pool.force(bench.pool.ids[0] if set_id is None else set_id)
     batch = bench.batch(torch.arange(16))
     batch.query  # noqa: B018  known before, so that reading it is no forward that could be read instead
-    taps: tuple[Tap, ...] = (site.tap,)
-    return bench.backbone.read(taps, lambda: bench.baseline.features(batch, routing))[site.tap]
+    tap = site.activation.tap
+    return bench.backbone.read((tap,), lambda: bench.baseline.features(batch, routing))[tap]
 
 
 @check("baseline")
 def check_sites_fit_their_activations(subject: Subject) -> None:
-    """The last axis of a site is as wide as the activation that multiplies it, tapped or derived from it."""
+    """The last axis of a site is as wide as the activation that multiplies it, tapped or mapped from it."""
     bench = built(subject)
     for set_id, site in _each(subject):
         moment = SecondMoment(bench.backbone.dim)
         moment.update(_tapped(bench, set_id, site))
         try:
-            width = site.space(build(site.moment(moment), _ENERGY)).dim
+            width = site.activation.space(moment, lambda found: build(found, _ENERGY)).dim
         except (RuntimeError, ValueError) as error:
             raise ContractViolation(
-                f"derive of {_called(set_id, site)} cannot map the tapped activation ({error}); map spaces "
-                f"of width {bench.backbone.dim}"
+                f"the map of {_called(set_id, site)} cannot be applied to the tapped activation ({error}); "
+                f"return a matrix [r, {bench.backbone.dim}]"
             ) from error
         rows = site.view(site.parameter)
         if not rows.ndim or rows.shape[-1] != width:
             raise ContractViolation(
                 f"{_called(set_id, site)} is {list(rows.shape)}, but its activation is {width} wide; give "
-                "the axis that multiplies the activation last, or derive the activation"
+                "the axis that multiplies the activation last, or map the activation"
             )
 
 

@@ -112,13 +112,13 @@ class _Measure:
         # A sample of one image has no second half: then space and gradient share it.
         count = len(probe.groups)
         self._halves = (range(count // 2), range(count // 2, count)) if count > 1 else (range(1), range(1))
-        moments = probe.moments([site.tap for site in sites])
+        moments = probe.moments([site.activation.tap for site in sites])
         self._moments: dict[Tap, list[SecondMoment]] = {
             tap: [self._centred(part) for part in parts] for tap, parts in moments.items()
         }
         groups = [None, *range(count)] if min(len(half) for half in self._halves) > 1 else [None]
         self._left_out: list[int | None] = list(groups)
-        at_tap = {site.tap for site in sites if site.cut_at_tap}
+        at_tap = {site.activation.tap for site in sites if site.activation.cut == "tap"}
         options = self._probe.pretrained_options
         self._pretrained = {
             (half, left_out): {tap: options.build(self._kept(tap, half, left_out)) for tap in at_tap}
@@ -142,9 +142,11 @@ class _Measure:
     def _pretrained_space(self, site: Site, half: int, left_out: int | None) -> Subspace:
         if (half, left_out) not in self._pretrained:  # the group belongs to the other half
             left_out = None
-        if site.cut_at_tap:
-            return site.space(self._pretrained[half, left_out][site.tap])
-        return self._probe.pretrained_options.build(site.moment(self._kept(site.tap, half, left_out)))
+        activation = site.activation
+        if activation.cut == "tap":
+            return activation.image(self._pretrained[half, left_out][activation.tap])
+        moment = self._kept(activation.tap, half, left_out)
+        return activation.space(moment, self._probe.pretrained_options.build)
 
     def candidate(
         self, set_id: int, sites: Sequence[Site], spaces: Sequence[Subspace], gradients: GroupGradients
@@ -156,9 +158,9 @@ class _Measure:
             return CandidateEvidence(set=set_id, rank=rank, excluded="gradient is zero at every site")
         without = [self._angles(sites, spaces, gradients, group).z for group in self._left_out[1:]]
         defined = [z for z in without if z is not None]
-        plain = [site.derive is None or not site.cut_at_tap for site in sites]
+        plain = [not site.activation.is_image for site in sites]
         totals = [
-            site.moment(merged(self._moments[site.tap]))
+            site.activation.moment(merged(self._moments[site.activation.tap]))
             for site, kept in zip(sites, plain, strict=True)
             if kept
         ]

@@ -158,8 +158,8 @@ class Probe:
 
     def pretrained_space(self, site: Site) -> Subspace:
         """Return the pre-trained space at a site from the whole of D_sub (for CPK); never centred."""
-        moment = merged(self.moments([site.tap])[site.tap])
-        return site.space(self.pretrained_options.build(site.moment(moment)))
+        tap = site.activation.tap
+        return site.activation.space(merged(self.moments([tap])[tap]), self.pretrained_options.build)
 
     def gradients(
         self, baseline: Baseline, pool: Pool, candidates: Sequence[int], sites: dict[int, list[Site]]

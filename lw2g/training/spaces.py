@@ -31,7 +31,7 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
     pool, baseline = session.pool, session.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
     kept = _kept_sites(session, context) if session.keeps_memory else []
-    taps = list(dict.fromkeys(site.tap for site in (*trained, *(site for _, site in kept))))
+    taps = list(dict.fromkeys(site.activation.tap for site in (*trained, *(site for _, site in kept))))
     if not taps:
         return
     routing = pool.force(context.set_id)
@@ -44,12 +44,12 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
             moments_of(taps, probe.batches(), forward, session.backbone, session.engine, probe.options)
         )
     moments = {tap: merged([part[tap] for part in parts]) for tap in taps}
-    # plain sites first: the space of a derived activation is the image of theirs
-    for owner, site in sorted(kept, key=lambda pair: pair[1].derive is not None):
-        session.memory.absorb(owner, site, moments[site.tap])
+    # tapped activations first: the space of a mapped one is the image of theirs
+    for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
+        session.memory.absorb(owner, site, moments[site.activation.tap])
     for constraint in session.constraints.values():
         for site in trained if constraint.absorbs else ():
-            constraint.absorb(site, moments[site.tap], rules)
+            constraint.absorb(site, moments[site.activation.tap], rules)
 
 
 def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:

@@ -28,8 +28,8 @@ class PromptGradientProjection(Constraint):
     multiplies them with one another, too, so the space holds the finished task's rows beside its activations;
     the release takes the span of their element-wise sum, which need not hold either.
 
-    For a derived activation (LoRA's ``z = D x``) the image is taken with the set being trained. A derived
-    site of a fresh set is left free: its factor starts at zero, and a full image would keep it there.
+    For a mapped activation (LoRA's ``z = D x``) the image is taken with the set being trained. In a fresh set
+    such a site is left free: its factor starts at zero, and a full image would keep it there.
     """
 
     hard = True
@@ -54,16 +54,15 @@ class PromptGradientProjection(Constraint):
         space = self._spaces.get(site.name)
         if space is None:
             return None
-        if site.derive is None:
-            return Restriction(subspace=space)
-        fresh = site.owner == "set" and context.task.grew
-        return None if fresh else Restriction(subspace=site.derive(space))
+        mapped = site.activation.map is not None
+        fresh = mapped and site.owner == "set" and context.task.grew
+        return None if fresh else Restriction(subspace=site.activation.image(space))
 
     def absorb(self, site: Site, moment: SecondMoment, context: ConstraintContext) -> None:
         """Extend the site's space by the finished task, then by its tokens where the site has tokens."""
         old = self._spaces.get(site.name)
         space = self._options.build(moment) if old is None else self._options.extend(old, moment)
-        if site.tap.kind == "block_in":  # before any norm: only tokens meet the stream there
+        if site.activation.tap.kind == "block_in":  # before any norm: only tokens meet the stream there
             tokens = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
             tokens.update(site.rows(site.parameter.detach()))
             space = self._options.extend(space, tokens)

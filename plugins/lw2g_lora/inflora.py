@@ -21,13 +21,13 @@ from lw2g.blocks.prefixes import blocks_option
 from lw2g.blocks.schedules import coda_cosine
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, complement, extend, image
+from lw2g.geometry.subspace import Subspace, build, complement, extend
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
 
@@ -207,9 +207,9 @@ class InfLora(LowRankBaseline):
                 name=f"blocks.{block}.up{suffix}",
                 parameter=own.up,
                 index=(position,),
-                tap=Tap(block=block, kind="attn_in"),
-                derive=lambda space: image(own.down[position, 0], space),
-                derive_moment=lambda moment: moment.image(own.down[position, 0]),
+                activation=Activation(
+                    tap=Tap(block=block, kind="attn_in"), map=lambda: own.down[position, 0], cut="map"
+                ),
             )
 
         return tuple(site(position, block) for position, block in enumerate(self.blocks))

@@ -24,7 +24,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 
@@ -224,7 +224,7 @@ class CPrompt(Baseline):
                 name=f"blocks.{block}.tokens",
                 parameter=rows,
                 index=(position,),
-                tap=Tap(block=block, kind="block_in"),
+                activation=Activation(tap=Tap(block=block, kind="block_in")),
             )
             for position, block in enumerate(self.blocks)
         )

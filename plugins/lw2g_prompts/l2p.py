@@ -24,7 +24,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Routing
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 
@@ -161,7 +161,13 @@ class L2P(Baseline):
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the rows of all prompts against the image tokens that they join; keys are no site."""
         prompt = cast(PromptPool, parameters).prompt
-        return (Site(name="blocks.0.tokens", parameter=prompt, tap=Tap(block=0, kind="block_in")),)
+        return (
+            Site(
+                name="blocks.0.tokens",
+                parameter=prompt,
+                activation=Activation(tap=Tap(block=0, kind="block_in")),
+            ),
+        )
 
 
 _PRESETS: Mapping[str, Mapping[str, Any]] = {

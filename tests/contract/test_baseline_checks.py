@@ -17,6 +17,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Activation
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
@@ -313,7 +314,7 @@ class WrongIndex(OtherSites):
 @breaks("taps_fire", "tap 'blocks.17.query' of site 'blocks.0.prefix_key' of set 0 reads nothing")
 class TapBeyond(OtherSites):
     def altered(self, site, parameters):
-        return attrs.evolve(site, tap=Tap(block=17, kind="query"))
+        return attrs.evolve(site, activation=Activation(tap=Tap(block=17, kind="query")))
 
 
 @breaks("taps_fire", "compute features through the backbone")
@@ -336,10 +337,11 @@ class WrongAxis(SPromptPlusPlus):
         return [attrs.evolve(site, parameter=parameters.up, index=()) for site in super().sites(parameters)]
 
 
-@breaks("sites_fit_their_activations", "derive of site 'blocks.0.prefix_key' of set 0 cannot map")
-class WrongDerive(OtherSites):
+@breaks("sites_fit_their_activations", "the map of site 'blocks.0.prefix_key' of set 0 cannot be applied")
+class WrongMap(OtherSites):
     def altered(self, site, parameters):
-        return attrs.evolve(site, derive=lambda space: space.on(torch.zeros(1, 7)))
+        activation = attrs.evolve(site.activation, map=lambda: torch.zeros(1, 7))
+        return attrs.evolve(site, activation=activation)
 
 
 @breaks("probe_reaches_measured_sites", "zero at site 'blocks.5.prefix_key' of set 0; ")

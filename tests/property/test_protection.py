@@ -14,7 +14,7 @@ from torch import nn
 from lw2g.errors import ContractError, DataError
 from lw2g.geometry.subspace import Subspace, union
 from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.site import Restriction, Site
+from lw2g.interfaces.site import Activation, Restriction, Site
 from lw2g.testing.strategies import subspaces
 from lw2g.training.protection import Protection, SiteRule
 from lw2g.vit.taps import Tap
@@ -35,7 +35,7 @@ def space_of(dim, heads, ranks, seed=0):
 
 def site_of(parameter, name="site", index=(), owner="set"):
     """Return a site on a parameter."""
-    return Site(name=name, parameter=parameter, index=index, tap=TAP, owner=owner)
+    return Site(name=name, parameter=parameter, index=index, activation=Activation(tap=TAP), owner=owner)
 
 
 def hard(site, space, on="update"):

@@ -109,18 +109,18 @@ class Bench:
 
     def inputs(self, baseline, context: TaskContext, block: int) -> Tensor:
         """Activations at a block's first site on the task's images, its set in force: ``[tokens, dim]``."""
-        site = next(site for site in baseline.sites(context.parameters) if site.tap.block == block)
+        site = next(site for site in baseline.sites(context.parameters) if site.activation.tap.block == block)
         with torch.no_grad():
             routing = context.pool.force(context.set_id)
             batch = self.batch(context.task.index)
-            seen = self.backbone.read([site.tap], lambda: baseline.features(batch, routing))
-        return seen[site.tap].flatten(0, 1)
+            seen = self.backbone.read([site.activation.tap], lambda: baseline.features(batch, routing))
+        return seen[site.activation.tap].flatten(0, 1)
 
     def absorb(self, baseline, context: TaskContext) -> None:
         """Extend the spaces of the task's set by its activations."""
         for site in baseline.sites(context.parameters):
             moment = SecondMoment(self.backbone.dim)
-            moment.update(self.inputs(baseline, context, site.tap.block))
+            moment.update(self.inputs(baseline, context, site.activation.tap.block))
             self.memory.absorb(context.set_id, site, moment)
 
 

@@ -105,7 +105,7 @@ def test_sites_are_views_of_the_key_half():
     prefixes = PrefixSet(2, 4, 6)
     before = prefixes.key.detach().clone()
     second = prefix_sites(prefixes, (3, 5), "shared")[1]
-    assert (second.name, second.owner, str(second.tap)) == (
+    assert (second.name, second.owner, str(second.activation.tap)) == (
         "blocks.5.prefix_key",
         "shared",
         "blocks.5.query",

@@ -13,7 +13,7 @@ from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
 
 
@@ -64,11 +64,15 @@ def stage():
     """An empty stage."""
     return Stage(
         memory=SubspaceMemory(SpaceOptions(energy=1.0)),
-        own=Site(name="blocks.2.prefix_key", parameter=nn.Parameter(torch.zeros(3, 6)), tap=Tap(2, "query")),
+        own=Site(
+            name="blocks.2.prefix_key",
+            parameter=nn.Parameter(torch.zeros(3, 6)),
+            activation=Activation(tap=Tap(2, "query")),
+        ),
         shared=Site(
             name="blocks.0.prefix_key",
             parameter=nn.Parameter(torch.zeros(3, 6)),
-            tap=Tap(0, "query"),
+            activation=Activation(tap=Tap(0, "query")),
             owner="shared",
         ),
     )

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import image
 from lw2g.interfaces.options import published_differences
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.training.protection import Protection
 from lw2g.vit.taps import Tap
 from lw2g_constraints.cpk import PretrainedKnowledge
@@ -148,7 +147,7 @@ def test_pgp_keeps_spaces_of_its_own(stage, make_moment):
 def test_pgp_protects_tokens_from_each_other(kind, make_moment):
     """Rows that are tokens of the stream meet one another in attention: they join their inputs' space."""
     prompt = nn.Parameter(torch.diag(torch.tensor([0.0, 0, 3, 0, 2, 0])))
-    site = Site(name="blocks.0.tokens", parameter=prompt, tap=Tap(0, kind))
+    site = Site(name="blocks.0.tokens", parameter=prompt, activation=Activation(tap=Tap(0, kind)))
     constraint = built("pgp", energy=1.0)
     constraint.absorb(site, make_moment(6, [0, 1]), None)
     found = axes(constraint.restriction(site, None))
@@ -161,7 +160,7 @@ def test_tokens_and_inputs_are_stacked_and_never_summed():
     tokens = -0.5 * inputs
     tokens[1] = -inputs[1]  # this row vanishes in the sum
     prompt = nn.Parameter(tokens.clone())
-    site = Site(name="blocks.0.tokens", parameter=prompt, tap=Tap(0, "block_in"))
+    site = Site(name="blocks.0.tokens", parameter=prompt, activation=Activation(tap=Tap(0, "block_in")))
     constraint = built("pgp", energy=1.0)
     rows = SecondMoment(6)
     rows.update(inputs)
@@ -193,8 +192,7 @@ def test_pgp_maps_the_tapped_space_through_the_set_being_trained(stage, make_mom
     derived = Site(
         name="blocks.2.lora_up",
         parameter=nn.Parameter(torch.zeros(4, 2)),
-        tap=Tap(2, "attn_in"),
-        derive=lambda space: image(down, space),
+        activation=Activation(tap=Tap(2, "attn_in"), map=lambda: down),
     )
     constraint = built("pgp", energy=1.0)
     constraint.absorb(derived, make_moment(6, [0, 1]), stage.context())

@@ -12,7 +12,7 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build, image
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.training.evidence import collect_evidence
 from lw2g.training.protection import Protection
 from lw2g.training.runner import start
@@ -43,12 +43,10 @@ def test_the_image_of_a_moment_needs_a_joint_moment_of_its_width(heads, columns)
         SecondMoment(6, heads).image(torch.zeros(3, columns))
 
 
-def test_a_derived_moment_needs_a_derived_space():
-    """A site must say how whole spaces are mapped, too."""
-    with pytest.raises(ValueError, match="derive beside derive_moment"):
-        Site(
-            name="a", parameter=nn.Parameter(torch.zeros(1)), tap=Tap(0, "attn_in"), derive_moment=lambda m: m
-        )
+def test_energy_behind_a_map_needs_the_map():
+    """An activation that is the tapped one has no other place to be cut."""
+    with pytest.raises(ValueError, match="a map beside cut = 'map'"):
+        Activation(tap=Tap(0, "attn_in"), cut="map")
 
 
 def test_factors_share_the_space_of_their_input():
@@ -73,9 +71,7 @@ def test_energy_is_cut_behind_the_map_where_a_site_says_so():
     site = Site(
         name="up",
         parameter=nn.Parameter(torch.zeros(8, 3)),
-        tap=Tap(0, "attn_in"),
-        derive=lambda space: image(matrix, space),
-        derive_moment=lambda moment: moment.image(matrix),
+        activation=Activation(tap=Tap(0, "attn_in"), map=lambda: matrix, cut="map"),
     )
     memory = SubspaceMemory(SpaceOptions(energy=0.5))
     memory.absorb(1, site, moment_of(rows))
@@ -111,8 +107,10 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
         mean = [sum(gradients[group][i].double() for group in own) for i in range(len(sites))]
         spaces = []
         for site in sites:
-            down = session.pool[0].down[site.tap.block, 0].double()
-            whole = sum(probe.moments([site.tap])[site.tap][group].matrix[0] for group in other)
+            down = session.pool[0].down[site.activation.tap.block, 0].double()
+            whole = sum(
+                probe.moments([site.activation.tap])[site.activation.tap][group].matrix[0] for group in other
+            )
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
             spaces.append(build(moment_of(rows), 0.5))
         angles.append(hfc(mean, spaces).degrees)

@@ -228,7 +228,9 @@ def test_the_site_is_as_wide_as_the_rank(bench):
     assert all(site.measured and site.soft for site in sites)
     rows = bench.inputs(baseline, context, 2)
     expected = moment_of(rows @ pool[0].down[2, 0].detach().T)
-    torch.testing.assert_close(sites[2].moment(moment_of(rows)).matrix, expected.matrix, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(
+        sites[2].activation.moment(moment_of(rows)).matrix, expected.matrix, atol=1e-3, rtol=1e-4
+    )
 
 
 def test_a_full_set_is_no_candidate(session_of):

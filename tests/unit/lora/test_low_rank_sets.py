@@ -169,15 +169,15 @@ def test_sites_are_the_factors_and_their_inputs(bench, moved):
     sites = {site.name: site for site in baseline.sites(pool[0])}
     assert len(sites) == 6 + 12
     down, up = sites["blocks.3.down"], sites["blocks.3.up_v"]
-    assert {site.tap for site in (down, up)} == {Tap(3, "attn_in")}
+    assert {site.activation.tap for site in (down, up)} == {Tap(3, "attn_in")}
     assert torch.equal(down.rows(pool[0].down), pool[0].down[3].reshape(8, 32))
     assert torch.equal(up.rows(pool[0].up), pool[0].up[3, 1])
     assert (down.measured, down.soft, up.measured, up.soft) == (True, True, False, False)
     moment = SecondMoment(32)
     moment.update(torch.randn(2, 32))
-    space = bench.memory.options.build(moment)
-    expected = image(pool[0].down[3, 1], space)
-    torch.testing.assert_close(up.space(space).basis, expected.basis)
+    build = bench.memory.options.build
+    expected = image(pool[0].down[3, 1], build(moment))
+    torch.testing.assert_close(up.activation.space(moment, build).basis, expected.basis)
     free = CLora(CLoraConfig(rank=4, up_on_reuse="free"), bench.build)
     assert [site.name for site in free.sites(pool[0])] == [f"blocks.{block}.down" for block in range(6)]
 

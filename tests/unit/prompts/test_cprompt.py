@@ -330,17 +330,17 @@ def test_sites_are_the_prompts_against_the_tokens_they_join(bench):
     baseline, pool, _ = begun(bench, tasks=1)
     sites = baseline.sites(pool[0])
     assert [site.name for site in sites] == ["blocks.0.tokens", "blocks.5.tokens"]
-    assert [site.tap for site in sites] == [Tap(0, "block_in"), Tap(5, "block_in")]
+    assert [site.activation.tap for site in sites] == [Tap(0, "block_in"), Tap(5, "block_in")]
     assert all(site.parameter is pool[0].rows for site in sites)
     assert [site.rows(site.parameter).shape for site in sites] == [(3, 48)] * 2
     images = bench.batch(0).images
     seen = bench.backbone.read(
-        [site.tap for site in sites], lambda: baseline.features(bench.batch(0), pool.force(0))
+        [site.activation.tap for site in sites], lambda: baseline.features(bench.batch(0), pool.force(0))
     )
-    plain = bench.backbone.activations(images, [site.tap for site in sites])
-    assert torch.equal(seen[sites[0].tap], plain[sites[0].tap])
-    assert seen[sites[1].tap].shape == plain[sites[1].tap].shape
-    assert not torch.allclose(seen[sites[1].tap], plain[sites[1].tap])
+    plain = bench.backbone.activations(images, [site.activation.tap for site in sites])
+    assert torch.equal(seen[sites[0].activation.tap], plain[sites[0].activation.tap])
+    assert seen[sites[1].activation.tap].shape == plain[sites[1].activation.tap].shape
+    assert not torch.allclose(seen[sites[1].activation.tap], plain[sites[1].activation.tap])
 
 
 @pytest.mark.parametrize(("decay", "leak"), [(0.0, False), (5e-4, True)])

@@ -174,7 +174,7 @@ def test_the_site_is_every_prompt_row_in_front_of_block_0(bench):
     """Rows of all prompts are projected along their width with the tokens they join."""
     baseline, pool, _ = begun(bench)
     (site,) = baseline.sites(pool[0])
-    assert site.tap == Tap(0, "block_in")
+    assert site.activation.tap == Tap(0, "block_in")
     assert site.rows(site.parameter).shape == (50, 48)
 
 

@@ -283,7 +283,7 @@ def test_sites_are_the_key_halves(bench, kind, config):
     """One site per block, against the block's queries, with a row for each prefix key of each component."""
     baseline, pool, _ = grown(bench, kind, config, tasks=1)
     sites = baseline.sites(pool[0])
-    assert [(site.name, str(site.tap)) for site in sites] == [
+    assert [(site.name, str(site.activation.tap)) for site in sites] == [
         (f"blocks.{block}.prefix_key", f"blocks.{block}.query") for block in range(5)
     ]
     assert {site.rows(site.parameter).shape for site in sites} == {(40, 48)}

@@ -74,7 +74,7 @@ def test_blocks_get_prefixes_of_their_length(stream_of):
     assert {name: tuple(site.view(site.parameter).shape) for name, site in sites.items()} == {
         f"blocks.{block}.prefix_key": (length, 32) for block, length in enumerate((5, 5, 20, 20, 20))
     }
-    assert {(site.tap.block, site.tap.kind, site.owner) for site in sites.values()} == {
+    assert {(site.activation.tap.block, site.activation.tap.kind, site.owner) for site in sites.values()} == {
         (block, "query", "set") for block in range(5)
     }
     assert sites["blocks.3.prefix_key"].view(pool[0].deep.key).equal(pool[0].deep.key[1])

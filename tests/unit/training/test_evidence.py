@@ -90,7 +90,11 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session]) -> N
         pretrained: list[Subspace] = []
         for site in sites:
             moment = SecondMoment(32, 4)
-            moment.update(session.backbone.activations(images(halves[1 - half]), [site.tap])[site.tap])
+            moment.update(
+                session.backbone.activations(images(halves[1 - half]), [site.activation.tap])[
+                    site.activation.tap
+                ]
+            )
             pretrained.append(build(moment, 0.95))
             old = session.memory.space(0, site)
             assert old is not None
@@ -149,7 +153,7 @@ def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of: Callable[
         [session.transforms.test(data.source.image(int(data.indices[p]))) for p in probe.sample]
     )
     moment = SecondMoment(32, 1)
-    moment.update(session.backbone.activations(images, [site.tap])[site.tap])
+    moment.update(session.backbone.activations(images, [site.activation.tap])[site.activation.tap])
     wanted, found = build(moment, 0.8), probe.pretrained_space(site)
     assert found.ranks == wanted.ranks
     rows = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -6,7 +6,6 @@ Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022; ``h 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
@@ -14,13 +13,12 @@ from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.prefixes import check_blocks
-from lw2g.geometry.subspace import image
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.injection import attention_of, block_at
 from lw2g.vit.taps import Tap
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
@@ -119,13 +117,12 @@ class PeftLora(Baseline):
         for block, down, up in zip(self.blocks, own.down, own.up, strict=True):
             a, b = (cast(nn.Parameter, layer.weight) for layer in (down, up))
             tap = Tap(block=block, kind="attn_in")
-            found.append(Site(name=f"blocks.{block}.lora_a", parameter=a, tap=tap))
+            found.append(Site(name=f"blocks.{block}.lora_a", parameter=a, activation=Activation(tap=tap)))
             found.append(
                 Site(
                     name=f"blocks.{block}.lora_b",
                     parameter=b,
-                    tap=tap,
-                    derive=partial(image, a),
+                    activation=Activation(tap=tap, map=a.detach),
                     measured=False,
                     soft=False,
                 )
