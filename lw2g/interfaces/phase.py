@@ -65,8 +65,6 @@ class TrainingPhase:
         momentum: Of SGD.
         schedule: Factor on every learning rate, by epoch.
         clip_norm: Bound of the gradient norm over all groups; None: no clipping.
-        images: False where the step reads only ``batch.query`` and labels, so that images need not be
-            decoded when their features are known.
         host: True for the phase that trains the task's set: the retrieval strategy's loss and parameters
             join it, and constraints act on it.
         drop_last: Whether a last, smaller batch is left out (never the only one).
@@ -82,7 +80,6 @@ class TrainingPhase:
     momentum: float = 0.0
     schedule: Schedule = constant
     clip_norm: float | None = None
-    images: bool = True
     host: bool = False
     drop_last: bool = False
 

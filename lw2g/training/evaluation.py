@@ -19,8 +19,9 @@ from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
-from lw2g.training.images import ImageSet, chunks
+from lw2g.training.images import ImageSet
 from lw2g.training.progress import Reporter
 
 __all__ = ["Evaluator", "Predictions"]
@@ -179,9 +180,7 @@ class Evaluator:
             parts = chunks(positions, self._batch_size)
             padded = [_padded(part, self._batch_size) for part in parts]
             found = []
-            for part, batch in zip(
-                parts, self._images.batches(padded, images=retrieval.learned_query), strict=True
-            ):
+            for part, batch in zip(parts, self._images.batches(padded), strict=True):
                 with self._engine.autocast():
                     query = retrieval.query(batch).float()
                 found.append(retrieval.retrieve(query, known, table)[: len(part)])
@@ -227,9 +226,8 @@ class Evaluator:
         parts = chunks(ordered, self._batch_size)
         padded = [_padded(part, self._batch_size) for part in parts]
         where = {set_id: place for place, set_id in enumerate(pool.ids)}
-        reads_images = baseline.feature_scope != "backbone"
         for number, (part, whole, batch) in enumerate(
-            zip(parts, padded, self._images.batches(padded, images=reads_images), strict=True)
+            zip(parts, padded, self._images.batches(padded), strict=True)
         ):
             chosen = torch.tensor([where[int(sets[p])] for p in whole]) if routed else None
             routing = pool.route(None if chosen is None else chosen.to(self._engine.device))

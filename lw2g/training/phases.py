@@ -21,8 +21,9 @@ from lw2g.interfaces.context import TaskContext, derive_seed
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
-from lw2g.training.images import ImageSet, chunks
+from lw2g.training.images import ImageSet
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 
@@ -165,7 +166,7 @@ def train_phase(
         order = epoch_order(images, phase, seed)
         began, done, total_loss = time.perf_counter(), 0, torch.zeros((), device=engine.device)
         todo = order[progress.step :]
-        for batch in images.batches(todo, seed=seed, images=phase.images):
+        for batch in images.batches(todo, seed=seed):
             torch.manual_seed(derive_seed(seed, progress.step))
             total_loss += _step(phase, batch, optimizer, engine, protection) * len(batch)
             done, progress.step = done + len(batch), progress.step + 1

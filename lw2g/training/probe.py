@@ -20,8 +20,9 @@ from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
+from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
-from lw2g.training.images import ImageSet, chunks
+from lw2g.training.images import ImageSet
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 

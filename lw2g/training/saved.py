@@ -18,7 +18,7 @@ from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.stream import TaskData
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.images import chunks
+from lw2g.training.decoding import chunks
 from lw2g.training.record import RunDirectory
 from lw2g.training.session import Session, open_session
 from lw2g.training.state import restore

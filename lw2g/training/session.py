@@ -23,9 +23,10 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import Task, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine, open_engine
 from lw2g.training.evaluation import Evaluator
-from lw2g.training.images import ImageSet, chunks
+from lw2g.training.images import ImageSet
 from lw2g.training.probe import Probe
 from lw2g.vit.backbone import Backbone
 
@@ -110,8 +111,7 @@ class Session:
 
         def statistics(size: int) -> Iterable[Batch]:
             with self.engine.autocast():
-                # Images are decoded when they are read: statistics of queries alone need none.
-                yield from images.batches(chunks(range(len(images)), size), images=False)
+                yield from images.batches(chunks(range(len(images)), size))
 
         def augmented(size: int, seed: int) -> Iterable[Batch]:
             moving = self.image_set([self.stream.tasks[index].train], train=True)

@@ -120,7 +120,6 @@ class NoPrompt(FrozenFeatures):
             epochs=config.epochs,
             batch_size=config.batch_size,
             clip_norm=config.clip_norm,
-            images=False,
             host=True,
         )
         return (phase,)

