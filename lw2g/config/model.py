@@ -103,9 +103,9 @@ class GrowthConfig:
     )
     rule: Literal["reach", "below"] = option(
         "reach",
-        "rank rule: the least rank that reaches the energy, or one short of it",
+        "rank of a new space: the least that reaches the energy, or one short of it; extensions reach it",
         published="reach",
-        literal={"below": "the released code stops one short of the energy"},
+        literal={"below": "the released code's new spaces stop one direction short of the energy"},
     )
     heads: Literal["per-head", "joint"] = option(
         "per-head",

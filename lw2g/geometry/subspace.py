@@ -18,9 +18,10 @@ from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment, head_width, split_heads, traces
 
-__all__ = ["Rule", "Subspace", "build", "complement", "extend", "image", "union"]
+__all__ = ["Residual", "Rule", "Subspace", "build", "complement", "extend", "image", "union"]
 
 Rule = Literal["reach", "below"]
+Residual = Literal["pcp", "pc"]
 
 _EPS = torch.finfo(torch.float64).eps
 
@@ -171,40 +172,34 @@ def build(moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "
         ValueError: ``energy`` is outside (0, 1], ``power`` is not 2 or 4, the rule is unknown, or the moment
             holds values that are not finite.
     """
+    if rule not in ("reach", "below"):
+        raise ValueError(f"expected rule 'reach' or 'below' but got {rule!r}")
     empty = Subspace.empty(moment.dim, moment.heads, moment.matrix.device)
-    return extend(empty, moment, energy, power=power, rule=rule)
+    return _appended(empty, moment, energy, power=power, residual="pcp", short=int(rule == "below"))
 
 
-@torch.no_grad()
 def extend(
-    space: Subspace, moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "reach"
+    space: Subspace, moment: SecondMoment, energy: float, *, power: int = 2, residual: Residual = "pcp"
 ) -> Subspace:
     """Return ``space`` with the fewest directions appended that reach the share ``energy`` of ``moment``.
 
-    Per head, with P the projection off the old columns and mu the eigenvalues of ``P C P``: h directions
-    are enough when what they leave over, ``sum_{i>h} mu_i``, is at most ``(1 - energy) sum_i lambda_i(C)``
-    (LW2G stage 2, with the rank-h truncation its printed inequality lacks). A head that already reaches
-    ``energy`` stays as it is. For ``power=4`` both sums are over squares of the same eigenvalues, so the
-    directions and their order are those of ``power=2``. "below" appends one direction less than "reach".
-    Old columns are kept bit for bit (in float64, on the device of the moment) and come first.
+    Per head, with P the projection off the old columns and mu the singular values of the residual: h
+    directions are enough when what they leave over, ``sum_{i>h} mu_i``, is at most
+    ``(1 - energy) sum_i lambda_i(C)`` (LW2G stage 2, with the rank-h truncation its printed inequality
+    lacks). A head that already reaches ``energy`` stays as it is. For ``power=4`` both sums are over squares
+    of the same values, so the directions and their order are those of ``power=2``. Old columns are kept bit
+    for bit (in float64, on the device of the moment) and come first.
+
+    ``residual`` "pcp" is ``P C P``, the second moment of what the rows have outside the space. "pc" is the
+    one-sided ``P C`` of released code (with ``power=4``): what old and new directions have in common counts
+    as missing, so that at least as many directions are appended.
 
     Raises:
-        ValueError: as :func:`build`, or space and moment differ in width or heads.
+        ValueError: as :func:`build`, the residual is unknown, or space and moment differ in width or heads.
     """
-    _check_fits(space, moment)
-    _check_choice(energy, power, rule)
-    basis = space.basis.to(moment.matrix)
-    shares = _energy_shares(moment)
-    half_off = shares - basis @ (basis.mT @ shares)
-    residual = half_off - (half_off @ basis) @ basis.mT
-    values, vectors = torch.linalg.eigh((residual + residual.mT) / 2)  # ascending
-    totals = traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
-    counts = _appended_counts(values, totals, energy, power, rule)
-    room = shares.shape[1] - torch.tensor(space.ranks, device=counts.device)
-    appended = [int(count) for count in torch.minimum(counts, room).tolist()]
-    fresh = _orthonormal_off(basis, vectors.flip(-1), appended)
-    heads = zip(basis, space.ranks, fresh, appended, strict=True)
-    return _pack([torch.cat([old[:, :rank], new[:, :count]], dim=1) for old, rank, new, count in heads])
+    if residual not in ("pcp", "pc"):
+        raise ValueError(f"expected residual 'pcp' or 'pc' but got {residual!r}")
+    return _appended(space, moment, energy, power=power, residual=residual)
 
 
 def union(*spaces: Subspace) -> Subspace:
@@ -268,13 +263,31 @@ def _check_fits(space: Subspace, moment: SecondMoment) -> None:
         raise ValueError(f"expected a second moment of dim {expected} heads but got {got}")
 
 
-def _check_choice(energy: float, power: int, rule: str) -> None:
+@torch.no_grad()
+def _appended(
+    space: Subspace, moment: SecondMoment, energy: float, *, power: int, residual: Residual, short: int = 0
+) -> Subspace:
+    """Append to ``space`` what :func:`extend` says, less ``short`` directions per head."""
+    _check_fits(space, moment)
     if not 0 < energy <= 1:
         raise ValueError(f"expected an energy in (0, 1] but got {energy!r}")
     if power not in (2, 4):
         raise ValueError(f"expected power 2 or 4 but got {power!r}")
-    if rule not in ("reach", "below"):
-        raise ValueError(f"expected rule 'reach' or 'below' but got {rule!r}")
+    basis = space.basis.to(moment.matrix)
+    shares = _energy_shares(moment)
+    half_off = shares - basis @ (basis.mT @ shares)
+    if residual == "pc":
+        vectors, values, _ = torch.linalg.svd(half_off)  # not eigh of P C^2 P: its roots would be noise
+    else:
+        whole_off = half_off - (half_off @ basis) @ basis.mT
+        values, vectors = (part.flip(-1) for part in torch.linalg.eigh((whole_off + whole_off.mT) / 2))
+    totals = traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
+    counts = (_needed_counts(values, totals, energy, power) - short).clamp(min=0)
+    room = shares.shape[1] - torch.tensor(space.ranks, device=counts.device)
+    appended = [int(count) for count in torch.minimum(counts, room).tolist()]
+    fresh = _orthonormal_off(basis, vectors, appended)
+    heads = zip(basis, space.ranks, fresh, appended, strict=True)
+    return _pack([torch.cat([old[:, :rank], new[:, :count]], dim=1) for old, rank, new, count in heads])
 
 
 def _energy_shares(moment: SecondMoment) -> Tensor:
@@ -285,15 +298,14 @@ def _energy_shares(moment: SecondMoment) -> Tensor:
     return moment.matrix / torch.where(totals > 0, totals, 1.0)[:, None, None]
 
 
-def _appended_counts(values: Tensor, totals: Tensor, energy: float, power: int, rule: Rule) -> Tensor:
-    """Count the directions to append from ascending residual eigenvalues [heads, width]; traces are 1."""
+def _needed_counts(values: Tensor, totals: Tensor, energy: float, power: int) -> Tensor:
+    """Count the directions that are needed, from descending residual values [heads, width]; traces are 1."""
     width = values.shape[1]
     # Gram matrix, projection and solver each err by a few rounding units of the trace: 32 width keeps clear.
     kept = torch.where(values > 32 * width * _EPS, values, 0.0) ** (power // 2)
-    left_over = kept.cumsum(dim=1)  # entry j: what stays out when the j + 1 smallest are not appended
+    left_over = kept.flip(-1).cumsum(dim=1)  # entry j: what stays out when the j + 1 smallest are left
     allowed = (1 - energy + width * _EPS) * totals  # a tie is a tie whatever order the rows came in
-    needed = (left_over > allowed[:, None]).sum(dim=1)
-    return needed if rule == "reach" else (needed - 1).clamp(min=0)
+    return (left_over > allowed[:, None]).sum(dim=1)
 
 
 def _orthonormal_off(basis: Tensor, vectors: Tensor, counts: Sequence[int]) -> Tensor:

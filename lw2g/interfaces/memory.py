@@ -24,7 +24,8 @@ class SpaceOptions:
     Attributes:
         energy: Share of the energy a space must reach (the paper's epsilon).
         power: 2: energies are squared singular values (the paper); 4: their squares (released code).
-        rule: ``"reach"``: least rank that reaches the energy; ``"below"``: one short of it (released code).
+        rule: Of a first build: ``"reach"``: least rank that reaches the energy; ``"below"``: one short of it
+            (released code). What is appended later always reaches it.
     """
 
     energy: float
@@ -37,7 +38,7 @@ class SpaceOptions:
 
     def extend(self, space: Subspace, moment: SecondMoment) -> Subspace:
         """Return the space with what is new in the moment."""
-        return extend(space, moment, self.energy, power=self.power, rule=self.rule)
+        return extend(space, moment, self.energy, power=self.power)
 
 
 class SubspaceMemory:

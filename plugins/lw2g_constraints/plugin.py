@@ -65,7 +65,7 @@ class PgpConfig:
     Attributes:
         energy: Share of the energy that a space must reach.
         power: Power of the singular values that counts as energy.
-        rule: Least rank that reaches the energy, or one less.
+        rule: Rank of a new space: least that reaches the energy, or one less; extensions reach it.
         on: When the rule acts.
     """
 
@@ -80,9 +80,9 @@ class PgpConfig:
     )
     rule: Literal["reach", "below"] = option(
         "reach",
-        "reach: least rank that reaches the energy; below: one less",
+        "rank of a new space: the least that reaches the energy, or one less; extensions reach it",
         validator=in_(("reach", "below")),
-        literal={"below": "the released code stops one direction short"},
+        literal={"below": "the released code's new spaces stop one direction short"},
     )
     on: Literal["update", "gradient"] = option(
         "update", _ON, validator=in_(("update", "gradient")), published="gradient"

@@ -77,9 +77,17 @@ class InfLoraConfig(LowRankOptions):
         validator=in_((2, 4)),
         published=4,
     )
+    memory_residual: Literal["pcp", "pc"] = option(
+        "pc",
+        "what later tasks add to the memory leads P C (as released and tuned), or P C P (the paper's "
+        "projected inputs; fewer directions)",
+        validator=in_(("pcp", "pc")),
+        published="pc",
+    )
     memory_rule: Literal["reach", "below"] = option(
         "below",
-        "task 1 reaches the energy, or stays one direction below it as released",
+        "the memory of task 1 reaches the energy, or stays one direction below it (as released); later tasks "
+        "always reach it",
         validator=in_(("reach", "below")),
         published="below",
     )
@@ -259,14 +267,21 @@ class InfLora(LowRankBaseline):
         for position, (moment, old) in enumerate(
             zip(self.input_moments(context, progress, "lora-memory"), self.memory, strict=True)
         ):
-            rule = config.memory_rule if old.is_empty else "reach"
-            space = extend(old, moment, energy, power=config.memory_power, rule=rule)
-            if space.is_empty:  # "below" may keep nothing; the release keeps one
-                space = build(moment, energy, power=config.memory_power)
+            space = self.remembered(old, moment, energy)
             stored = space if space.rank <= self.basis.shape[2] else complement(space)
             self.basis[position] = 0.0
             self.basis[position, :, : stored.rank] = stored.basis[0]
             self.ranks[position] = space.rank
+
+    def remembered(self, old: Subspace, moment: SecondMoment, energy: float) -> Subspace:
+        """Return the memory of a block with a share ``energy`` of a task's inputs in it."""
+        config = self.config
+        power = config.memory_power
+        if not old.is_empty:
+            return extend(old, moment, energy, power=power, residual=config.memory_residual)
+        space = build(moment, energy, power=power, rule=config.memory_rule)
+        # "below" may keep nothing; the release keeps one
+        return build(moment, energy, power=power) if space.is_empty else space
 
     def input_moments(self, context: TaskContext, progress: Progress, purpose: str) -> list[SecondMoment]:
         """Return the second moments of the inputs of qkv at each block, over all tokens of the task.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, extend, image, union
+from lw2g.interfaces.memory import SpaceOptions
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6
@@ -324,17 +327,43 @@ def test_many_extensions_stay_orthonormal_and_within_width(
         space = grown
 
 
-@given(old=ROWS, new=ROWS, heads=HEADS, energy=st.floats(0.05, 0.999))
-def test_extension_with_rule_below_stops_one_short_where_it_extends(
-    old: Tensor, new: Tensor, heads: int, energy: float
+@given(old=ROWS, new=ROWS, heads=HEADS, energy=st.floats(0.05, 0.999), power=st.sampled_from([2, 4]))
+def test_rule_below_holds_for_new_spaces_alone(
+    old: Tensor, new: Tensor, heads: int, energy: float, power: Literal[2, 4]
 ) -> None:
-    """A head that needs h > 0 directions gets h - 1, one that needs none gets none."""
-    first = build(moment_of(old, heads), 0.7)
-    reach = extend(first, moment_of(new, heads), energy)
-    below = extend(first, moment_of(new, heads), energy, rule="below")
-    needs = [a - b for a, b in zip(reach.ranks, first.ranks, strict=True)]
-    gets = [a - b for a, b in zip(below.ranks, first.ranks, strict=True)]
-    assert gets == [max(need - 1, 0) for need in needs]
+    """Under "below" a new space is one direction short, and what extends it reaches the energy."""
+    options = SpaceOptions(energy=energy, power=power, rule="below")
+    first = options.build(moment_of(old, heads))
+    reached = build(moment_of(old, heads), energy, power=power)
+    assert first.ranks == tuple(rank - 1 for rank in reached.ranks)
+    both = options.extend(first, moment_of(new, heads))
+    assert torch.equal(both.basis, extend(first, moment_of(new, heads), energy, power=power).basis)
+    if power == 2:
+        assert all(share >= energy - 1e-12 for share in captured_per_head(both, new))
+
+
+@given(old=ROWS, new=ROWS, energy=st.floats(0.05, 0.999))
+def test_one_sided_residual_extends_as_released(old: Tensor, new: Tensor, energy: float) -> None:
+    """With residual "pc" the old columns and the leading left singular vectors of P C reach the energy of C.
+
+    The loop below is InfLoRA's: energies are squared singular values of C and of P C.
+    """
+    first = build(moment_of(old), 0.8, power=4)
+    both = extend(first, moment_of(new), energy, power=4, residual="pc")
+    second_moment = moment_of(new).matrix[0]
+    left, values, _ = torch.linalg.svd(first.off(second_moment.mT).mT)
+    total = float(second_moment.square().sum())
+    captured, count = total - float(values.square().sum()), 0
+    while captured < energy * total and count < WIDTH - first.rank:
+        assume(abs(captured / total - energy) > 1e-9)
+        captured, count = captured + float(values[count] ** 2), count + 1
+    assume(abs(captured / total - energy) > 1e-9)
+    assert both.rank == first.rank + count >= extend(first, moment_of(new), energy, power=4).rank
+    assert torch.equal(both.basis[..., : first.rank], first.basis)
+    padded = torch.cat([values, torch.zeros(1, dtype=values.dtype)])
+    assume(count == 0 or padded[count - 1] - padded[count] > 1e-4 * padded[0])
+    appended = left[:, :count] @ left[:, :count].mT
+    torch.testing.assert_close(projector(both), projector(first) + appended, rtol=0, atol=1e-8)
 
 
 # Per head, unions and images

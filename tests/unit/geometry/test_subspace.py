@@ -272,6 +272,10 @@ def test_cast_copy_projects_in_float32() -> None:
             lambda: build(moment_of(STAIRS), 0.5, rule="above"),
             "expected rule 'reach' or 'below' but got 'above'",
         ),
+        (
+            lambda: extend(axes(4, 0), moment_of(STAIRS), 0.5, residual="cp"),
+            "expected residual 'pcp' or 'pc' but got 'cp'",
+        ),
         (lambda: build(moment_of(STAIRS * float("inf")), 0.5), "expected a finite second moment"),
         (lambda: union(), "expected spaces of one width"),
         (lambda: union(axes(4, 0), axes(3, 0)), r"but got \[4, 3\]"),

@@ -191,6 +191,19 @@ def test_squared_energies_keep_fewer_directions(bench):
     assert 0 < int(four) < int(two)
 
 
+def test_the_released_memory_extends_by_the_one_sided_residual(bench):
+    """From task 2 on it keeps as many directions as the released loop over P C asks for: more than P C P."""
+    (released, _, context), paper = learned(bench, 2), learned(bench, 2, memory_residual="pcp")[0]
+    assert int(released.ranks.sum()) > int(paper.ranks.sum())
+    assert (released.ranks >= paper.ranks).all()
+    first, energy = learned(bench)[0], memory_energy(0.9, 1, 3)
+    for position, (old, new) in enumerate(zip(first.memory, released.memory, strict=True)):
+        matrix = moment_of(bench.inputs(released, context, position)).matrix[0]
+        values = torch.linalg.svdvals(matrix - old.basis[0] @ (old.basis[0].T @ matrix)).square()
+        share = 1 - (values.sum() - values.cumsum(0)) / matrix.square().sum()
+        assert new.rank - old.rank == int((share < energy).sum()) + 1
+
+
 def test_known_inputs_add_nothing_and_full_energy_spans_the_data():
     """An update with inputs inside the memory is none; energy 1 is the rank of the data."""
     rows = torch.randn(3, 8)
@@ -250,9 +263,10 @@ def test_a_full_set_is_no_candidate(session_of):
 
 def test_a_record_names_what_departs_from_the_release():
     """The one-sided projection is a literal variant; the paper's energies depart from the tuned ones."""
-    chosen = InfLoraConfig(design="pc", memory_power=2, memory_rule="reach")
+    chosen = InfLoraConfig(design="pc", memory_power=2, memory_residual="pcp", memory_rule="reach")
     found = {entry["option"]: entry for entry in published_differences(chosen, "baseline")}
-    assert found.keys() == {"baseline.design", "baseline.memory_power", "baseline.memory_rule"}
+    memory = {f"baseline.memory_{name}" for name in ("power", "residual", "rule")}
+    assert found.keys() == {"baseline.design", *memory}
     assert "one side" in found["baseline.design"]["note"]
     assert published_differences(InfLoraConfig(), "baseline") == []
 
@@ -260,7 +274,8 @@ def test_a_record_names_what_departs_from_the_release():
 @pytest.mark.filterwarnings("ignore:.*no direction is left off the memory:UserWarning")
 def test_of_memory_and_complement_the_smaller_one_is_kept(bench):
     """DualGPM: ``M M^T + N N^T = I`` along a sequence, ranks never fall, and nothing but storage switches."""
-    baseline, pool = InfLora(attrs.evolve(SMALL, memory_energy=0.99, memory_power=2), bench.build), Pool()
+    options = attrs.evolve(SMALL, memory_energy=0.99, memory_power=2, memory_residual="pcp")
+    baseline, pool = InfLora(options, bench.build), Pool()
     assert baseline.basis.shape == (5, 32, 16)
     plain, switched = [Subspace.empty(32)] * 5, 0
     for index in range(3):
@@ -269,8 +284,8 @@ def test_of_memory_and_complement_the_smaller_one_is_kept(bench):
         energy = memory_energy(0.99, index, 3)
         for position, old in enumerate(plain):
             moment = moment_of(bench.inputs(baseline, context, position))
-            rule = "below" if old.is_empty else "reach"
-            plain[position] = extend(old, moment, energy, power=2, rule=rule)
+            first = old.is_empty
+            plain[position] = build(moment, energy, rule="below") if first else extend(old, moment, energy)
             found = baseline.memory[position]
             assert found.rank == plain[position].rank >= old.rank
             projector = found.basis[0] @ found.basis[0].T
