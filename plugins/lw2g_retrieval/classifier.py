@@ -107,7 +107,6 @@ class ClassPredictor(RetrievalStrategy):
             epochs=options.epochs,
             batch_size=options.batch_size,
             clip_norm=options.clip_norm,
-            images=self.learned_query,
         )
         statistics = statistics_phase("retrieval-statistics", context, self.statistics, self.query)
         return (train, statistics, self.replay(context))
