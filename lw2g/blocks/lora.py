@@ -9,20 +9,18 @@ that one of them can be trained on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, cast
 
-import attrs
 import torch
-from attrs.validators import deep_iterable, ge, gt, in_, min_len
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
-from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.options import LowRankOptions, UpOnReuse
+from lw2g.blocks.prefixes import check_blocks
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, StepOutput
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
@@ -32,10 +30,7 @@ from lw2g.vit.taps import Tap
 __all__ = [
     "Factors",
     "LowRankBaseline",
-    "LowRankOptions",
     "LowRankSet",
-    "TrainedFactorsOptions",
-    "UpOnReuse",
     "chosen_factors",
     "down_sites",
     "factor_sites",
@@ -45,7 +40,6 @@ __all__ = [
     "up_sites",
 ]
 
-UpOnReuse = Literal["project", "freeze", "free"]
 
 Factors = tuple[Tensor, Tensor]
 """``down [..., num_blocks, num_downs, rank, dim]`` and ``up [..., num_blocks, num_targets, dim, rank]``."""
@@ -211,43 +205,6 @@ def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Pa
     """Return what a task trains of its set where both factors are learned."""
     own = cast(LowRankSet, context.parameters)
     return (own.down,) if up_on_reuse == "freeze" and not context.grew else (own.down, own.up)
-
-
-def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
-    """Distinct."""
-    if len(set(value)) != len(value):
-        raise ValueError(f"'{field.name}' must not repeat: {value}")
-
-
-@attrs.frozen(kw_only=True)
-class LowRankOptions:
-    """Options that all low-rank methods share; a method overrides what its authors chose differently."""
-
-    blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)
-    targets: tuple[Literal["q", "k", "v"], ...] = option(
-        ("k", "v"),
-        "projections that are updated",
-        validator=[deep_iterable(in_(("q", "k", "v")), iterable_validator=min_len(1)), _are_distinct],
-        converter=tuple,
-        published=("k", "v"),
-    )
-    rank: int = option(10, "rank of an update", validator=ge(1))
-    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(128, "images per step", validator=ge(1))
-    head_factor: float = option(
-        1.0, "learning rate of the head over that of the updates", validator=gt(0), published=1.0
-    )
-
-
-@attrs.frozen(kw_only=True)
-class TrainedFactorsOptions(LowRankOptions):
-    """Options of methods that learn both factors."""
-
-    up_on_reuse: UpOnReuse = option(
-        "project",
-        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs move)",
-        validator=in_(("project", "freeze", "free")),
-    )
 
 
 class LowRankBaseline(Baseline):

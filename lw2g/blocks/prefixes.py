@@ -7,21 +7,19 @@ A method whose parameter set is a prefix and whose classifier is one linear head
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import cast
 
-import attrs
 import torch
-from attrs.validators import deep_iterable, ge, gt, in_, min_len, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
+from lw2g.blocks.options import PrefixOptions
 from lw2g.blocks.schedules import cosine, step_at
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Schedule, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Activation, Owner, Site
@@ -30,15 +28,13 @@ from lw2g.vit.taps import Tap
 
 __all__ = [
     "PrefixBaseline",
-    "PrefixOptions",
     "PrefixSet",
-    "blocks_option",
     "check_blocks",
     "chosen_prefixes",
     "inject_prefixes",
+    "prefix_schedule",
     "prefix_sites",
     "reshaped",
-    "schedule_option",
 ]
 
 
@@ -148,63 +144,15 @@ def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...
     return tuple(blocks)
 
 
-def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
-    """Declare an option that lists blocks; its default is the published value."""
-    members: Any = deep_iterable(ge(0), iterable_validator=min_len(0 if empty else 1))
-    return option(default, help, validator=members, converter=tuple, published=default)
-
-
-def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:
-    """Declare the option that names a schedule."""
-    return option(
-        default,
-        "learning rate over a task's epochs: constant, a drop to a tenth at decay_epoch, or half a cosine",
-        validator=in_(("constant", "step", "cosine")),
-    )
-
-
-@attrs.frozen(kw_only=True)
-class PrefixOptions:
-    """Options that all prefix methods share; a method overrides what its authors chose differently."""
-
-    blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a set's prefix")
-    length: int = option(20, "prefix tokens per block", validator=ge(1))
-    init_from: Literal["previous", "random"] = option(
-        "previous",
-        "what a new set starts from: the most recently trained set, or U(-1, 1)",
-        validator=in_(("previous", "random")),
-    )
-    gather: Literal["per-sample", "reshaped"] = option(
-        "per-sample",
-        "how a batch's prefixes are handed out: to each sample its own, or as most released ports do",
-        validator=in_(("per-sample", "reshaped")),
-        literal={"reshaped": "a missing transpose mixes keys and values across the batch"},
-    )
-    epochs: int = option(40, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(24, "images per step", validator=ge(1))
-    lr: float = option(
-        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
-    decay_epoch: int = option(30, "epoch, from 0, at which the step schedule drops", validator=ge(1))
-    clip_norm: float | None = option(
-        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
-    )
-
-    @property
-    def effective_lr(self) -> float:
-        """The learning rate an optimizer sees: linear in the batch size."""
-        return self.lr * self.batch_size / 256
-
-    def build_schedule(self) -> Schedule:
-        """Return the schedule; the cosine ends at a learning rate of 1e-5."""
-        match self.schedule:
-            case "constant":
-                return constant
-            case "step":
-                return step_at(self.decay_epoch)
-            case "cosine":
-                return cosine(min(1.0, 1e-5 / self.effective_lr))
+def prefix_schedule(options: PrefixOptions) -> Schedule:
+    """Return the schedule that the options name; the cosine ends at a learning rate of 1e-5."""
+    match options.schedule:
+        case "constant":
+            return constant
+        case "step":
+            return step_at(options.decay_epoch)
+        case "cosine":
+            return cosine(min(1.0, 1e-5 / options.effective_lr))
 
 
 class PrefixBaseline(Baseline):
@@ -280,7 +228,7 @@ class PrefixBaseline(Baseline):
             step=lambda batch: self.step(batch, context),
             epochs=self.options.epochs,
             batch_size=self.options.batch_size,
-            schedule=self.options.build_schedule(),
+            schedule=prefix_schedule(self.options),
             clip_norm=self.options.clip_norm,
             host=True,
         )

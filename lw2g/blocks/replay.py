@@ -1,7 +1,7 @@
 """Building block: replay, which retrains a classifier on samples of class Gaussians.
 
 This is HiDe-Prompt's task-adaptive prediction (NeurIPS 2023). A method that replays derives its options from
-:class:`ReplayOptions`.
+:class:`lw2g.blocks.options.ReplayOptions`.
 """
 
 from __future__ import annotations
@@ -9,41 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import attrs
 import torch
-from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.options import ReplayOptions
 from lw2g.blocks.schedules import cosine
-from lw2g.blocks.statistics import STATISTICS_MODES, ClassStatistics, StatisticsMode
+from lw2g.blocks.statistics import ClassStatistics
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase
 
-__all__ = ["ReplayOptions", "replay_phase"]
+__all__ = ["replay_phase", "replay_statistics"]
 
 
-# without slots, so that a config class can derive from another record of options too
-@attrs.frozen(kw_only=True, slots=False)
-class ReplayOptions:
-    """Options that all methods share which replay; a method overrides what its authors chose differently."""
-
-    statistics: StatisticsMode = option(
-        "multi-centroid",
-        "what is kept of a class's features",
-        validator=in_(STATISTICS_MODES),
-        published="multi-centroid",
-    )
-    clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
-    replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
-    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
-
-    def class_statistics(self, context: BuildContext) -> ClassStatistics:
-        """Return statistics, still empty, of features as wide as the backbone, for all classes."""
-        dim = context.backbone.dim
-        return ClassStatistics(context.num_classes, dim, self.statistics, self.clusters).to(context.device)
+def replay_statistics(options: ReplayOptions, context: BuildContext) -> ClassStatistics:
+    """Return statistics, still empty, of features as wide as the backbone, for all classes."""
+    made = ClassStatistics(context.num_classes, context.backbone.dim, options.statistics, options.clusters)
+    return made.to(context.device)
 
 
 def replay_phase(

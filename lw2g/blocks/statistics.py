@@ -7,27 +7,23 @@ on its own for retrieval by centroids.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lw2g.blocks.options import StatisticsMode
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import ComputePhase
 
 __all__ = [
-    "STATISTICS_MODES",
     "ClassStatistics",
-    "StatisticsMode",
     "cluster",
     "collect_features",
     "statistics_phase",
 ]
 
-StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
-STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
 Progress = Callable[[int, int], None]
 
 _JITTER = 1e-4
@@ -42,7 +38,7 @@ def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
         clusters: Wanted number of clusters; as many as there are distinct rows where those are fewer.
         seed: Fixes the initial centres.
     """
-    # scikit-learn takes a second to import, which listing plugins must not pay
+    # scikit-learn takes a second to import, which runs without clusters must not pay
     from sklearn.cluster import KMeans
 
     rows = features.detach().cpu().numpy()

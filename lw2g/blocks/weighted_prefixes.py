@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal, Self, cast
 
-import attrs
 import torch
-from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.options import WeightedPrefixOptions
+from lw2g.blocks.prefixes import check_blocks
 from lw2g.blocks.schedules import coda_cosine
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Activation, Site
@@ -35,7 +33,6 @@ __all__ = [
     "ComponentSet",
     "RowInit",
     "WeightedPrefixBaseline",
-    "WeightedPrefixOptions",
     "component_weights",
     "new_rows",
     "visible",
@@ -185,40 +182,6 @@ def weighted_injection(
         return weighted_prefixes(sets, position, own)
 
     return PrefixInjection({block: partial(prefix, position) for position, block in enumerate(blocks)})
-
-
-def _is_even(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-    """Even."""
-    if value % 2:
-        raise ValueError(f"'{field.name}' must be even: {value}")
-
-
-@attrs.frozen(kw_only=True)
-class WeightedPrefixOptions:
-    """Options that methods with weighted prefixes share; defaults are CODA-Prompt's for CIFAR-100."""
-
-    blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a prefix")
-    components: int = option(10, "components that a set has per block", validator=ge(1))
-    length: int = option(
-        8, "prefix vectors per component, half keys, half values", validator=[ge(2), _is_even], published=8
-    )
-    init: Literal["exact", "official"] = option(
-        "exact",
-        "how new components, keys and masks are made orthogonal to those of the live sets",
-        validator=in_(("exact", "official")),
-        literal={"official": "the released Gram-Schmidt is not orthogonal once old rows have been trained"},
-    )
-    keys_on_reuse: Literal["freeze", "free"] = option(
-        "freeze",
-        "whether a reused set's keys and masks are trained; only frozen ones keep the weights of old queries",
-        validator=in_(("freeze", "free")),
-    )
-    values_on_reuse: Literal["free", "freeze"] = option(
-        "free", "whether a reused set's prefix values are trained", validator=in_(("free", "freeze"))
-    )
-    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(128, "images per step", validator=ge(1), published=128)
-    lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0), published=0.001)
 
 
 class WeightedPrefixBaseline(Baseline):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
+
+from lw2g.errors import PluginError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +30,12 @@ __all__ = [
     "Component",
     "ConstraintComponent",
     "Kind",
+    "Lazy",
     "PolicyComponent",
+    "Presets",
     "RetrievalComponent",
     "TrackerComponent",
+    "lazy",
 ]
 
 Kind = Literal["baseline", "retrieval", "policy", "constraint", "benchmark", "backbone", "tracker"]
@@ -43,7 +49,52 @@ KINDS: tuple[Kind, ...] = (
     "tracker",
 )
 
+Presets = Mapping[str, Mapping[str, Any]]
+"""Benchmark family -> dotted keys of an experiment -> values."""
+
 _KEBAB = attrs.validators.matches_re(r"[a-z][a-z0-9]*(-[a-z0-9+]+)*")
+
+
+@attrs.frozen
+class Lazy:
+    """What builds a component, imported when it is first called.
+
+    Attributes:
+        target: Where it is, as in an entry point: ``"package.module:name"``.
+    """
+
+    target: str = attrs.field(validator=attrs.validators.matches_re(r"[\w.]+:\w+"))
+
+    def load(self) -> Callable[..., Any]:
+        """Import the module and return what the name stands for.
+
+        Raises:
+            PluginError: The module cannot be imported or has no such name.
+        """
+        module, _, name = self.target.partition(":")
+        try:
+            found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise PluginError(
+                f"{self.target!r} cannot be imported: {error}; install what it needs or fix the plugin"
+            ) from error
+        return found
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Build the component."""
+        return self.load()(*arguments)
+
+
+def lazy(target: str) -> Lazy:
+    """Return a ``build`` that imports its code when it is called.
+
+    Every command imports every plugin's records, so records and options should import nothing heavy; the
+    code that builds a component may.
+
+    Args:
+        target: Where the class or function is, as in an entry point: ``"package.module:name"``.
+    """
+    return Lazy(target)
 
 
 @attrs.frozen(kw_only=True)
@@ -84,8 +135,8 @@ class BaselineComponent(Component):
     growth: Literal["sets", "fixed"] = "sets"
     retrieval: str | None = None
     joint: bool = False
-    presets: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    tuned: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    presets: Presets = attrs.field(factory=dict)
+    tuned: Presets = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -8,56 +8,26 @@ from pathlib import Path
 import attrs
 import numpy as np
 import torch
-from attrs.validators import ge, in_
 from torchvision.datasets import CIFAR100
 
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.options import ROOT_VARIABLE, Cifar100Config
+from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import (
-    NORMALISATIONS,
-    NORMALISE_HELP,
-    TEST_HELP,
-    TEST_RESIZES,
-    TRAIN_HELP,
-    TRAIN_TRANSFORMS,
-    Normalisation,
-    TestResize,
-    TrainTransform,
     TransformPair,
     make_transforms,
 )
 
-__all__ = ["ARCHIVE_MD5", "ROOT_VARIABLE", "Cifar100Benchmark", "Cifar100Config"]
+__all__ = [
+    "ARCHIVE_MD5",
+    "Cifar100Benchmark",
+]
 
-ROOT_VARIABLE = "LW2G_DATA"
 ARCHIVE_MD5 = "eb9058c3a382ffc7106e4002c42a8d85"
 _CLASSES = 100
 _PER_CLASS = {"train": 500, "test": 100}
-
-
-@attrs.frozen(kw_only=True)
-class Cifar100Config(OrderOptions):
-    """Options of Split CIFAR-100; the defaults are those of LW2G and HiDe-Prompt."""
-
-    root: str = attrs.field(
-        default="",
-        metadata={
-            "help": f"folder that holds cifar-100-python/; default: environment variable {ROOT_VARIABLE}"
-        },
-    )
-    download: bool = attrs.field(default=False, metadata={"help": "let torchvision download missing data"})
-    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
-    normalise: Normalisation = attrs.field(
-        default="cifar100", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
-    train_transform: TrainTransform = attrs.field(
-        default="official", validator=in_(TRAIN_TRANSFORMS), metadata={"help": TRAIN_HELP}
-    )
-    test_resize: TestResize = attrs.field(
-        default="crop", validator=in_(TEST_RESIZES), metadata={"help": TEST_HELP}
-    )
 
 
 @attrs.frozen

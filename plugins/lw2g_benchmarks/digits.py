@@ -5,34 +5,23 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import torch
-from attrs.validators import ge, in_
 from sklearn.datasets import load_digits
 
 from lw2g.interfaces.stream import IndexArray, TaskStream
-from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.options import DigitsConfig
+from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import (
-    NORMALISATIONS,
-    NORMALISE_HELP,
-    Normalisation,
     TransformPair,
     make_transforms,
 )
 
-__all__ = ["DigitsBenchmark", "DigitsConfig"]
+__all__ = [
+    "DigitsBenchmark",
+]
 
 _CLASSES = 10
 _TEST_EVERY = 5
-
-
-@attrs.frozen(kw_only=True)
-class DigitsConfig(OrderOptions):
-    """Options of the digits benchmark; the default is Inc2Task5."""
-
-    increment: int = attrs.field(default=2, validator=ge(1), metadata={"help": "new classes per task"})
-    normalise: Normalisation = attrs.field(
-        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
 
 
 @attrs.frozen

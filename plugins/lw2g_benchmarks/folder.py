@@ -7,34 +7,27 @@ never moved or written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import attrs
 import numpy as np
-from attrs.validators import ge, in_, optional
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
-from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.options import FolderConfig
+from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import (
-    NORMALISATIONS,
-    NORMALISE_HELP,
-    TEST_HELP,
-    TEST_RESIZES,
-    TRAIN_HELP,
-    TRAIN_TRANSFORMS,
-    Normalisation,
-    TestResize,
-    TrainTransform,
     TransformPair,
     make_transforms,
 )
 
-__all__ = ["FolderBenchmark", "FolderConfig"]
+__all__ = [
+    "FolderBenchmark",
+]
 
 _SPLITS = ("train", "test")
 _ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[Path, ...]]]  # root, split -> files
@@ -42,57 +35,6 @@ _ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[Path, ...]]]  # root, sp
 
 def _root_help(root: str) -> str:
     return f"expected {root}/train/<class>/<image> and {root}/test/<class>/<image>"
-
-
-def _names(values: str | Iterable[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)
-
-
-@attrs.frozen(kw_only=True)
-class FolderConfig(OrderOptions):
-    """Options of the folder benchmark; ``root`` has to be given."""
-
-    root: str = attrs.field(
-        default="", metadata={"help": "folder that holds train/<class>/* and test/<class>/*"}
-    )
-    more_roots: tuple[str, ...] = attrs.field(
-        default=(),
-        converter=_names,
-        metadata={
-            "help": "further roots to merge; a class name found in several becomes <root name>/<class>"
-        },
-    )
-    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
-    uneven: bool = attrs.field(default=False, metadata={"help": "allow a smaller last task"})
-    class_order: tuple[str, ...] = attrs.field(
-        default=(),
-        converter=_names,
-        metadata={
-            "help": "class names in the wanted order instead of 'order'; classes not named are left out"
-        },
-    )
-    train_per_class: int | None = attrs.field(
-        default=None,
-        validator=optional(ge(1)),
-        metadata={"help": "use only the first training images of each class, by sorted path"},
-    )
-    test_per_class: int | None = attrs.field(
-        default=None,
-        validator=optional(ge(1)),
-        metadata={"help": "use only the first test images of each class, by sorted path"},
-    )
-    normalise: Normalisation = attrs.field(
-        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
-    train_transform: TrainTransform = attrs.field(
-        default="rrc", validator=in_(TRAIN_TRANSFORMS), metadata={"help": TRAIN_HELP}
-    )
-    test_resize: TestResize = attrs.field(
-        default="crop", validator=in_(TEST_RESIZES), metadata={"help": TEST_HELP}
-    )
-    cache_mb: int = attrs.field(
-        default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
-    )
 
 
 @attrs.frozen

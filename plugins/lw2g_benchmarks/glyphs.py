@@ -9,46 +9,23 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import torch
-from attrs.validators import and_, ge, in_, le
 
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_class
-from lw2g_benchmarks.orders import OrderOptions, class_order, task_sizes
+from lw2g_benchmarks.options import GlyphsConfig
+from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import (
-    NORMALISATIONS,
-    NORMALISE_HELP,
-    Normalisation,
     TransformPair,
     make_transforms,
 )
 
-__all__ = ["NAMESPACE", "GlyphsBenchmark", "GlyphsConfig"]
+__all__ = [
+    "NAMESPACE",
+    "GlyphsBenchmark",
+]
 
 NAMESPACE = "benchmark"  # of the class keys; the micro ViT's training classes have another
-
-
-@attrs.frozen(kw_only=True)
-class GlyphsConfig(OrderOptions):
-    """Options of the glyphs benchmark; the default is Inc10Task10 over 100 classes."""
-
-    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
-    classes_per_family: int = attrs.field(
-        default=20, validator=ge(1), metadata={"help": "classes of each of the five families"}
-    )
-    train_per_class: int = attrs.field(
-        default=40, validator=ge(1), metadata={"help": "training images per class"}
-    )
-    test_per_class: int = attrs.field(default=20, validator=ge(1), metadata={"help": "test images per class"})
-    image_size: int = attrs.field(
-        default=32, validator=and_(ge(8), le(512)), metadata={"help": "side of the rendered images in pixels"}
-    )
-    seed: int = attrs.field(
-        default=0, validator=ge(0), metadata={"help": "seed of the classes and their samples"}
-    )
-    normalise: Normalisation = attrs.field(
-        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
 
 
 @attrs.frozen

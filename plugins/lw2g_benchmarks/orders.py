@@ -10,39 +10,19 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
 
 import attrs
 import numpy as np
-from attrs.validators import ge, in_
 
 from lw2g.errors import ConfigError
+from lw2g_benchmarks.options import ORDERS, Order
 
-__all__ = ["ORDERS", "Order", "OrderOptions", "SplitName", "class_order", "parse_split_name", "task_sizes"]
+__all__ = ["SplitName", "class_order", "parse_split_name", "task_sizes"]
 
-Order: TypeAlias = Literal["natural", "seeded", "shuffled"]
-ORDERS: tuple[Order, ...] = ("natural", "seeded", "shuffled")
 
 _SPLIT_NAME = re.compile(
     r"(?P<dataset>[\w-]+)\(inc(?P<increment>[1-9]\d*)task(?P<tasks>[1-9]\d*)\)", re.IGNORECASE
 )
-
-
-@attrs.frozen(kw_only=True)
-class OrderOptions:
-    """The options of a benchmark that choose its class order."""
-
-    order: Order = attrs.field(
-        default="natural",
-        validator=in_(ORDERS),
-        metadata={
-            "help": "class order: natural, seeded (numpy RandomState permutation; LAMDA uses seed 1993) or "
-            "shuffled (Python random.shuffle; CODA-Prompt, OVOR)"
-        },
-    )
-    order_seed: int = attrs.field(
-        default=42, validator=ge(0), metadata={"help": "seed of the seeded and shuffled class orders"}
-    )
 
 
 @attrs.frozen(kw_only=True)

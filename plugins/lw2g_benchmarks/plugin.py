@@ -1,13 +1,10 @@
-"""Registers the benchmarks."""
+"""Registers the benchmarks; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.interfaces.component import BenchmarkComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_benchmarks.cifar100 import Cifar100Benchmark, Cifar100Config
-from lw2g_benchmarks.digits import DigitsBenchmark, DigitsConfig
-from lw2g_benchmarks.folder import FolderBenchmark, FolderConfig
-from lw2g_benchmarks.glyphs import GlyphsBenchmark, GlyphsConfig
+from lw2g_benchmarks import options
 
 __all__ = ["lw2g_benchmarks"]
 
@@ -19,8 +16,8 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
         BenchmarkComponent(
             name="digits",
             family="digits",
-            config=DigitsConfig,
-            build=DigitsBenchmark,
+            config=options.DigitsConfig,
+            build=lazy("lw2g_benchmarks.digits:DigitsBenchmark"),
             embedded=True,
             summary="handwritten digits of scikit-learn, 8 x 8 pixels, 10 classes (embedded)",
             citation="Alpaydin, Kaynak: Optical Recognition of Handwritten Digits, UCI repository, 1998",
@@ -28,23 +25,23 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
         BenchmarkComponent(
             name="glyphs",
             family="glyphs",
-            config=GlyphsConfig,
-            build=GlyphsBenchmark,
+            config=options.GlyphsConfig,
+            build=lazy("lw2g_benchmarks.glyphs:GlyphsBenchmark"),
             embedded=True,
             summary="100 procedural classes in families, so that some tasks are alike (embedded)",
         ),
         BenchmarkComponent(
             name="folder",
             family="folder",
-            config=FolderConfig,
-            build=FolderBenchmark,
+            config=options.FolderConfig,
+            build=lazy("lw2g_benchmarks.folder:FolderBenchmark"),
             summary="any image-folder tree with train/ and test/",
         ),
         BenchmarkComponent(
             name="cifar100",
             family="cifar100",
-            config=Cifar100Config,
-            build=Cifar100Benchmark,
+            config=options.Cifar100Config,
+            build=lazy("lw2g_benchmarks.cifar100:Cifar100Benchmark"),
             summary="CIFAR-100 through torchvision, Inc10Task10 by default",
             citation="Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
         ),

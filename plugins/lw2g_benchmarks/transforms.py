@@ -5,42 +5,20 @@ No official baseline feeds the statistics its checkpoint was trained with, so wh
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import attrs
 import torch
 from torchvision.transforms import v2
 
 from lw2g.interfaces.stream import ImageTransform
+from lw2g_benchmarks.options import Normalisation, TestResize, TrainTransform
 
 __all__ = [
-    "NORMALISATIONS",
-    "TEST_RESIZES",
-    "TRAIN_TRANSFORMS",
-    "Normalisation",
-    "TestResize",
-    "TrainTransform",
     "TransformPair",
     "make_transforms",
 ]
 
-Normalisation: TypeAlias = Literal["unit", "cifar100", "native", "imagenet"]
-TrainTransform: TypeAlias = Literal["none", "light", "rrc", "official"]
-TestResize: TypeAlias = Literal["crop", "squash"]
-NORMALISATIONS: tuple[Normalisation, ...] = ("unit", "cifar100", "native", "imagenet")
-TRAIN_TRANSFORMS: tuple[TrainTransform, ...] = ("none", "light", "rrc", "official")
-TEST_RESIZES: tuple[TestResize, ...] = ("crop", "squash")
-
-NORMALISE_HELP = (
-    "input statistics: native (what the backbone was trained with), unit (plain 0..1), cifar100 or imagenet"
-)
-TRAIN_HELP = (
-    "training transform: none (as for testing, so features can be cached), light (shift by up to an eighth "
-    "and flip), rrc (random resized crop of scale 0.05-1 and flip; LW2G and HiDe on ImageNet-R, CUB and "
-    "OmniBenchmark) or official (random resized crop of scale 0.08-1, flip, brightness jitter 63/255; "
-    "LW2G and HiDe on CIFAR)"
-)
-TEST_HELP = "test resize: crop (shorter side to 8/7 of the input, then centre crop) or squash (both sides)"
 
 _STATISTICS = {
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),

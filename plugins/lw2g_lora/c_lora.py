@@ -7,45 +7,28 @@ what released repositories of prompt methods call continual LoRA.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import attrs
 import torch
-from attrs.validators import ge, gt
 from torch import Tensor, nn
 
 from lw2g.blocks.lora import (
     LowRankBaseline,
     LowRankSet,
-    TrainedFactorsOptions,
     factor_sites,
     trained_factors,
 )
 from lw2g.blocks.schedules import coda_cosine
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.site import Site
+from lw2g_lora.options import CLoraConfig
 
-__all__ = ["C_LORA", "CLora", "CLoraConfig", "overlap"]
-
-
-@attrs.frozen(kw_only=True)
-class CLoraConfig(TrainedFactorsOptions):
-    """Options of ``c-lora``; defaults are those of InfLoRA's comparison on CIFAR-100."""
-
-    rank: int = option(64, "rank of an update", validator=ge(1), published=64)
-    lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0), published=0.001)
-    penalty: float = option(
-        0.5,
-        "weight of the overlap with earlier updates (of fourth order in an update); 0: sequential LoRA",
-        validator=ge(0),
-        published=0.5,
-    )
+__all__ = ["CLora", "overlap"]
 
 
 def overlap(past: Tensor, increment: Tensor) -> Tensor:
@@ -135,30 +118,3 @@ class CLora(LowRankBaseline):
             if set_id != context.set_id:
                 past += cast(LowRankSet, context.pool[set_id]).increments()
         return past, start
-
-
-# InfLoRA's table of hyper-parameters and its common protocol. LW2G published neither energies nor phi.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {"baseline.epochs": 20},
-    "imagenet-r": {"baseline.epochs": 50},
-    "domainnet": {"baseline.epochs": 5},
-}
-
-_QUICK: Mapping[str, Any] = {
-    "baseline.epochs": 5,
-    "baseline.batch_size": 32,
-    "baseline.rank": 8,
-    "baseline.lr": 0.002,
-    # few steps: old and new rows of the head never meet unless each gets far
-    "baseline.head_factor": 10.0,
-}
-
-C_LORA = BaselineComponent(
-    name="c-lora",
-    config=CLoraConfig,
-    summary="low-rank updates that are summed, penalised where they meet earlier ones",
-    citation="Smith et al., Continual Diffusion: Continual Customization with C-LoRA, TMLR 2024",
-    build=CLora,
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

@@ -7,73 +7,33 @@ retrieval strategy ``lora-classifier``. LW2G's release reads the plain backbone:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import cast
 
 import attrs
 import torch
-from attrs.validators import ge, gt, in_, lt, optional
 from torch import Tensor, nn
 
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.lora import (
     LowRankBaseline,
     LowRankSet,
-    TrainedFactorsOptions,
     factor_sites,
     trained_factors,
 )
-from lw2g.blocks.prefixes import blocks_option
-from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.replay import replay_phase, replay_statistics
 from lw2g.blocks.schedules import cosine
 from lw2g.blocks.statistics import statistics_phase
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
+from lw2g_lora.options import HideLoraConfig
 
-__all__ = ["HIDE_LORA", "HideLora", "HideLoraConfig"]
-
-
-@attrs.frozen(kw_only=True)
-class HideLoraConfig(TrainedFactorsOptions, ReplayOptions):
-    """Options of ``hide-lora``; defaults are the authors' for CIFAR-100."""
-
-    blocks: tuple[int, ...] = blocks_option(
-        (0, 1, 2, 3, 4), "blocks that get a set's updates; empty for all", empty=True
-    )
-    rank: int = option(8, "rank of an update", validator=ge(1))
-    init_from: Literal["previous", "random"] = option(
-        "previous",
-        "what a new set starts from: the most recently trained set, or a random one (never averaged then)",
-        validator=in_(("previous", "random")),
-        published="previous",
-    )
-    batch_size: int = option(24, "images per step", validator=ge(1))
-    lr: float = option(
-        0.01, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    schedule: Literal["constant", "cosine"] = option(
-        "constant",
-        "learning rate over a task's epochs: constant, or half a cosine to 1e-5",
-        validator=in_(("constant", "cosine")),
-    )
-    clip_norm: float | None = option(
-        2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0
-    )
-    ensemble: float = option(
-        0.1, "weight of the mean of the other sets' factors in a new set", validator=[ge(0), lt(1)]
-    )
-    contrastive: float = option(0.01, "weight of the contrastive term", validator=ge(0))
-    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
-
-    @property
-    def effective_lr(self) -> float:
-        """The learning rate an optimizer sees: linear in the batch size."""
-        return self.lr * self.batch_size / 256
+__all__ = [
+    "HideLora",
+]
 
 
 class HideLora(LowRankBaseline):
@@ -87,7 +47,7 @@ class HideLora(LowRankBaseline):
     def __init__(self, config: HideLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
-        self.statistics = config.class_statistics(context)
+        self.statistics = replay_statistics(config, context)
 
     @property
     def scale(self) -> float:
@@ -162,53 +122,3 @@ class HideLora(LowRankBaseline):
         own.down.lerp_(torch.stack([other.down for other in others]).mean(0), weight)
         own.up.lerp_(torch.stack([other.up for other in others]).mean(0), weight)
         context.pool.touch(context.set_id)
-
-
-# CIFAR-100 from the authors' older description, whose ensemble weight is not given; ImageNet-R from HiDe-PET.
-# LW2G published neither energies nor phi for this method.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {
-        "baseline.rank": 8,
-        "baseline.lr": 0.01,
-        "baseline.epochs": 20,
-        "baseline.schedule": "constant",
-        "baseline.contrastive": 0.01,
-        "retrieval.rank": 8,
-        "retrieval.lr": 0.01,
-        "retrieval.epochs": 20,
-    },
-    "imagenet-r": {
-        "baseline.rank": 5,
-        "baseline.lr": 0.01,
-        "baseline.epochs": 50,
-        "baseline.schedule": "cosine",
-        "baseline.contrastive": 0.001,
-        "baseline.ensemble": 0.1,
-        "retrieval.rank": 5,
-        "retrieval.lr": 0.03,
-        "retrieval.epochs": 50,
-    },
-}
-
-_QUICK: Mapping[str, Any] = {
-    "baseline.epochs": 5,
-    "baseline.batch_size": 32,
-    "baseline.lr": 0.04,
-    # a replay epoch has one step per old class: few classes need larger steps
-    "baseline.replay_lr": 0.05,
-    "retrieval.epochs": 5,
-    "retrieval.batch_size": 32,
-    "retrieval.lr": 0.04,
-    "retrieval.replay_lr": 0.05,
-}
-
-HIDE_LORA = BaselineComponent(
-    name="hide-lora",
-    config=HideLoraConfig,
-    summary="low-rank sets chosen per sample, with ensemble and contrastive term; heads corrected by replay",
-    citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
-    build=HideLora,
-    retrieval="lora-classifier",
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

@@ -8,30 +8,26 @@ alone equals fine-tuning the weight inside the row space of down. The default bl
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
-import attrs
 import torch
-from attrs.validators import gt, in_, le
 from torch import Tensor, nn
 
-from lw2g.blocks.lora import LowRankBaseline, LowRankOptions, LowRankSet, inject_factors, summed_factors
-from lw2g.blocks.prefixes import blocks_option
+from lw2g.blocks.lora import LowRankBaseline, LowRankSet, inject_factors, summed_factors
 from lw2g.blocks.schedules import coda_cosine
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, complement, extend
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
+from lw2g_lora.options import InfLoraConfig
 
-__all__ = ["INFLORA", "DesignedSet", "InfLora", "InfLoraConfig", "design_down", "memory_energy"]
+__all__ = ["DesignedSet", "InfLora", "design_down", "memory_energy"]
 
 Progress = Callable[[int, int], None]
 
@@ -40,57 +36,6 @@ _NORM = 3**-0.5
 
 _NOTHING = 1e-10
 """Directions whose share of the leading singular value is below this are rounding."""
-
-
-@attrs.frozen(kw_only=True)
-class InfLoraConfig(LowRankOptions):
-    """Options of ``inflora``; defaults are those of InfLoRA-b5 for CIFAR-100."""
-
-    blocks: tuple[int, ...] = blocks_option(
-        (0, 1, 2, 3, 4), "blocks that get a set's updates; empty for all (InfLoRA without b5)", empty=True
-    )
-    lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0))
-    design: Literal["pcp", "pc"] = option(
-        "pcp",
-        "what the down factor leads: P C P (the paper's projected inputs) or P C",
-        validator=in_(("pcp", "pc")),
-        literal={"pc": "the release projects the second moment on one side only"},
-    )
-    reuse: Literal["continue", "redesign"] = option(
-        "continue",
-        "a reused set goes on with its down factor, or is folded and designed anew: then reuse equals growth "
-        "and the number of sets is a label",
-        validator=in_(("continue", "redesign")),
-    )
-    transform: Literal["train", "test"] = option(
-        "train",
-        "transform under which design and memory read a task's images",
-        validator=in_(("train", "test")),
-        published="train",
-    )
-    memory_energy: float = option(
-        0.95, "share of input energy that the memory holds after task 1", validator=[gt(0), le(1)]
-    )
-    memory_power: Literal[2, 4] = option(
-        4,
-        "energies are squared singular values (2, the paper) or their squares (4, as released and tuned)",
-        validator=in_((2, 4)),
-        published=4,
-    )
-    memory_residual: Literal["pcp", "pc"] = option(
-        "pc",
-        "what later tasks add to the memory leads P C (as released and tuned), or P C P (the paper's "
-        "projected inputs; fewer directions)",
-        validator=in_(("pcp", "pc")),
-        published="pc",
-    )
-    memory_rule: Literal["reach", "below"] = option(
-        "below",
-        "the memory of task 1 reaches the energy, or stays one direction below it (as released); later tasks "
-        "always reach it",
-        validator=in_(("reach", "below")),
-        published="below",
-    )
 
 
 def memory_energy(energy: float, task: int, num_tasks: int) -> float:
@@ -303,33 +248,3 @@ class InfLora(LowRankBaseline):
             done += len(batch)
             progress(done, context.task.num_images)
         return moments
-
-
-# The authors' configurations of b5; for DomainNet their table, which differs from the released file. On
-# ImageNet-R in 5 tasks they use an energy of 0.98. LW2G published neither energies nor phi.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {"baseline.epochs": 20, "baseline.lr": 0.001, "baseline.memory_energy": 0.95},
-    "imagenet-r": {"baseline.epochs": 50, "baseline.lr": 0.0005, "baseline.memory_energy": 0.99},
-    "domainnet": {
-        "baseline.epochs": 5,
-        "baseline.lr": 0.0005,
-        "baseline.memory_energy": 0.95,
-        "baseline.rank": 20,
-    },
-}
-
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.005}
-
-# A designed factor reads the largest inputs of a pre-trained network, so its updates act at small rates, at
-# which a head learns nothing within few steps.
-_FOLDER: Mapping[str, Any] = {**_QUICK, "baseline.lr": 0.001, "baseline.head_factor": 20.0}
-
-INFLORA = BaselineComponent(
-    name="inflora",
-    config=InfLoraConfig,
-    summary="low-rank updates whose inputs are designed off those of old tasks",
-    citation="Liang & Li, InfLoRA: Interference-Free Low-Rank Adaptation for Continual Learning, CVPR 2024",
-    build=InfLora,
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _FOLDER},
-)

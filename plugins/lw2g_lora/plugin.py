@@ -1,14 +1,48 @@
-"""Registers the low-rank baselines."""
+"""Registers the low-rank baselines; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_lora.c_lora import C_LORA
-from lw2g_lora.hide_lora import HIDE_LORA
-from lw2g_lora.inflora import INFLORA
+from lw2g_lora import options, presets
 
-__all__ = ["lw2g_baselines"]
+__all__ = [
+    "C_LORA",
+    "HIDE_LORA",
+    "INFLORA",
+    "lw2g_baselines",
+]
+
+C_LORA = BaselineComponent(
+    name="c-lora",
+    config=options.CLoraConfig,
+    summary="low-rank updates that are summed, penalised where they meet earlier ones",
+    citation="Smith et al., Continual Diffusion: Continual Customization with C-LoRA, TMLR 2024",
+    build=lazy("lw2g_lora.c_lora:CLora"),
+    presets=presets.C_LORA_OFFICIAL,
+    tuned=presets.C_LORA_TUNED,
+)
+
+HIDE_LORA = BaselineComponent(
+    name="hide-lora",
+    config=options.HideLoraConfig,
+    summary="low-rank sets chosen per sample, with ensemble and contrastive term; heads corrected by replay",
+    citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
+    build=lazy("lw2g_lora.hide_lora:HideLora"),
+    retrieval="lora-classifier",
+    presets=presets.HIDE_OFFICIAL,
+    tuned=presets.HIDE_TUNED,
+)
+
+INFLORA = BaselineComponent(
+    name="inflora",
+    config=options.InfLoraConfig,
+    summary="low-rank updates whose inputs are designed off those of old tasks",
+    citation="Liang & Li, InfLoRA: Interference-Free Low-Rank Adaptation for Continual Learning, CVPR 2024",
+    build=lazy("lw2g_lora.inflora:InfLora"),
+    presets=presets.INFLORA_OFFICIAL,
+    tuned=presets.INFLORA_TUNED,
+)
 
 
 @hookimpl

@@ -8,33 +8,18 @@ M = T * components.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
-import attrs
 import torch
-from attrs.validators import ge
 from torch import Tensor, nn
 
-from lw2g.blocks.weighted_prefixes import ComponentSet, WeightedPrefixBaseline, WeightedPrefixOptions
+from lw2g.blocks.weighted_prefixes import ComponentSet, WeightedPrefixBaseline
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext
-from lw2g.interfaces.options import option
+from lw2g_prompts.options import CodaPromptConfig
 
-__all__ = ["CODA_PROMPT", "CodaPrompt", "CodaPromptConfig", "orthogonality"]
-
-
-@attrs.frozen(kw_only=True)
-class CodaPromptConfig(WeightedPrefixOptions):
-    """Options of ``coda-prompt``."""
-
-    orthogonality: float = option(
-        0.0,
-        "weight of the orthogonality penalty; the release gave it up (0) for an orthogonal start",
-        validator=ge(0),
-        published=0.0,
-    )
+__all__ = ["CodaPrompt", "orthogonality"]
 
 
 def orthogonality(rows: Tensor) -> Tensor:
@@ -67,23 +52,3 @@ class CodaPrompt(WeightedPrefixBaseline):
             for kind in zip(*(item.rows(position) for item in owned), strict=True)
         ]
         return self.config.orthogonality * torch.stack(terms).sum()
-
-
-# Components are the release's 100 over the number of tasks. LW2G published neither energies nor phi.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {"baseline.epochs": 20, "baseline.components": 10},
-    "imagenet-r": {"baseline.epochs": 50, "baseline.components": 10},
-    "domainnet": {"baseline.epochs": 5, "baseline.components": 20},
-}
-
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.005}
-
-CODA_PROMPT = BaselineComponent(
-    name="coda-prompt",
-    config=CodaPromptConfig,
-    summary="sums of components weighed by a masked query; every set adds components",
-    citation="Smith et al., CODA-Prompt: Continual Decomposed Attention-based Prompting, CVPR 2023",
-    build=CodaPrompt,
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

@@ -6,57 +6,26 @@ selection is the retrieval strategy ``class-keys``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import cast
 
-import attrs
 import torch
-from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.prefixes import check_blocks
 from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
+from lw2g_prompts.options import CPromptConfig
 
-__all__ = ["CPROMPT", "CPrompt", "CPromptConfig", "TokenSet", "smoothing_loss"]
-
-
-@attrs.frozen(kw_only=True)
-class CPromptConfig:
-    """Options of ``cprompt``; defaults are the authors' for CIFAR-100."""
-
-    blocks: tuple[int, ...] = blocks_option((0, 5), "blocks before which a set's prompts enter, for good")
-    length: int = option(50, "tokens of each prompt", validator=ge(1), published=50)
-    init_from: Literal["previous", "random"] = option(
-        "previous",
-        "what a new set starts from: the most recently trained set, or U(-1, 1) / sqrt(dim)",
-        validator=in_(("previous", "random")),
-        published="previous",
-    )
-    epochs: int = option(18, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(16, "images per step", validator=ge(1), published=16)
-    lr: float = option(0.01, "learning rate of SGD, a cosine to 0 in each task", validator=gt(0))
-    momentum: float = option(0.9, "momentum of SGD", validator=ge(0), published=0.9)
-    weight_decay: float = option(
-        5e-4, "L2 coefficient; a reused set, which has something to lose, gets none", validator=ge(0)
-    )
-    smoothing: float = option(
-        1.0, "weight of the term that keeps old classifiers unsure", validator=ge(0), published=1.0
-    )
-    temperature: float = option(1.2, "how much flatter an old classifier is asked to be", validator=ge(1))
-    margin: float = option(
-        0.0, "by how much the new classifier must be surer than an old one to leave it alone"
-    )
+__all__ = ["CPrompt", "TokenSet", "smoothing_loss"]
 
 
 class TokenSet(nn.Module):
@@ -234,36 +203,3 @@ class CPrompt(Baseline):
         nn.init.kaiming_uniform_(classifier.weight, nonlinearity="linear")
         nn.init.zeros_(classifier.bias)
         return classifier.to(self.context.device)
-
-
-# LW2G published neither energies nor phi for this method
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {
-        "baseline.epochs": 18,
-        "baseline.lr": 0.01,
-        "baseline.weight_decay": 5e-4,
-        "baseline.temperature": 1.2,
-        "baseline.margin": 0.0,
-    },
-    "imagenet-r": {
-        "baseline.epochs": 10,
-        "baseline.lr": 0.01,
-        "baseline.weight_decay": 5e-4,
-        "baseline.temperature": 1.15,
-        "baseline.margin": 0.1,
-    },
-}
-
-# so few steps would leave the class keys near their random start
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.length": 10, "retrieval.lr_factor": 10.0}
-
-CPROMPT = BaselineComponent(
-    name="cprompt",
-    config=CPromptConfig,
-    summary="pairs of prompts; classifiers kept consistent and trained under randomly drawn sets",
-    citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
-    build=CPrompt,
-    retrieval="class-keys",
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

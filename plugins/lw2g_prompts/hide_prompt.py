@@ -6,47 +6,28 @@ Sub-optimality", NeurIPS 2023. Its task-identity inference is the retrieval stra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import attrs
 import torch
-from attrs.validators import ge, gt, lt
 from torch import Tensor
 
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.prefixes import (
     PrefixBaseline,
-    PrefixOptions,
     PrefixSet,
-    schedule_option,
 )
-from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.replay import replay_phase, replay_statistics
 from lw2g.blocks.statistics import statistics_phase
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput
+from lw2g_prompts.options import HidePromptConfig
 
-__all__ = ["HIDE_PROMPT", "HidePrompt", "HidePromptConfig"]
-
-
-@attrs.frozen(kw_only=True)
-class HidePromptConfig(PrefixOptions, ReplayOptions):
-    """Options of ``hide-prompt``; defaults are the authors' for CIFAR-100."""
-
-    length: int = option(5, "prefix tokens per block", validator=ge(1))
-    epochs: int = option(50, "passes over a task's training images", validator=ge(0))
-    schedule: Literal["constant", "step", "cosine"] = schedule_option("step")
-    head_factor: float = option(0.1, "learning rate of the head over that of the prompts", validator=gt(0))
-    ensemble: float = option(
-        0.01,
-        "weight of the mean of the other sets in a new set (0.1 for self-supervised backbones)",
-        validator=[ge(0), lt(1)],
-    )
-    contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0))
-    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
+__all__ = [
+    "HidePrompt",
+]
 
 
 class HidePrompt(PrefixBaseline):
@@ -61,7 +42,7 @@ class HidePrompt(PrefixBaseline):
     def __init__(self, config: HidePromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
-        self.statistics = config.class_statistics(context)
+        self.statistics = replay_statistics(config, context)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, merge, statistics and replay (the paper's WTP, then TAP)."""
@@ -127,67 +108,3 @@ class HidePrompt(PrefixBaseline):
         own.key.copy_(key)
         own.value.copy_(value)
         context.pool.touch(context.set_id)
-
-
-# Values of the authors' runs; the released `threshold2` is 1 - phi. Nothing was published for OmniBenchmark.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {
-        "baseline.lr": 0.03,
-        "baseline.epochs": 50,
-        "baseline.schedule": "step",
-        "baseline.length": 5,
-        "baseline.contrastive": 0.1,
-        "baseline.head_factor": 0.1,
-        "retrieval.lr": 5e-4,
-        "growth.energy": 0.99,
-        "growth.energy_pre": 0.99,
-        "constraints.cpk.phi": 0.5,
-    },
-    "imagenet-r": {
-        "baseline.lr": 0.03,
-        "baseline.epochs": 150,
-        "baseline.schedule": "cosine",
-        "baseline.length": 20,
-        "baseline.contrastive": 0.5,
-        "baseline.head_factor": 0.1,
-        "retrieval.lr": 5e-4,
-        "growth.energy": 0.90,
-        "growth.energy_pre": 0.90,
-        "constraints.cpk.phi": 0.8,
-    },
-    "cub200": {
-        "baseline.lr": 0.03,
-        "baseline.epochs": 50,
-        "baseline.schedule": "step",
-        "baseline.length": 20,
-        "baseline.contrastive": 0.01,
-        "baseline.head_factor": 1.0,
-        "retrieval.lr": 0.01,
-        "growth.energy": 0.50,
-        "growth.energy_pre": 0.50,
-        "constraints.cpk.phi": 0.0,
-    },
-}
-
-_QUICK: Mapping[str, Any] = {
-    "baseline.epochs": 3,
-    "baseline.batch_size": 32,
-    "baseline.lr": 0.05,
-    "baseline.schedule": "constant",
-    # a replay epoch has one step per old class: few classes need larger steps
-    "baseline.replay_lr": 0.05,
-    "retrieval.lr": 0.01,
-    "retrieval.epochs": 10,
-    "retrieval.replay_lr": 0.1,
-}
-
-HIDE_PROMPT = BaselineComponent(
-    name="hide-prompt",
-    config=HidePromptConfig,
-    summary="prompt sets with ensemble and contrastive term; classifiers corrected by replay",
-    citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
-    build=HidePrompt,
-    retrieval="classifier",
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

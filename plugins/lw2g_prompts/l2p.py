@@ -5,12 +5,10 @@ Wang et al., "Learning to Prompt for Continual Learning", CVPR 2022.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import cast
 
-import attrs
 import torch
-from attrs.validators import ge, gt, in_, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,48 +17,15 @@ from lw2g.blocks.schedules import step_at
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase, constant
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
+from lw2g_prompts.options import L2PConfig
 
-__all__ = ["L2P", "L2P_COMPONENT", "L2PConfig", "PromptPool"]
-
-
-@attrs.frozen(kw_only=True)
-class L2PConfig:
-    """Options of ``l2p``; defaults are those of the HiDe-Prompt family for CIFAR-100."""
-
-    pool_size: int = option(10, "prompts in the pool", validator=ge(1), published=10)
-    length: int = option(5, "tokens per prompt", validator=ge(1), published=5)
-    top_k: int = option(4, "prompts per image (the paper and PILOT: 5)", validator=ge(1))
-    pool: Literal["class-token", "prompt-mean"] = option(
-        "class-token",
-        "what the head is fed: the class token, or the mean of the prompt tokens (PILOT)",
-        validator=in_(("class-token", "prompt-mean")),
-    )
-    pull: float = option(0.1, "weight of the loss that pulls selected keys to the queries", validator=ge(0))
-    vote: Literal["sample", "batch"] = option(
-        "sample",
-        "sample: every image selects for itself; batch: all use what the batch selects most often",
-        validator=in_(("sample", "batch")),
-        literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
-    )
-    epochs: int = option(5, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(24, "images per step", validator=ge(1))
-    lr: float = option(
-        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    decay_epoch: int | None = option(
-        None, "epoch, from 0, at which the learning rate drops to a tenth", validator=optional(ge(1))
-    )
-    clip_norm: float | None = option(
-        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
-    )
+__all__ = ["L2P", "PromptPool"]
 
 
 class PromptPool(nn.Module):
@@ -168,25 +133,3 @@ class L2P(Baseline):
                 activation=Activation(tap=Tap(block=0, kind="block_in")),
             ),
         )
-
-
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {"baseline.lr": 0.03, "baseline.epochs": 5, "baseline.pull": 0.1, "baseline.top_k": 4},
-    "imagenet-r": {"baseline.lr": 0.005, "baseline.epochs": 50, "baseline.pull": 0.1, "baseline.top_k": 4},
-    # the number of epochs was not published; the drop is there for runs that are long enough
-    "cub200": {"baseline.lr": 0.03, "baseline.decay_epoch": 30, "baseline.pull": 0.1, "baseline.top_k": 4},
-    "five-datasets": {"baseline.pull": 0.5},
-}
-
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.05}
-
-L2P_COMPONENT = BaselineComponent(
-    name="l2p",
-    config=L2PConfig,
-    summary="one pool of prompts for all tasks; every image selects a few by their keys",
-    citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
-    build=L2P,
-    growth="fixed",
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

@@ -8,44 +8,21 @@ un-prompted feature of the same frozen backbone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
 
-import attrs
 import torch
-from attrs.validators import ge, in_
 from torch import Tensor, nn
 
 from lw2g.blocks.weighted_prefixes import (
     WeightedPrefixBaseline,
-    WeightedPrefixOptions,
     component_weights,
     visible,
 )
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext
-from lw2g.interfaces.options import option
+from lw2g_prompts.options import OsPromptConfig
 
-__all__ = ["OS_PROMPT", "OsPrompt", "OsPromptConfig", "query_pool_distance"]
-
-
-@attrs.frozen(kw_only=True)
-class OsPromptConfig(WeightedPrefixOptions):
-    """Options of ``os-prompt``."""
-
-    variant: Literal["os", "os++"] = option(
-        "os", "OS-Prompt, or OS-Prompt++ with its reference term", validator=in_(("os", "os++"))
-    )
-    reference_weight: float = option(
-        1e-4, "weight of the reference term of os++", validator=ge(0), published=1e-4
-    )
-    qr: Literal["paper", "code"] = option(
-        "paper",
-        "what the reference term compares: query-pool similarities, or queries",
-        validator=in_(("paper", "code")),
-        literal={"code": "the released term has no keys in it: it pulls raw block queries to the feature"},
-    )
+__all__ = ["OsPrompt", "query_pool_distance"]
 
 
 def query_pool_distance(query: Tensor, reference: Tensor, key: Tensor) -> Tensor:
@@ -86,24 +63,3 @@ class OsPrompt(WeightedPrefixBaseline):
                 for position, query in seen.items()
             ]
         return self.config.reference_weight * torch.stack(terms).sum()
-
-
-# Components are the release's 100 over the number of tasks. Nothing was released for DomainNet: CODA-Prompt's
-# values. LW2G published neither energies nor phi.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {"baseline.epochs": 20, "baseline.components": 10},
-    "imagenet-r": {"baseline.epochs": 50, "baseline.components": 10},
-    "domainnet": {"baseline.epochs": 5, "baseline.components": 20},
-}
-
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.005}
-
-OS_PROMPT = BaselineComponent(
-    name="os-prompt",
-    config=OsPromptConfig,
-    summary="sums of components weighed by the class token entering each block: one forward per image",
-    citation="Kim et al., One-stage Prompt-based Continual Learning, ECCV 2024",
-    build=OsPrompt,
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

@@ -1,21 +1,99 @@
-"""Registers the prompt baselines."""
+"""Registers the prompt baselines; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_prompts.coda_prompt import CODA_PROMPT
-from lw2g_prompts.cprompt import CPROMPT
-from lw2g_prompts.dual_prompt import DUAL_PROMPT
-from lw2g_prompts.hide_prompt import HIDE_PROMPT
-from lw2g_prompts.l2p import L2P_COMPONENT
-from lw2g_prompts.os_prompt import OS_PROMPT
-from lw2g_prompts.s_prompt import S_PROMPT_PLUS_PLUS
+from lw2g_prompts import options, presets
 
-__all__ = ["lw2g_baselines"]
+__all__ = [
+    "CODA_PROMPT",
+    "CPROMPT",
+    "DUAL_PROMPT",
+    "HIDE_PROMPT",
+    "L2P",
+    "OS_PROMPT",
+    "S_PROMPT_PLUS_PLUS",
+    "lw2g_baselines",
+]
+
+CODA_PROMPT = BaselineComponent(
+    name="coda-prompt",
+    config=options.CodaPromptConfig,
+    summary="sums of components weighed by a masked query; every set adds components",
+    citation="Smith et al., CODA-Prompt: Continual Decomposed Attention-based Prompting, CVPR 2023",
+    build=lazy("lw2g_prompts.coda_prompt:CodaPrompt"),
+    presets=presets.CODA_OFFICIAL,
+    tuned=presets.CODA_TUNED,
+)
+
+CPROMPT = BaselineComponent(
+    name="cprompt",
+    config=options.CPromptConfig,
+    summary="pairs of prompts; classifiers kept consistent and trained under randomly drawn sets",
+    citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
+    build=lazy("lw2g_prompts.cprompt:CPrompt"),
+    retrieval="class-keys",
+    presets=presets.CPROMPT_OFFICIAL,
+    tuned=presets.CPROMPT_TUNED,
+)
+
+DUAL_PROMPT = BaselineComponent(
+    name="dual-prompt",
+    config=options.DualPromptConfig,
+    summary="a shared G-prompt in shallow blocks and one E-prompt per set in deeper ones",
+    citation="Wang et al., DualPrompt: Complementary Prompting for Rehearsal-free CL, ECCV 2022",
+    build=lazy("lw2g_prompts.dual_prompt:DualPrompt"),
+    retrieval="key-cosine",
+    presets=presets.DUAL_OFFICIAL,
+    tuned=presets.DUAL_TUNED,
+)
+
+HIDE_PROMPT = BaselineComponent(
+    name="hide-prompt",
+    config=options.HidePromptConfig,
+    summary="prompt sets with ensemble and contrastive term; classifiers corrected by replay",
+    citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
+    build=lazy("lw2g_prompts.hide_prompt:HidePrompt"),
+    retrieval="classifier",
+    presets=presets.HIDE_OFFICIAL,
+    tuned=presets.HIDE_TUNED,
+)
+
+L2P = BaselineComponent(
+    name="l2p",
+    config=options.L2PConfig,
+    summary="one pool of prompts for all tasks; every image selects a few by their keys",
+    citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
+    build=lazy("lw2g_prompts.l2p:L2P"),
+    growth="fixed",
+    presets=presets.L2P_OFFICIAL,
+    tuned=presets.L2P_TUNED,
+)
+
+OS_PROMPT = BaselineComponent(
+    name="os-prompt",
+    config=options.OsPromptConfig,
+    summary="sums of components weighed by the class token entering each block: one forward per image",
+    citation="Kim et al., One-stage Prompt-based Continual Learning, ECCV 2024",
+    build=lazy("lw2g_prompts.os_prompt:OsPrompt"),
+    presets=presets.OS_OFFICIAL,
+    tuned=presets.OS_TUNED,
+)
+
+S_PROMPT_PLUS_PLUS = BaselineComponent(
+    name="s-prompt-plus-plus",
+    config=options.SPromptPlusPlusConfig,
+    summary="one independent prefix per set in the first five blocks",
+    citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
+    build=lazy("lw2g_prompts.s_prompt:SPromptPlusPlus"),
+    retrieval="key-cosine",
+    presets=presets.S_PROMPT_OFFICIAL,
+    tuned=presets.S_PROMPT_TUNED,
+)
 
 
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the prompt baselines."""
-    return [DUAL_PROMPT, HIDE_PROMPT, S_PROMPT_PLUS_PLUS, CODA_PROMPT, OS_PROMPT, CPROMPT, L2P_COMPONENT]
+    return [DUAL_PROMPT, HIDE_PROMPT, S_PROMPT_PLUS_PLUS, CODA_PROMPT, OS_PROMPT, CPROMPT, L2P]

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
-import attrs
 import torch
-from attrs.validators import ge, in_
 from torch import Tensor
 from torch.nn import functional
 
 from lw2g.blocks.statistics import cluster, collect_features
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g_retrieval.options import CentroidsConfig
 
-__all__ = ["CENTROIDS", "Centroids", "CentroidsConfig"]
-
-
-@attrs.frozen(kw_only=True)
-class CentroidsConfig:
-    """Options of ``centroids``."""
-
-    clusters: int = option(5, "k-means centroids per task", validator=ge(1))
-    metric: Literal["euclidean", "cosine"] = option(
-        "euclidean",
-        "nearness of a query to a centroid; cosine normalises the features before clustering",
-        validator=in_(("euclidean", "cosine")),
-    )
+__all__ = [
+    "Centroids",
+]
 
 
 class Centroids(RetrievalStrategy):
@@ -84,12 +70,3 @@ class Centroids(RetrievalStrategy):
 
     def _prepared(self, features: Tensor) -> Tensor:
         return functional.normalize(features, dim=-1) if self.config.metric == "cosine" else features
-
-
-CENTROIDS = RetrievalComponent(
-    name="centroids",
-    config=CentroidsConfig,
-    summary="k-means centroids of each task's features; the nearest centroid names the task",
-    citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
-    build=Centroids,
-)

@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import attrs
 import torch
-from attrs.validators import gt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g_retrieval.options import ClassKeysConfig
 
-__all__ = ["CLASS_KEYS", "ClassKeys", "ClassKeysConfig"]
-
-
-@attrs.frozen(kw_only=True)
-class ClassKeysConfig:
-    """Options of ``class-keys``."""
-
-    lr_factor: float = option(
-        1.0, "learning rate of the keys over that of the host's phase", validator=gt(0), published=1.0
-    )
+__all__ = [
+    "ClassKeys",
+]
 
 
 class ClassKeys(RetrievalStrategy):
@@ -74,12 +64,3 @@ class ClassKeys(RetrievalStrategy):
 
 def _cosines(query: Tensor, keys: Tensor) -> Tensor:
     return functional.normalize(query, dim=-1) @ functional.normalize(keys, dim=-1).T
-
-
-CLASS_KEYS = RetrievalComponent(
-    name="class-keys",
-    config=ClassKeysConfig,
-    summary="one learned key per class; the task of the nearest key's class is taken",
-    citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
-    build=ClassKeys,
-)

@@ -9,55 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import attrs
 import torch
-from attrs.validators import ge, gt, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
-from lw2g.blocks.replay import ReplayOptions, replay_phase
+from lw2g.blocks.replay import replay_phase, replay_statistics
 from lw2g.blocks.statistics import statistics_phase
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g_retrieval.options import ClassifierConfig, ClassPredictorOptions
 
 __all__ = [
-    "CLASSIFIER",
     "ClassPredictor",
-    "ClassPredictorOptions",
     "Classifier",
-    "ClassifierConfig",
     "ResidualMLP",
 ]
-
-
-@attrs.frozen(kw_only=True)
-class ClassPredictorOptions(ReplayOptions):
-    """Options that strategies share which predict a class to name a task."""
-
-    epochs: int = option(20, "passes over a task's training images", validator=ge(0), published=20)
-    batch_size: int = option(24, "images per step", validator=ge(1))
-    lr: float = option(
-        5e-4, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    clip_norm: float | None = option(
-        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
-    )
-    replay_lr: float = option(
-        0.005, "learning rate of replay at 256 samples per step; scaled by batch_size / 256", validator=gt(0)
-    )
-
-
-@attrs.frozen(kw_only=True)
-class ClassifierConfig(ClassPredictorOptions):
-    """Options of ``classifier``."""
-
-    hidden_ratio: int = option(2, "width of the hidden layer over that of the features", validator=ge(1))
 
 
 class ResidualMLP(nn.Module):
@@ -94,7 +64,7 @@ class ClassPredictor(RetrievalStrategy):
     def __init__(self, network: nn.Module, options: ClassPredictorOptions, context: BuildContext) -> None:
         super().__init__(context)
         self.options, self.network = options, network
-        self.statistics = options.class_statistics(context)
+        self.statistics = replay_statistics(options, context)
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -150,12 +120,3 @@ class Classifier(ClassPredictor):
         )
         super().__init__(network, config, context)
         self.config = config
-
-
-CLASSIFIER = RetrievalComponent(
-    name="classifier",
-    config=ClassifierConfig,
-    summary="a classifier on un-prompted features; the task of the predicted class is taken",
-    citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
-    build=Classifier,
-)

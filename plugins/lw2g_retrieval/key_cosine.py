@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import cast
 
-import attrs
 import torch
-from attrs.validators import ge, gt, in_
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g_retrieval.options import KeyCosineConfig
 
-__all__ = ["KEY_COSINE", "KeyCosine", "KeyCosineConfig"]
-
-
-@attrs.frozen(kw_only=True)
-class KeyCosineConfig:
-    """Options of ``key-cosine``."""
-
-    pull: float = option(1.0, "weight of the loss that pulls the key towards the queries", validator=ge(0))
-    lr_factor: float = option(
-        1.0, "learning rate of the keys over that of the host", validator=gt(0), published=1.0
-    )
-    keys: Literal["per-task", "per-set"] = option(
-        "per-task",
-        "per-task: every task has a key, old keys stay; per-set: tasks that share a set share its key",
-        validator=in_(("per-task", "per-set")),
-    )
-    vote: Literal["sample", "batch"] = option(
-        "sample",
-        "sample: every sample gets its own set; batch: the majority of the test batch decides",
-        validator=in_(("sample", "batch")),
-        literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
-    )
+__all__ = [
+    "KeyCosine",
+]
 
 
 class KeyCosine(RetrievalStrategy):
@@ -102,12 +80,3 @@ class KeyCosine(RetrievalStrategy):
     def _current(self, context: TaskContext) -> nn.Parameter:
         per_task = self.config.keys == "per-task"
         return cast(nn.Parameter, self.key[context.task.index if per_task else context.set_id])
-
-
-KEY_COSINE = RetrievalComponent(
-    name="key-cosine",
-    config=KeyCosineConfig,
-    summary="learned prompt keys; the nearest key by cosine similarity names the task",
-    citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
-    build=KeyCosine,
-)

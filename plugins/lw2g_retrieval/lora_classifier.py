@@ -9,45 +9,24 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import attrs
-from attrs.validators import ge, gt, optional
 from torch import Tensor
 
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.lora import LowRankSet, inject_factors
-from lw2g.blocks.prefixes import blocks_option, check_blocks
+from lw2g.blocks.prefixes import check_blocks
 from lw2g.blocks.replay import replay_phase
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup
 from lw2g.vit.lora import UpdateTarget
-from lw2g_retrieval.classifier import ClassPredictor, ClassPredictorOptions
+from lw2g_retrieval.classifier import ClassPredictor
+from lw2g_retrieval.options import LoraClassifierConfig
 
-__all__ = ["LORA_CLASSIFIER", "LoraClassifier", "LoraClassifierConfig"]
+__all__ = [
+    "LoraClassifier",
+]
 
 _TARGETS: tuple[UpdateTarget, ...] = ("k", "v")
-
-
-@attrs.frozen(kw_only=True)
-class LoraClassifierConfig(ClassPredictorOptions):
-    """Options of ``lora-classifier``; defaults are the authors' for CIFAR-100."""
-
-    blocks: tuple[int, ...] = blocks_option(
-        (0, 1, 2, 3, 4), "blocks that get the shared update; empty for all", empty=True
-    )
-    rank: int = option(8, "rank of the shared update", validator=ge(1))
-    lr: float = option(
-        0.01, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    slow: float = option(
-        0.1, "learning rate of the shared update after the first task, over that of the head", validator=ge(0)
-    )
-    clip_norm: float | None = option(
-        2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0
-    )
-    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
 
 
 class LoraClassifier(ClassPredictor):
@@ -100,12 +79,3 @@ class LoraClassifier(ClassPredictor):
             epochs=config.replay_epochs,
             per_centroid=5 * config.batch_size,
         )
-
-
-LORA_CLASSIFIER = RetrievalComponent(
-    name="lora-classifier",
-    config=LoraClassifierConfig,
-    summary="a classifier on features under a low-rank update shared by all tasks",
-    citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
-    build=LoraClassifier,
-)

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import attrs
 from torch import Tensor
 
 from lw2g.errors import ContractError
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g_retrieval.options import OracleConfig
 
-__all__ = ["ORACLE", "Oracle", "OracleConfig"]
-
-
-@attrs.frozen(kw_only=True)
-class OracleConfig:
-    """``oracle`` has no options."""
+__all__ = [
+    "Oracle",
+]
 
 
 class Oracle(RetrievalStrategy):
@@ -42,12 +38,3 @@ class Oracle(RetrievalStrategy):
         raise ContractError(
             "retrieval 'oracle' cannot retrieve from queries; take the true task ids where control is true"
         )
-
-
-ORACLE = RetrievalComponent(
-    name="oracle",
-    config=OracleConfig,
-    summary="control: the true task of each test sample, looked up in its label",
-    build=Oracle,
-    control=True,
-)

@@ -1,17 +1,68 @@
-"""Registers the retrieval strategies."""
+"""Registers the retrieval strategies; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.component import RetrievalComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_retrieval.centroids import CENTROIDS
-from lw2g_retrieval.class_keys import CLASS_KEYS
-from lw2g_retrieval.classifier import CLASSIFIER
-from lw2g_retrieval.key_cosine import KEY_COSINE
-from lw2g_retrieval.lora_classifier import LORA_CLASSIFIER
-from lw2g_retrieval.oracle import ORACLE
+from lw2g_retrieval import options
 
-__all__ = ["lw2g_retrievals"]
+__all__ = [
+    "CENTROIDS",
+    "CLASSIFIER",
+    "CLASS_KEYS",
+    "KEY_COSINE",
+    "LORA_CLASSIFIER",
+    "ORACLE",
+    "lw2g_retrievals",
+]
+
+CENTROIDS = RetrievalComponent(
+    name="centroids",
+    config=options.CentroidsConfig,
+    summary="k-means centroids of each task's features; the nearest centroid names the task",
+    citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
+    build=lazy("lw2g_retrieval.centroids:Centroids"),
+)
+
+CLASS_KEYS = RetrievalComponent(
+    name="class-keys",
+    config=options.ClassKeysConfig,
+    summary="one learned key per class; the task of the nearest key's class is taken",
+    citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
+    build=lazy("lw2g_retrieval.class_keys:ClassKeys"),
+)
+
+CLASSIFIER = RetrievalComponent(
+    name="classifier",
+    config=options.ClassifierConfig,
+    summary="a classifier on un-prompted features; the task of the predicted class is taken",
+    citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
+    build=lazy("lw2g_retrieval.classifier:Classifier"),
+)
+
+KEY_COSINE = RetrievalComponent(
+    name="key-cosine",
+    config=options.KeyCosineConfig,
+    summary="learned prompt keys; the nearest key by cosine similarity names the task",
+    citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
+    build=lazy("lw2g_retrieval.key_cosine:KeyCosine"),
+)
+
+LORA_CLASSIFIER = RetrievalComponent(
+    name="lora-classifier",
+    config=options.LoraClassifierConfig,
+    summary="a classifier on features under a low-rank update shared by all tasks",
+    citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
+    build=lazy("lw2g_retrieval.lora_classifier:LoraClassifier"),
+)
+
+ORACLE = RetrievalComponent(
+    name="oracle",
+    config=options.OracleConfig,
+    summary="control: the true task of each test sample, looked up in its label",
+    build=lazy("lw2g_retrieval.oracle:Oracle"),
+    control=True,
+)
 
 
 @hookimpl

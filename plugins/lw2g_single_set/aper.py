@@ -8,68 +8,36 @@ first task, so the result depends on which classes come first.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
-import attrs
 import torch
-from attrs.validators import ge, gt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.injection import Injection
 from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.class_means import NearestClassMean
+from lw2g_single_set.options import AperAdapterConfig, AperConfig, AperVptDeepConfig
 
 __all__ = [
-    "APER_ADAPTER",
-    "APER_VPT_DEEP",
     "Adapter",
     "Aper",
     "AperAdapter",
-    "AperAdapterConfig",
-    "AperConfig",
     "AperVptDeep",
-    "AperVptDeepConfig",
     "CosineClassifier",
     "DeepTokens",
 ]
 
 _SCALE, _DROPOUT = 0.1, 0.1
 """Factor on an adapter's branch, and the dropout between its layers in training."""
-
-
-@attrs.frozen(kw_only=True)
-class AperConfig:
-    """Options of both variants: how the first task is learned."""
-
-    epochs: int = option(20, "passes over the first task's training images", validator=ge(0))
-    batch_size: int = option(48, "images per step", validator=ge(1))
-    lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
-    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
-
-
-@attrs.frozen(kw_only=True)
-class AperVptDeepConfig(AperConfig):
-    """Options of ``aper-vpt-deep``."""
-
-    length: int = option(5, "prompt tokens per block", validator=ge(1))
-
-
-@attrs.frozen(kw_only=True)
-class AperAdapterConfig(AperConfig):
-    """Options of ``aper-adapter``."""
-
-    bottleneck: int = option(64, "inner width of an adapter", validator=ge(1), published=64)
 
 
 class CosineClassifier(nn.Module):
@@ -222,54 +190,3 @@ class AperAdapter(Aper):
         """Return the branches of all blocks."""
         adapters = enumerate(cast(Sequence[Adapter], parameters))
         return AdapterInjection({i: partial(one.branch, training=training) for i, one in adapters})
-
-
-def _recipe(epochs: int, lr: float, batch_size: int, weight_decay: float = 5e-4) -> dict[str, Any]:
-    return {
-        "baseline.epochs": epochs,
-        "baseline.lr": lr,
-        "baseline.batch_size": batch_size,
-        "baseline.weight_decay": weight_decay,
-    }
-
-
-# cifar100 and imagenet-r: LAMDA-PILOT, increments of 10 and 20; the others: RevisitingCIL.
-_VPT_DEEP: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": {**_recipe(20, 0.01, 48), "baseline.length": 5},
-    "imagenet-r": {**_recipe(20, 0.05, 24), "baseline.length": 30},
-    "omnibenchmark": {**_recipe(20, 0.01, 48), "baseline.length": 5},
-    "cub200": {**_recipe(5, 0.05, 16), "baseline.length": 5},
-}
-_ADAPTER: Mapping[str, Mapping[str, Any]] = {
-    "cifar100": _recipe(20, 0.01, 48),
-    "imagenet-r": _recipe(10, 0.05, 16, 5e-3),
-    "omnibenchmark": _recipe(20, 0.01, 48),
-    "cub200": _recipe(20, 0.01, 48),
-}
-
-_QUICK: Mapping[str, Any] = _recipe(5, 0.05, 16)
-_TUNED: Mapping[str, Mapping[str, Any]] = {"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK}
-
-_CITATION = "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024"
-
-APER_VPT_DEEP = BaselineComponent(
-    name="aper-vpt-deep",
-    config=AperVptDeepConfig,
-    summary="prompt tokens learned on the first task, then class means of frozen and adapted features",
-    citation=_CITATION,
-    build=AperVptDeep,
-    growth="fixed",
-    presets=_VPT_DEEP,
-    tuned=_TUNED,
-)
-
-APER_ADAPTER = BaselineComponent(
-    name="aper-adapter",
-    config=AperAdapterConfig,
-    summary="adapters learned on the first task, then class means of frozen and adapted features",
-    citation=_CITATION,
-    build=AperAdapter,
-    growth="fixed",
-    presets=_ADAPTER,
-    tuned=_TUNED,
-)

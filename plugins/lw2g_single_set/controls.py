@@ -5,61 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import attrs
-from attrs.validators import ge, gt, optional
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
-from lw2g.blocks.prefixes import PrefixBaseline, PrefixOptions
+from lw2g.blocks.prefixes import PrefixBaseline
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_single_set.class_means import NearestClassMean
+from lw2g_single_set.options import NoPromptConfig, SimpleCILConfig
 
 __all__ = [
-    "JOINT",
-    "NO_PROMPT",
-    "SIMPLE_CIL",
     "Joint",
-    "JointConfig",
     "NoPrompt",
-    "NoPromptConfig",
     "SimpleCIL",
-    "SimpleCILConfig",
 ]
-
-
-@attrs.frozen(kw_only=True)
-class SimpleCILConfig:
-    """``simple-cil`` has no options."""
-
-
-@attrs.frozen(kw_only=True)
-class NoPromptConfig:
-    """Options of ``no-prompt``: how prompt methods train their heads."""
-
-    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(24, "images per step", validator=ge(1))
-    lr: float = option(
-        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    clip_norm: float | None = option(1.0, "bound of the gradient norm", validator=optional(gt(0)))
-
-
-@attrs.frozen(kw_only=True)
-class JointConfig(PrefixOptions):
-    """Options of ``joint``."""
-
-    epochs: int = option(20, "passes over the training images of all tasks", validator=ge(0))
 
 
 class FrozenFeatures(Baseline):
@@ -140,35 +108,3 @@ class Joint(PrefixBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""
         return (self.prompt_phase(context),)
-
-
-_QUICK: Mapping[str, Any] = {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.05}
-_TUNED: Mapping[str, Mapping[str, Any]] = {"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK}
-
-SIMPLE_CIL = BaselineComponent(
-    name="simple-cil",
-    config=SimpleCILConfig,
-    summary="control: nearest class mean of frozen features, without training",
-    citation="Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
-    build=SimpleCIL,
-    growth="fixed",
-)
-
-NO_PROMPT = BaselineComponent(
-    name="no-prompt",
-    config=NoPromptConfig,
-    summary="control: a linear head on frozen features, task after task",
-    build=NoPrompt,
-    growth="fixed",
-    tuned=_TUNED,
-)
-
-JOINT = BaselineComponent(
-    name="joint",
-    config=JointConfig,
-    summary="control: one prefix set and a head, trained on all tasks at once",
-    build=Joint,
-    growth="fixed",
-    joint=True,
-    tuned=_TUNED,
-)

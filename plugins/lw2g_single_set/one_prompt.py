@@ -9,72 +9,28 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import attrs
 import torch
-from attrs.validators import ge, gt, in_, le
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import PrefixSet, blocks_option, check_blocks, inject_prefixes, prefix_sites
+from lw2g.blocks.prefixes import PrefixSet, check_blocks, inject_prefixes, prefix_sites
 from lw2g.blocks.schedules import coda_cosine
 from lw2g.blocks.statistics import collect_features
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
+from lw2g_single_set.options import OnePromptConfig
 from lw2g_single_set.outliers import PER_CLASS, around_origin, near_boundary, outlier_loss
 
-__all__ = ["ONE_PROMPT", "OnePrompt", "OnePromptConfig", "TwoLengths"]
-
-
-@attrs.frozen(kw_only=True)
-class OnePromptConfig:
-    """Options of ``one-prompt``."""
-
-    shallow_blocks: tuple[int, ...] = blocks_option((0, 1), "blocks that get the short prefix", empty=True)
-    shallow_length: int = option(5, "prefix tokens per shallow block", validator=ge(1), published=5)
-    deep_blocks: tuple[int, ...] = blocks_option((2, 3, 4), "blocks that get the long prefix", empty=True)
-    deep_length: int = option(20, "prefix tokens per deep block", validator=ge(1), published=20)
-    epochs: int = option(
-        50, "passes over a task's training images, those of the head alone included", validator=ge(0)
-    )
-    batch_size: int = option(128, "images per step", validator=ge(1))
-    lr: float = option(1e-3, "learning rate of Adam", validator=gt(0))
-    outliers: Literal["none", "paper", "shipped"] = option(
-        "none",
-        "virtual outliers that the head learns to doubt (OVOR): around features at the boundary, "
-        "or as released",
-        validator=in_(("none", "paper", "shipped")),
-        literal={
-            "shipped": "outliers are noise around the origin, one in 50 distinct, none near the features"
-        },
-    )
-    outlier_share: float = option(
-        0.2,
-        "share of the epochs that trains the head alone, if there are outliers",
-        validator=[ge(0), le(1)],
-        published=0.2,
-    )
-    outlier_weight: float = option(0.1, "weight of the outlier loss", validator=ge(0), published=0.1)
-    known_energy: float = option(
-        -15.0, "energy that real features should stay below", validator=le(0), published=-15.0
-    )
-    outlier_energy: float = option(
-        -3.0, "energy that outliers should stay above", validator=le(0), published=-3.0
-    )
-
-    @property
-    def head_epochs(self) -> int:
-        """Epochs at the end of a task that train the head alone."""
-        return 0 if self.outliers == "none" else round(self.outlier_share * self.epochs)
+__all__ = ["OnePrompt", "TwoLengths"]
 
 
 class TwoLengths(nn.Module):
@@ -256,29 +212,3 @@ def _carry_on(
     for source, target in zip(trained.parameters(), copied.parameters(), strict=True):
         if source in old.state:
             new.state[target] = copy.deepcopy(old.state[source])
-
-
-# Epochs as released for OnePrompt. OVOR has 20 on cifar100, 16 of them with prefixes: set epochs for both to
-# compare them. OmniBenchmark was not run by the authors; ImageNet-R's values stand in.
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    name: {"baseline.epochs": 50, "baseline.lr": 1e-3, "baseline.batch_size": 128}
-    for name in ("cifar100", "imagenet-r", "cub200", "omnibenchmark")
-}
-
-_QUICK: Mapping[str, Any] = {
-    "baseline.epochs": 5,
-    "baseline.batch_size": 32,
-    "baseline.lr": 0.02,
-    "baseline.deep_length": 5,
-}
-
-ONE_PROMPT = BaselineComponent(
-    name="one-prompt",
-    config=OnePromptConfig,
-    summary="one prefix set that every task goes on training; OVOR with outliers",
-    citation="Huang et al., OVOR: OnePrompt with Virtual Outlier Regularization, ICLR 2024",
-    build=OnePrompt,
-    growth="fixed",
-    presets=_PRESETS,
-    tuned={"digits": _QUICK, "glyphs": _QUICK, "folder": _QUICK},
-)

@@ -1,14 +1,83 @@
-"""Registers the baselines that never grow."""
+"""Registers the baselines that never grow; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_single_set.aper import APER_ADAPTER, APER_VPT_DEEP
-from lw2g_single_set.controls import JOINT, NO_PROMPT, SIMPLE_CIL
-from lw2g_single_set.one_prompt import ONE_PROMPT
+from lw2g_single_set import options, presets
 
-__all__ = ["lw2g_baselines"]
+__all__ = [
+    "APER_ADAPTER",
+    "APER_VPT_DEEP",
+    "JOINT",
+    "NO_PROMPT",
+    "ONE_PROMPT",
+    "SIMPLE_CIL",
+    "lw2g_baselines",
+]
+
+_CITATION = "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024"
+
+APER_VPT_DEEP = BaselineComponent(
+    name="aper-vpt-deep",
+    config=options.AperVptDeepConfig,
+    summary="prompt tokens learned on the first task, then class means of frozen and adapted features",
+    citation=_CITATION,
+    build=lazy("lw2g_single_set.aper:AperVptDeep"),
+    growth="fixed",
+    presets=presets.APER_VPT_DEEP_OFFICIAL,
+    tuned=presets.APER_TUNED,
+)
+
+APER_ADAPTER = BaselineComponent(
+    name="aper-adapter",
+    config=options.AperAdapterConfig,
+    summary="adapters learned on the first task, then class means of frozen and adapted features",
+    citation=_CITATION,
+    build=lazy("lw2g_single_set.aper:AperAdapter"),
+    growth="fixed",
+    presets=presets.APER_ADAPTER_OFFICIAL,
+    tuned=presets.APER_TUNED,
+)
+
+SIMPLE_CIL = BaselineComponent(
+    name="simple-cil",
+    config=options.SimpleCILConfig,
+    summary="control: nearest class mean of frozen features, without training",
+    citation="Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
+    build=lazy("lw2g_single_set.controls:SimpleCIL"),
+    growth="fixed",
+)
+
+NO_PROMPT = BaselineComponent(
+    name="no-prompt",
+    config=options.NoPromptConfig,
+    summary="control: a linear head on frozen features, task after task",
+    build=lazy("lw2g_single_set.controls:NoPrompt"),
+    growth="fixed",
+    tuned=presets.CONTROLS_TUNED,
+)
+
+JOINT = BaselineComponent(
+    name="joint",
+    config=options.JointConfig,
+    summary="control: one prefix set and a head, trained on all tasks at once",
+    build=lazy("lw2g_single_set.controls:Joint"),
+    growth="fixed",
+    joint=True,
+    tuned=presets.CONTROLS_TUNED,
+)
+
+ONE_PROMPT = BaselineComponent(
+    name="one-prompt",
+    config=options.OnePromptConfig,
+    summary="one prefix set that every task goes on training; OVOR with outliers",
+    citation="Huang et al., OVOR: OnePrompt with Virtual Outlier Regularization, ICLR 2024",
+    build=lazy("lw2g_single_set.one_prompt:OnePrompt"),
+    growth="fixed",
+    presets=presets.ONE_PROMPT_OFFICIAL,
+    tuned=presets.ONE_PROMPT_TUNED,
+)
 
 
 @hookimpl

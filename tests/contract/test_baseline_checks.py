@@ -22,9 +22,9 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
 from lw2g.vit.taps import Tap
-from lw2g_prompts.dual_prompt import DUAL_PROMPT
-from lw2g_prompts.l2p import L2P_COMPONENT
-from lw2g_prompts.s_prompt import S_PROMPT_PLUS_PLUS, SPromptPlusPlus
+from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
+from lw2g_prompts.plugin import L2P as L2P_COMPONENT
+from lw2g_prompts.s_prompt import SPromptPlusPlus
 
 SANE = S_PROMPT_PLUS_PLUS
 """What the broken ones derive from: it keeps every promise."""

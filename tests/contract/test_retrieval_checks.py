@@ -19,8 +19,9 @@ from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
 from lw2g.testing.bench import SAMPLES
 from lw2g.testing.retrieval_checks import fitted
-from lw2g_retrieval.centroids import CENTROIDS, Centroids
-from lw2g_retrieval.key_cosine import KEY_COSINE, KeyCosine
+from lw2g_retrieval.centroids import Centroids
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.plugin import CENTROIDS, KEY_COSINE
 
 SANE = KEY_COSINE
 """What most broken ones derive from: it keeps every promise."""

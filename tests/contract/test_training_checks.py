@@ -21,8 +21,9 @@ from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, contract_cases, tiny_catalogue
 from lw2g.training.runner import start
 from lw2g.training.saved import open_run
-from lw2g_prompts.dual_prompt import DUAL_PROMPT, DualPrompt
-from lw2g_prompts.s_prompt import S_PROMPT_PLUS_PLUS, SPromptPlusPlus
+from lw2g_prompts.dual_prompt import DualPrompt
+from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
+from lw2g_prompts.s_prompt import SPromptPlusPlus
 
 SANE = S_PROMPT_PLUS_PLUS
 """What the broken ones derive from: it keeps every promise."""

@@ -7,7 +7,8 @@ import pytest
 
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks import cifar100
-from lw2g_benchmarks.cifar100 import Cifar100Benchmark, Cifar100Config
+from lw2g_benchmarks.cifar100 import Cifar100Benchmark
+from lw2g_benchmarks.options import Cifar100Config
 
 
 class FakeCifar100:

@@ -8,7 +8,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from lw2g.errors import ConfigError
-from lw2g_benchmarks.digits import DigitsBenchmark, DigitsConfig
+from lw2g_benchmarks.digits import DigitsBenchmark
+from lw2g_benchmarks.options import DigitsConfig
 
 
 def test_default_stream():

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
-from lw2g_benchmarks.folder import FolderBenchmark, FolderConfig
+from lw2g_benchmarks.folder import FolderBenchmark
 from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.options import FolderConfig
 
 
 def make_tree(root, classes=("ant", "bee", "cat"), train=4, test=2):

@@ -16,7 +16,8 @@ from lw2g_benchmarks.glyph_painting import sine
 from lw2g_benchmarks.glyph_pretraining import PRETRAINING_FAMILIES, PRETRAINING_NAMESPACE
 from lw2g_benchmarks.glyph_random import Draws, class_key, mix, sample_keys
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_class
-from lw2g_benchmarks.glyphs import NAMESPACE, GlyphsBenchmark, GlyphsConfig
+from lw2g_benchmarks.glyphs import NAMESPACE, GlyphsBenchmark
+from lw2g_benchmarks.options import GlyphsConfig
 
 SMALL = GlyphsConfig(classes_per_family=4, increment=2, train_per_class=3, test_per_class=2, image_size=16)
 

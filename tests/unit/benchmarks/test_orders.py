@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lw2g.errors import ConfigError
-from lw2g_benchmarks.orders import ORDERS, OrderOptions, class_order, parse_split_name, task_sizes
+from lw2g_benchmarks.options import ORDERS, OrderOptions
+from lw2g_benchmarks.orders import class_order, parse_split_name, task_sizes
 
 
 @pytest.mark.parametrize(

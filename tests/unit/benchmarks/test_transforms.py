@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lw2g_benchmarks.transforms import NORMALISATIONS, TRAIN_TRANSFORMS, make_transforms
+from lw2g_benchmarks.options import NORMALISATIONS, TRAIN_TRANSFORMS
+from lw2g_benchmarks.transforms import make_transforms
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
 

@@ -23,8 +23,9 @@ from lw2g.interfaces.pool import Pool
 from lw2g_constraints.lgcl import GuidanceOptions, LanguageGuidance, class_loss, task_loss
 from lw2g_constraints.plugin import LgclConfig, lw2g_constraints
 from lw2g_constraints.text import HashEncoder, class_sentence, task_sentence, write_vectors
-from lw2g_retrieval.class_keys import ClassKeys, ClassKeysConfig
-from lw2g_retrieval.key_cosine import KeyCosine, KeyCosineConfig
+from lw2g_retrieval.class_keys import ClassKeys
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.options import ClassKeysConfig, KeyCosineConfig
 
 DIM, CPU = 8, torch.device("cpu")
 BUILD = BuildContext(backbone=SimpleNamespace(dim=DIM), num_tasks=4, num_classes=8, device=CPU, seed=0)

@@ -9,7 +9,9 @@ import torch
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.pool import Pool
 from lw2g.training.runner import start
-from lw2g_lora.c_lora import C_LORA, CLora, CLoraConfig, overlap
+from lw2g_lora.c_lora import CLora, overlap
+from lw2g_lora.options import CLoraConfig
+from lw2g_lora.plugin import C_LORA
 
 SMALL = CLoraConfig(rank=4, batch_size=4, epochs=3)
 

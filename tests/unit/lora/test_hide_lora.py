@@ -11,7 +11,9 @@ from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g_lora.hide_lora import HIDE_LORA, HideLora, HideLoraConfig
+from lw2g_lora.hide_lora import HideLora
+from lw2g_lora.options import HideLoraConfig
+from lw2g_lora.plugin import HIDE_LORA
 
 SMALL = HideLoraConfig(rank=4, batch_size=4, epochs=2, replay_epochs=2, clusters=2, ensemble=0.25)
 

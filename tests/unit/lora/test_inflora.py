@@ -17,7 +17,8 @@ from lw2g.training.runner import start
 from lw2g.training.spaces import absorb_task
 from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
-from lw2g_lora.inflora import InfLora, InfLoraConfig, design_down, memory_energy
+from lw2g_lora.inflora import InfLora, design_down, memory_energy
+from lw2g_lora.options import InfLoraConfig
 
 SMALL = InfLoraConfig(rank=4, batch_size=4, epochs=3, memory_energy=0.9)
 

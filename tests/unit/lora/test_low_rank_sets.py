@@ -8,15 +8,17 @@ import attrs
 import pytest
 import torch
 
-from lw2g.blocks.lora import LowRankOptions, summed_factors
+from lw2g.blocks.lora import summed_factors
+from lw2g.blocks.options import LowRankOptions
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import image
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
-from lw2g_lora.c_lora import CLora, CLoraConfig
-from lw2g_lora.hide_lora import HideLora, HideLoraConfig
-from lw2g_lora.inflora import InfLora, InfLoraConfig
+from lw2g_lora.c_lora import CLora
+from lw2g_lora.hide_lora import HideLora
+from lw2g_lora.inflora import InfLora
+from lw2g_lora.options import CLoraConfig, HideLoraConfig, InfLoraConfig
 
 KINDS = {
     "c-lora": (CLora, CLoraConfig(rank=4)),

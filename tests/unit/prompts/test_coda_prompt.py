@@ -8,7 +8,8 @@ import torch
 
 from lw2g.blocks.weighted_prefixes import component_weights
 from lw2g.interfaces.pool import Pool
-from lw2g_prompts.coda_prompt import CodaPrompt, CodaPromptConfig, orthogonality
+from lw2g_prompts.coda_prompt import CodaPrompt, orthogonality
+from lw2g_prompts.options import CodaPromptConfig
 
 
 @pytest.mark.parametrize(("num_classes", "head"), [(100, 76_900), (200, 153_800)])

@@ -19,8 +19,11 @@ from lw2g.interfaces.site import Restriction
 from lw2g.training.protection import Protection, SiteRule
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
-from lw2g_prompts.cprompt import CPROMPT, CPrompt, CPromptConfig, TokenSet, smoothing_loss
-from lw2g_retrieval.class_keys import ClassKeys, ClassKeysConfig
+from lw2g_prompts.cprompt import CPrompt, TokenSet, smoothing_loss
+from lw2g_prompts.options import CPromptConfig
+from lw2g_prompts.plugin import CPROMPT
+from lw2g_retrieval.class_keys import ClassKeys
+from lw2g_retrieval.options import ClassKeysConfig
 
 QUICK = CPromptConfig(length=3, epochs=2, batch_size=4)
 SEEDS = st.integers(0, 2**31 - 1)

@@ -6,12 +6,16 @@ import attrs
 import pytest
 import torch
 
+from lw2g.blocks.prefixes import prefix_schedule
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g_prompts.dual_prompt import DUAL_PROMPT, DualPrompt, DualPromptConfig
-from lw2g_retrieval.key_cosine import KeyCosine, KeyCosineConfig
+from lw2g_prompts.dual_prompt import DualPrompt
+from lw2g_prompts.options import DualPromptConfig
+from lw2g_prompts.plugin import DUAL_PROMPT
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.options import KeyCosineConfig
 
 
 def count(module):
@@ -150,10 +154,10 @@ def test_effective_learning_rate_and_schedules():
     """The learning rate scales with the batch; a step drops to a tenth; a cosine ends at 1e-5."""
     config = DualPromptConfig(lr=0.03, batch_size=24)
     assert config.effective_lr == pytest.approx(2.8125e-3)
-    assert config.build_schedule()(39, 40) == 1.0
-    step = attrs.evolve(config, schedule="step", decay_epoch=30).build_schedule()
+    assert prefix_schedule(config)(39, 40) == 1.0
+    step = prefix_schedule(attrs.evolve(config, schedule="step", decay_epoch=30))
     assert [step(29, 50), step(30, 50)] == [1.0, 0.1]
-    cosine = attrs.evolve(config, schedule="cosine").build_schedule()
+    cosine = prefix_schedule(attrs.evolve(config, schedule="cosine"))
     assert config.effective_lr * cosine(50, 50) == pytest.approx(1e-5)
     assert cosine(0, 50) == 1.0
 

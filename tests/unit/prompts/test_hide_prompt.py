@@ -9,9 +9,12 @@ import torch
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g_prompts.hide_prompt import HIDE_PROMPT, HidePrompt, HidePromptConfig
-from lw2g_retrieval.centroids import Centroids, CentroidsConfig
-from lw2g_retrieval.classifier import Classifier, ClassifierConfig
+from lw2g_prompts.hide_prompt import HidePrompt
+from lw2g_prompts.options import HidePromptConfig
+from lw2g_prompts.plugin import HIDE_PROMPT
+from lw2g_retrieval.centroids import Centroids
+from lw2g_retrieval.classifier import Classifier
+from lw2g_retrieval.options import CentroidsConfig, ClassifierConfig
 
 QUICK = HidePromptConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4, ensemble=0.25)
 QUICK_CLASSIFIER = ClassifierConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4)

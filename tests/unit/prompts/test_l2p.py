@@ -11,7 +11,9 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
-from lw2g_prompts.l2p import L2P, L2P_COMPONENT, L2PConfig, PromptPool
+from lw2g_prompts.l2p import L2P, PromptPool
+from lw2g_prompts.options import L2PConfig
+from lw2g_prompts.plugin import L2P as L2P_COMPONENT
 
 QUICK = L2PConfig(epochs=2, batch_size=4)
 

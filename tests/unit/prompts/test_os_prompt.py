@@ -12,7 +12,8 @@ from lw2g.geometry.subspace import build
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.prefix import PrefixInjection
-from lw2g_prompts.os_prompt import OsPrompt, OsPromptConfig, query_pool_distance
+from lw2g_prompts.options import OsPromptConfig
+from lw2g_prompts.os_prompt import OsPrompt, query_pool_distance
 
 PLUS = OsPromptConfig(variant="os++", reference_weight=1.0)
 

@@ -9,11 +9,14 @@ import torch
 from lw2g.blocks.prefixes import chosen_prefixes, inject_prefixes
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
-from lw2g_prompts.dual_prompt import DualPrompt, DualPromptConfig
-from lw2g_prompts.s_prompt import S_PROMPT_PLUS_PLUS, SPromptPlusPlus, SPromptPlusPlusConfig
-from lw2g_retrieval.centroids import Centroids, CentroidsConfig
-from lw2g_retrieval.classifier import Classifier, ClassifierConfig
-from lw2g_retrieval.key_cosine import KeyCosine, KeyCosineConfig
+from lw2g_prompts.dual_prompt import DualPrompt
+from lw2g_prompts.options import DualPromptConfig, SPromptPlusPlusConfig
+from lw2g_prompts.plugin import S_PROMPT_PLUS_PLUS
+from lw2g_prompts.s_prompt import SPromptPlusPlus
+from lw2g_retrieval.centroids import Centroids
+from lw2g_retrieval.classifier import Classifier
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.options import CentroidsConfig, ClassifierConfig, KeyCosineConfig
 
 
 @pytest.mark.parametrize(("num_classes", "total"), [(100, 1_620_580), (200, 1_697_480)])

@@ -23,8 +23,10 @@ from lw2g.interfaces.pool import Pool
 from lw2g.training.phases import only_trainable
 from lw2g.vit.injection import inject
 from lw2g.vit.taps import Tap, capture
-from lw2g_prompts.coda_prompt import CODA_PROMPT, CodaPrompt, CodaPromptConfig
-from lw2g_prompts.os_prompt import OS_PROMPT, OsPrompt, OsPromptConfig
+from lw2g_prompts.coda_prompt import CodaPrompt
+from lw2g_prompts.options import CodaPromptConfig, OsPromptConfig
+from lw2g_prompts.os_prompt import OsPrompt
+from lw2g_prompts.plugin import CODA_PROMPT, OS_PROMPT
 
 KINDS = [
     (CodaPrompt, CodaPromptConfig()),

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lw2g_retrieval.centroids import Centroids, CentroidsConfig
-from lw2g_retrieval.key_cosine import KeyCosine, KeyCosineConfig
+from lw2g_retrieval.centroids import Centroids
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.options import CentroidsConfig, KeyCosineConfig
 
 TASK_OF_CLASS = torch.arange(8) // 2
 

@@ -16,7 +16,8 @@ from lw2g.interfaces.context import BuildContext
 from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.evaluation import Predictions
 from lw2g.training.session import open_session
-from lw2g_retrieval.class_keys import ClassKeys, ClassKeysConfig
+from lw2g_retrieval.class_keys import ClassKeys
+from lw2g_retrieval.options import ClassKeysConfig
 
 CPU = torch.device("cpu")
 OF_CLASS = torch.arange(8) // 2

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
-from lw2g_retrieval.classifier import Classifier, ClassifierConfig, ResidualMLP
+from lw2g_retrieval.classifier import Classifier, ResidualMLP
+from lw2g_retrieval.options import ClassifierConfig
 
 CONFIG = ClassifierConfig(lr=0.2, clusters=2, replay_epochs=20, replay_lr=0.2)
 

@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from lw2g.interfaces.options import published_differences
-from lw2g_retrieval.key_cosine import KeyCosine, KeyCosineConfig
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.options import KeyCosineConfig
 
 
 def test_loss_is_minus_the_mean_cosine(world):

@@ -11,7 +11,8 @@ from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.testing.tiny import tiny_backbone
 from lw2g.training.runner import start
-from lw2g_retrieval.lora_classifier import LoraClassifier, LoraClassifierConfig
+from lw2g_retrieval.lora_classifier import LoraClassifier
+from lw2g_retrieval.options import LoraClassifierConfig
 
 CPU = torch.device("cpu")
 

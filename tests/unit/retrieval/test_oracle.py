@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lw2g.errors import ContractError
-from lw2g_retrieval.oracle import Oracle, OracleConfig
+from lw2g_retrieval.options import OracleConfig
+from lw2g_retrieval.oracle import Oracle
 from lw2g_retrieval.plugin import lw2g_retrievals
 
 

@@ -17,16 +17,10 @@ from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g.training.progress import Reporter
 from lw2g.training.runner import start
-from lw2g_single_set.aper import (
-    APER_ADAPTER,
-    APER_VPT_DEEP,
-    AperAdapter,
-    AperAdapterConfig,
-    AperVptDeep,
-    AperVptDeepConfig,
-    CosineClassifier,
-)
-from lw2g_single_set.controls import SimpleCIL, SimpleCILConfig
+from lw2g_single_set.aper import AperAdapter, AperVptDeep, CosineClassifier
+from lw2g_single_set.controls import SimpleCIL
+from lw2g_single_set.options import AperAdapterConfig, AperVptDeepConfig, SimpleCILConfig
+from lw2g_single_set.plugin import APER_ADAPTER, APER_VPT_DEEP
 
 VARIANTS = {
     "aper-vpt-deep": partial(AperVptDeep, AperVptDeepConfig(lr=0.05)),

@@ -14,14 +14,8 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.backbone import Backbone
-from lw2g_single_set.controls import (
-    Joint,
-    JointConfig,
-    NoPrompt,
-    NoPromptConfig,
-    SimpleCIL,
-    SimpleCILConfig,
-)
+from lw2g_single_set.controls import Joint, NoPrompt, SimpleCIL
+from lw2g_single_set.options import JointConfig, NoPromptConfig, SimpleCILConfig
 from lw2g_single_set.plugin import lw2g_baselines
 
 CPU = torch.device("cpu")

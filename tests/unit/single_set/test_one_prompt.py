@@ -22,7 +22,8 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.progress import Interrupted, Reporter
 from lw2g.training.runner import resume, start
-from lw2g_single_set.one_prompt import ONE_PROMPT, OnePrompt, OnePromptConfig, TwoLengths
+from lw2g_single_set.one_prompt import OnePrompt, TwoLengths
+from lw2g_single_set.options import OnePromptConfig
 from lw2g_single_set.outliers import (
     around_origin,
     energy,
@@ -30,6 +31,7 @@ from lw2g_single_set.outliers import (
     neighbour_distance,
     outlier_loss,
 )
+from lw2g_single_set.plugin import ONE_PROMPT
 
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 QUICK = OnePromptConfig(epochs=5, lr=0.01)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt, in_
 
-from lw2g.blocks.prefixes import blocks_option
+from lw2g.blocks.options import blocks_option
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.context import BuildContext

@@ -1,0 +1,163 @@
+"""Building block: options that several methods share; free of torch, so that plugins are listed at once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import attrs
+from attrs.validators import deep_iterable, ge, gt, in_, min_len, optional
+
+from lw2g.interfaces.options import option
+
+__all__ = [
+    "STATISTICS_MODES",
+    "LowRankOptions",
+    "PrefixOptions",
+    "ReplayOptions",
+    "StatisticsMode",
+    "TrainedFactorsOptions",
+    "UpOnReuse",
+    "WeightedPrefixOptions",
+    "blocks_option",
+    "schedule_option",
+]
+
+StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
+STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
+UpOnReuse = Literal["project", "freeze", "free"]
+
+
+def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
+    """Declare an option that lists blocks; its default is the published value."""
+    members: Any = deep_iterable(ge(0), iterable_validator=min_len(0 if empty else 1))
+    return option(default, help, validator=members, converter=tuple, published=default)
+
+
+def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:
+    """Declare the option that names a schedule."""
+    return option(
+        default,
+        "learning rate over a task's epochs: constant, a drop to a tenth at decay_epoch, or half a cosine",
+        validator=in_(("constant", "step", "cosine")),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PrefixOptions:
+    """Options that all prefix methods share; a method overrides what its authors chose differently."""
+
+    blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a set's prefix")
+    length: int = option(20, "prefix tokens per block", validator=ge(1))
+    init_from: Literal["previous", "random"] = option(
+        "previous",
+        "what a new set starts from: the most recently trained set, or U(-1, 1)",
+        validator=in_(("previous", "random")),
+    )
+    gather: Literal["per-sample", "reshaped"] = option(
+        "per-sample",
+        "how a batch's prefixes are handed out: to each sample its own, or as most released ports do",
+        validator=in_(("per-sample", "reshaped")),
+        literal={"reshaped": "a missing transpose mixes keys and values across the batch"},
+    )
+    epochs: int = option(40, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(24, "images per step", validator=ge(1))
+    lr: float = option(
+        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
+    decay_epoch: int = option(30, "epoch, from 0, at which the step schedule drops", validator=ge(1))
+    clip_norm: float | None = option(
+        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
+    )
+
+    @property
+    def effective_lr(self) -> float:
+        """The learning rate an optimizer sees: linear in the batch size."""
+        return self.lr * self.batch_size / 256
+
+
+def _is_even(_instance: object, field: attrs.Attribute[int], value: int) -> None:
+    """Even."""
+    if value % 2:
+        raise ValueError(f"'{field.name}' must be even: {value}")
+
+
+@attrs.frozen(kw_only=True)
+class WeightedPrefixOptions:
+    """Options that methods with weighted prefixes share; defaults are CODA-Prompt's for CIFAR-100."""
+
+    blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a prefix")
+    components: int = option(10, "components that a set has per block", validator=ge(1))
+    length: int = option(
+        8, "prefix vectors per component, half keys, half values", validator=[ge(2), _is_even], published=8
+    )
+    init: Literal["exact", "official"] = option(
+        "exact",
+        "how new components, keys and masks are made orthogonal to those of the live sets",
+        validator=in_(("exact", "official")),
+        literal={"official": "the released Gram-Schmidt is not orthogonal once old rows have been trained"},
+    )
+    keys_on_reuse: Literal["freeze", "free"] = option(
+        "freeze",
+        "whether a reused set's keys and masks are trained; only frozen ones keep the weights of old queries",
+        validator=in_(("freeze", "free")),
+    )
+    values_on_reuse: Literal["free", "freeze"] = option(
+        "free", "whether a reused set's prefix values are trained", validator=in_(("free", "freeze"))
+    )
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(128, "images per step", validator=ge(1), published=128)
+    lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0), published=0.001)
+
+
+def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    """Distinct."""
+    if len(set(value)) != len(value):
+        raise ValueError(f"'{field.name}' must not repeat: {value}")
+
+
+@attrs.frozen(kw_only=True)
+class LowRankOptions:
+    """Options that all low-rank methods share; a method overrides what its authors chose differently."""
+
+    blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)
+    targets: tuple[Literal["q", "k", "v"], ...] = option(
+        ("k", "v"),
+        "projections that are updated",
+        validator=[deep_iterable(in_(("q", "k", "v")), iterable_validator=min_len(1)), _are_distinct],
+        converter=tuple,
+        published=("k", "v"),
+    )
+    rank: int = option(10, "rank of an update", validator=ge(1))
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(128, "images per step", validator=ge(1))
+    head_factor: float = option(
+        1.0, "learning rate of the head over that of the updates", validator=gt(0), published=1.0
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TrainedFactorsOptions(LowRankOptions):
+    """Options of methods that learn both factors."""
+
+    up_on_reuse: UpOnReuse = option(
+        "project",
+        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs move)",
+        validator=in_(("project", "freeze", "free")),
+    )
+
+
+# without slots, so that a config class can derive from another record of options too
+@attrs.frozen(kw_only=True, slots=False)
+class ReplayOptions:
+    """Options that all methods share which replay; a method overrides what its authors chose differently."""
+
+    statistics: StatisticsMode = option(
+        "multi-centroid",
+        "what is kept of a class's features",
+        validator=in_(STATISTICS_MODES),
+        published="multi-centroid",
+    )
+    clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
+    replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
+    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)

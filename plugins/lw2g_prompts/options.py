@@ -1,0 +1,151 @@
+"""Options of the prompt baselines. Nothing here imports torch, so that listing stays quick."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from attrs.validators import ge, gt, in_, lt, optional
+
+from lw2g.blocks.options import (
+    PrefixOptions,
+    ReplayOptions,
+    WeightedPrefixOptions,
+    blocks_option,
+    schedule_option,
+)
+from lw2g.interfaces.options import option
+
+__all__ = [
+    "CPromptConfig",
+    "CodaPromptConfig",
+    "DualPromptConfig",
+    "HidePromptConfig",
+    "L2PConfig",
+    "OsPromptConfig",
+    "SPromptPlusPlusConfig",
+]
+
+
+@attrs.frozen(kw_only=True)
+class CodaPromptConfig(WeightedPrefixOptions):
+    """Options of ``coda-prompt``."""
+
+    orthogonality: float = option(
+        0.0,
+        "weight of the orthogonality penalty; the release gave it up (0) for an orthogonal start",
+        validator=ge(0),
+        published=0.0,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CPromptConfig:
+    """Options of ``cprompt``; defaults are the authors' for CIFAR-100."""
+
+    blocks: tuple[int, ...] = blocks_option((0, 5), "blocks before which a set's prompts enter, for good")
+    length: int = option(50, "tokens of each prompt", validator=ge(1), published=50)
+    init_from: Literal["previous", "random"] = option(
+        "previous",
+        "what a new set starts from: the most recently trained set, or U(-1, 1) / sqrt(dim)",
+        validator=in_(("previous", "random")),
+        published="previous",
+    )
+    epochs: int = option(18, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(16, "images per step", validator=ge(1), published=16)
+    lr: float = option(0.01, "learning rate of SGD, a cosine to 0 in each task", validator=gt(0))
+    momentum: float = option(0.9, "momentum of SGD", validator=ge(0), published=0.9)
+    weight_decay: float = option(
+        5e-4, "L2 coefficient; a reused set, which has something to lose, gets none", validator=ge(0)
+    )
+    smoothing: float = option(
+        1.0, "weight of the term that keeps old classifiers unsure", validator=ge(0), published=1.0
+    )
+    temperature: float = option(1.2, "how much flatter an old classifier is asked to be", validator=ge(1))
+    margin: float = option(
+        0.0, "by how much the new classifier must be surer than an old one to leave it alone"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class DualPromptConfig(PrefixOptions):
+    """Options of ``dual-prompt``."""
+
+    blocks: tuple[int, ...] = blocks_option((2, 3, 4), "blocks that get a set's E-prompt")
+    length: int = option(20, "E-prompt tokens per block", validator=ge(1), published=20)
+    shared_blocks: tuple[int, ...] = blocks_option((0, 1), "blocks that get the shared G-prompt", empty=True)
+    shared_length: int = option(5, "G-prompt tokens per block", validator=ge(1), published=5)
+
+
+@attrs.frozen(kw_only=True)
+class HidePromptConfig(PrefixOptions, ReplayOptions):
+    """Options of ``hide-prompt``; defaults are the authors' for CIFAR-100."""
+
+    length: int = option(5, "prefix tokens per block", validator=ge(1))
+    epochs: int = option(50, "passes over a task's training images", validator=ge(0))
+    schedule: Literal["constant", "step", "cosine"] = schedule_option("step")
+    head_factor: float = option(0.1, "learning rate of the head over that of the prompts", validator=gt(0))
+    ensemble: float = option(
+        0.01,
+        "weight of the mean of the other sets in a new set (0.1 for self-supervised backbones)",
+        validator=[ge(0), lt(1)],
+    )
+    contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0))
+    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
+
+
+@attrs.frozen(kw_only=True)
+class L2PConfig:
+    """Options of ``l2p``; defaults are those of the HiDe-Prompt family for CIFAR-100."""
+
+    pool_size: int = option(10, "prompts in the pool", validator=ge(1), published=10)
+    length: int = option(5, "tokens per prompt", validator=ge(1), published=5)
+    top_k: int = option(4, "prompts per image (the paper and PILOT: 5)", validator=ge(1))
+    pool: Literal["class-token", "prompt-mean"] = option(
+        "class-token",
+        "what the head is fed: the class token, or the mean of the prompt tokens (PILOT)",
+        validator=in_(("class-token", "prompt-mean")),
+    )
+    pull: float = option(0.1, "weight of the loss that pulls selected keys to the queries", validator=ge(0))
+    vote: Literal["sample", "batch"] = option(
+        "sample",
+        "sample: every image selects for itself; batch: all use what the batch selects most often",
+        validator=in_(("sample", "batch")),
+        literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
+    )
+    epochs: int = option(5, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(24, "images per step", validator=ge(1))
+    lr: float = option(
+        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    decay_epoch: int | None = option(
+        None, "epoch, from 0, at which the learning rate drops to a tenth", validator=optional(ge(1))
+    )
+    clip_norm: float | None = option(
+        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
+    )
+
+
+@attrs.frozen(kw_only=True)
+class OsPromptConfig(WeightedPrefixOptions):
+    """Options of ``os-prompt``."""
+
+    variant: Literal["os", "os++"] = option(
+        "os", "OS-Prompt, or OS-Prompt++ with its reference term", validator=in_(("os", "os++"))
+    )
+    reference_weight: float = option(
+        1e-4, "weight of the reference term of os++", validator=ge(0), published=1e-4
+    )
+    qr: Literal["paper", "code"] = option(
+        "paper",
+        "what the reference term compares: query-pool similarities, or queries",
+        validator=in_(("paper", "code")),
+        literal={"code": "the released term has no keys in it: it pulls raw block queries to the feature"},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SPromptPlusPlusConfig(PrefixOptions):
+    """Options of ``s-prompt-plus-plus``."""
+
+    length: int = option(20, "prefix tokens per block", validator=ge(1), published=20)

@@ -1,0 +1,112 @@
+"""Options of the retrieval strategies. Nothing here imports torch, so that listing stays quick."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from attrs.validators import ge, gt, in_, optional
+
+from lw2g.blocks.options import ReplayOptions, blocks_option
+from lw2g.interfaces.options import option
+
+__all__ = [
+    "CentroidsConfig",
+    "ClassKeysConfig",
+    "ClassPredictorOptions",
+    "ClassifierConfig",
+    "KeyCosineConfig",
+    "LoraClassifierConfig",
+    "OracleConfig",
+]
+
+
+@attrs.frozen(kw_only=True)
+class CentroidsConfig:
+    """Options of ``centroids``."""
+
+    clusters: int = option(5, "k-means centroids per task", validator=ge(1))
+    metric: Literal["euclidean", "cosine"] = option(
+        "euclidean",
+        "nearness of a query to a centroid; cosine normalises the features before clustering",
+        validator=in_(("euclidean", "cosine")),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ClassKeysConfig:
+    """Options of ``class-keys``."""
+
+    lr_factor: float = option(
+        1.0, "learning rate of the keys over that of the host's phase", validator=gt(0), published=1.0
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ClassPredictorOptions(ReplayOptions):
+    """Options that strategies share which predict a class to name a task."""
+
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0), published=20)
+    batch_size: int = option(24, "images per step", validator=ge(1))
+    lr: float = option(
+        5e-4, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    clip_norm: float | None = option(
+        1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
+    )
+    replay_lr: float = option(
+        0.005, "learning rate of replay at 256 samples per step; scaled by batch_size / 256", validator=gt(0)
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ClassifierConfig(ClassPredictorOptions):
+    """Options of ``classifier``."""
+
+    hidden_ratio: int = option(2, "width of the hidden layer over that of the features", validator=ge(1))
+
+
+@attrs.frozen(kw_only=True)
+class KeyCosineConfig:
+    """Options of ``key-cosine``."""
+
+    pull: float = option(1.0, "weight of the loss that pulls the key towards the queries", validator=ge(0))
+    lr_factor: float = option(
+        1.0, "learning rate of the keys over that of the host", validator=gt(0), published=1.0
+    )
+    keys: Literal["per-task", "per-set"] = option(
+        "per-task",
+        "per-task: every task has a key, old keys stay; per-set: tasks that share a set share its key",
+        validator=in_(("per-task", "per-set")),
+    )
+    vote: Literal["sample", "batch"] = option(
+        "sample",
+        "sample: every sample gets its own set; batch: the majority of the test batch decides",
+        validator=in_(("sample", "batch")),
+        literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LoraClassifierConfig(ClassPredictorOptions):
+    """Options of ``lora-classifier``; defaults are the authors' for CIFAR-100."""
+
+    blocks: tuple[int, ...] = blocks_option(
+        (0, 1, 2, 3, 4), "blocks that get the shared update; empty for all", empty=True
+    )
+    rank: int = option(8, "rank of the shared update", validator=ge(1))
+    lr: float = option(
+        0.01, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    slow: float = option(
+        0.1, "learning rate of the shared update after the first task, over that of the head", validator=ge(0)
+    )
+    clip_norm: float | None = option(
+        2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0
+    )
+    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
+
+
+@attrs.frozen(kw_only=True)
+class OracleConfig:
+    """``oracle`` has no options."""

@@ -1,0 +1,111 @@
+"""Options of the baselines that never grow. Nothing here imports torch, so that listing stays quick."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from attrs.validators import ge, gt, in_, le, optional
+
+from lw2g.blocks.options import PrefixOptions, blocks_option
+from lw2g.interfaces.options import option
+
+__all__ = [
+    "AperAdapterConfig",
+    "AperConfig",
+    "AperVptDeepConfig",
+    "JointConfig",
+    "NoPromptConfig",
+    "OnePromptConfig",
+    "SimpleCILConfig",
+]
+
+
+@attrs.frozen(kw_only=True)
+class AperConfig:
+    """Options of both variants: how the first task is learned."""
+
+    epochs: int = option(20, "passes over the first task's training images", validator=ge(0))
+    batch_size: int = option(48, "images per step", validator=ge(1))
+    lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
+
+
+@attrs.frozen(kw_only=True)
+class AperVptDeepConfig(AperConfig):
+    """Options of ``aper-vpt-deep``."""
+
+    length: int = option(5, "prompt tokens per block", validator=ge(1))
+
+
+@attrs.frozen(kw_only=True)
+class AperAdapterConfig(AperConfig):
+    """Options of ``aper-adapter``."""
+
+    bottleneck: int = option(64, "inner width of an adapter", validator=ge(1), published=64)
+
+
+@attrs.frozen(kw_only=True)
+class SimpleCILConfig:
+    """``simple-cil`` has no options."""
+
+
+@attrs.frozen(kw_only=True)
+class NoPromptConfig:
+    """Options of ``no-prompt``: how prompt methods train their heads."""
+
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(24, "images per step", validator=ge(1))
+    lr: float = option(
+        0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
+    )
+    clip_norm: float | None = option(1.0, "bound of the gradient norm", validator=optional(gt(0)))
+
+
+@attrs.frozen(kw_only=True)
+class JointConfig(PrefixOptions):
+    """Options of ``joint``."""
+
+    epochs: int = option(20, "passes over the training images of all tasks", validator=ge(0))
+
+
+@attrs.frozen(kw_only=True)
+class OnePromptConfig:
+    """Options of ``one-prompt``."""
+
+    shallow_blocks: tuple[int, ...] = blocks_option((0, 1), "blocks that get the short prefix", empty=True)
+    shallow_length: int = option(5, "prefix tokens per shallow block", validator=ge(1), published=5)
+    deep_blocks: tuple[int, ...] = blocks_option((2, 3, 4), "blocks that get the long prefix", empty=True)
+    deep_length: int = option(20, "prefix tokens per deep block", validator=ge(1), published=20)
+    epochs: int = option(
+        50, "passes over a task's training images, those of the head alone included", validator=ge(0)
+    )
+    batch_size: int = option(128, "images per step", validator=ge(1))
+    lr: float = option(1e-3, "learning rate of Adam", validator=gt(0))
+    outliers: Literal["none", "paper", "shipped"] = option(
+        "none",
+        "virtual outliers that the head learns to doubt (OVOR): around features at the boundary, "
+        "or as released",
+        validator=in_(("none", "paper", "shipped")),
+        literal={
+            "shipped": "outliers are noise around the origin, one in 50 distinct, none near the features"
+        },
+    )
+    outlier_share: float = option(
+        0.2,
+        "share of the epochs that trains the head alone, if there are outliers",
+        validator=[ge(0), le(1)],
+        published=0.2,
+    )
+    outlier_weight: float = option(0.1, "weight of the outlier loss", validator=ge(0), published=0.1)
+    known_energy: float = option(
+        -15.0, "energy that real features should stay below", validator=le(0), published=-15.0
+    )
+    outlier_energy: float = option(
+        -3.0, "energy that outliers should stay above", validator=le(0), published=-3.0
+    )
+
+    @property
+    def head_epochs(self) -> int:
+        """Epochs at the end of a task that train the head alone."""
+        return 0 if self.outliers == "none" else round(self.outlier_share * self.epochs)
