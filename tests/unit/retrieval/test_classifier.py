@@ -71,7 +71,7 @@ def test_phases_train_then_fit_then_replay_on_queries_alone(world):
     strategy = Classifier(ClassifierConfig(), world.build)
     train, statistics, replay = strategy.phases(world.begin(strategy))
     assert isinstance(train, TrainingPhase)
-    assert (train.images, train.host, train.epochs) == (False, False, 20)
+    assert (train.host, train.epochs) == (False, 20)
     assert train.groups[0].lr == pytest.approx(4.6875e-5)
     assert isinstance(statistics, ComputePhase)
     assert isinstance(replay, ComputePhase)
