@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lw2g.interfaces.tracker import Tracker
     from lw2g.training.saved import SavedRun
 
 __all__ = ["__version__", "load", "run"]
@@ -21,13 +22,19 @@ _RUN_OPTIONS = ("seed", "device", "precision")
 
 
 def run(
-    config: str | Path | None = None, *, out: str | Path | None = None, **names_and_overrides: Any
+    config: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    progress: bool = True,
+    **names_and_overrides: Any,
 ) -> dict[str, Any]:
     """Run an experiment and return its record (the content of ``record.json``).
 
     Args:
         config: A TOML file.
         out: The run's directory; None for a new one under ``runs/``.
+        progress: Whether to show how far the run has come: a bar in notebooks and on terminals, else plain
+            lines on stderr.
         **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` (a list),
             ``benchmark``, ``backbone``, ``weights``, ``seed``, ``device``, ``precision``; and single options
             by their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
@@ -51,7 +58,14 @@ def run(
     from lw2g.training.runner import start
 
     with new_directory(resolved.config, Path(out) if out else None) as directory:
-        return start(resolved, catalogue, directory, ())
+        return start(resolved, catalogue, directory, _listeners() if progress else ())
+
+
+def _listeners() -> list[Tracker]:
+    from lw2g.cli.output import console
+    from lw2g.cli.progress import progress_tracker
+
+    return [progress_tracker(console(stderr=True))]
 
 
 def load(run: str | Path, *, task: int | None = None) -> SavedRun:

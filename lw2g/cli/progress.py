@@ -1,13 +1,18 @@
-"""The progress of a run: bars on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal and in a notebook, plain lines elsewhere.
+
+All three say the same of a step: task, phase, epoch, count, loss, images per second, the seconds that the run
+has taken, and those that it is expected to take yet.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lw2g.cli.output import number
 from lw2g.interfaces.tracker import (
-    EpochEnded,
     Event,
     PhaseStarted,
     RunStarted,
@@ -22,13 +27,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-__all__ = ["LineProgress", "TerminalProgress", "progress_tracker"]
+__all__ = ["LineProgress", "NotebookProgress", "TerminalProgress", "progress_tracker"]
 
-_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_LINES, _LINES_PER_DOUBLING = 10.0, 20
+_BAR = 24
 
 
 def progress_tracker(console: Console) -> Tracker:
     """Return the tracker that suits a console."""
+    if console.is_jupyter:
+        return NotebookProgress()
     return TerminalProgress(console) if console.is_terminal else LineProgress(console)
 
 
@@ -67,8 +75,50 @@ def _of(task: int, tasks: int) -> str:
     return f"{task + 1}/{tasks}" if tasks else str(task + 1)
 
 
+def _title(event: PhaseStarted | Stepped) -> str:
+    return f"task {_of(event.task, event.tasks)}: {event.phase}"
+
+
+def _details(event: Stepped) -> str:
+    """Return how far a phase has come, what the loss is, and how fast it goes."""
+    parts = [f"epoch {event.epoch + 1}/{event.epochs}"] if event.epochs > 1 else []
+    parts.append(f"{event.done}/{event.total}")
+    if event.loss is not None:
+        parts.append(f"loss {event.loss:.4f}")
+    if event.images_per_second is not None:
+        parts.append(f"{event.images_per_second:.0f} images/s")
+    return ", ".join(parts)
+
+
+def _share(event: Stepped) -> float:
+    return (event.epoch * event.total + event.done) / (event.epochs * event.total)
+
+
+class _Clock:
+    """The seconds of the run, which go on between two steps."""
+
+    def __init__(self) -> None:
+        self._elapsed, self._at = 0.0, time.monotonic()
+        self._remaining: float | None = None
+
+    def set(self, event: Stepped) -> None:
+        """Take over what a step says."""
+        self._elapsed, self._remaining, self._at = event.elapsed, event.remaining, time.monotonic()
+
+    def __str__(self) -> str:
+        since = time.monotonic() - self._at
+        elapsed = f"{_duration(self._elapsed + since)} elapsed"
+        if self._remaining is None:
+            return elapsed
+        return f"{elapsed}, about {_duration(max(self._remaining - since, 0))} left"
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
 class LineProgress:
-    """Writes plain lines: what was decided and reached, and now and then where an epoch stands.
+    """Writes plain lines: what was decided and reached, and now and then where a phase stands.
 
     Args:
         console: Where lines go.
@@ -76,54 +126,87 @@ class LineProgress:
 
     def __init__(self, console: Console) -> None:
         self._console, self._tasks = console, 0
-        self._last = float("-inf")
+        self._clock, self._last = _Clock(), float("-inf")
 
     def on_event(self, event: Event) -> None:
         """Write a line if the event deserves one."""
         if isinstance(event, PhaseStarted | Stepped):
             self._tasks = event.tasks
         line = milestone(event, self._tasks)
-        if isinstance(event, EpochEnded) and (self._is_due() or event.epoch + 1 == event.epochs):
-            line = (
-                f"task {_of(event.task, self._tasks)}: {event.phase} epoch {event.epoch + 1}/{event.epochs}, "
-                f"loss {number(event.loss, 4)}, {number(event.images_per_second, 0)} images/s"
-            )
+        if isinstance(event, Stepped):
+            self._clock.set(event)
+            trained = event.loss is not None and _share(event) == 1
+            if trained or self._is_due(event.elapsed):
+                line = f"{_title(event)} {_details(event)}; {self._clock}"
         if line is not None:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _is_due(self) -> bool:
+    def _is_due(self, elapsed: float) -> bool:
+        """Whether it is time for a line: the longer a run takes, the less often."""
         now = time.monotonic()
-        due = now - self._last >= _SECONDS_BETWEEN_LINES
+        due = now - self._last >= max(_SECONDS_BETWEEN_LINES, elapsed / _LINES_PER_DOUBLING)
         if due:
             self._last = now
         return due
 
 
+class NotebookProgress:
+    """Keeps one line of a notebook's output up to date, with a bar; milestones are printed below it."""
+
+    def __init__(self) -> None:
+        self._clock, self._tasks = _Clock(), 0
+        self._line: Callable[[str], None] | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Renew the line, or print one."""
+        match event:
+            case PhaseStarted():
+                self._tasks = event.tasks
+                self._show(f"{_title(event)}  {self._clock}")
+            case Stepped():
+                self._clock.set(event)
+                bar = ("#" * round(_BAR * _share(event))).ljust(_BAR, ".")
+                self._show(f"{_title(event)} [{bar}] {_details(event)}  {self._clock}")
+        line = milestone(event, self._tasks)
+        if line is not None:
+            print(line)
+
+    def close(self) -> None:
+        """Leave the line as it is, for it says how long the run took."""
+
+    def _show(self, text: str) -> None:
+        if self._line is None:
+            from IPython.display import display
+
+            handle = display({"text/plain": text}, raw=True, display_id=True)
+            self._line = lambda text: handle.update({"text/plain": text}, raw=True)
+        else:
+            self._line(text)
+
+
 class TerminalProgress:
-    """Draws one bar per phase, with epoch, loss, images per second and the time left; milestones stay.
+    """Draws one bar per phase, with what is known of its last step; milestones stay.
 
     Args:
         console: A terminal.
     """
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         self._progress: Progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[details]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("left", markup=False),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[clock]}", markup=False),
             console=console,
             transient=True,
         )
         self._bar: TaskID | None = None
-        self._tasks = 0
+        self._clock, self._tasks = _Clock(), 0
 
     def on_event(self, event: Event) -> None:
         """Move the bar, or leave a line behind."""
@@ -133,7 +216,9 @@ class TerminalProgress:
             case PhaseStarted():
                 self._begin(event)
             case Stepped():
-                self._step(event)
+                self._clock.set(event)
+                bar = self._begin(event) if self._bar is None else self._bar
+                self._progress.update(bar, completed=_share(event), total=1, details=_details(event))
         line = milestone(event, self._tasks)
         if line is not None:
             self._progress.console.print(line, markup=False, highlight=False)
@@ -146,20 +231,5 @@ class TerminalProgress:
         self._tasks = event.tasks
         if self._bar is not None:
             self._progress.remove_task(self._bar)
-        description = f"task {_of(event.task, event.tasks)} {event.phase}"
-        self._bar = self._progress.add_task(description, total=None, details="")
+        self._bar = self._progress.add_task(_title(event), total=None, details="", clock=self._clock)
         return self._bar
-
-    def _step(self, event: Stepped) -> None:
-        bar = self._begin(event) if self._bar is None else self._bar
-        details = [f"epoch {event.epoch + 1}/{event.epochs}"] if event.epochs > 1 else []
-        if event.loss is not None:
-            details.append(f"loss {event.loss:.4f}")
-        if event.images_per_second is not None:
-            details.append(f"{event.images_per_second:.0f} images/s")
-        self._progress.update(
-            bar,
-            completed=event.epoch * event.total + event.done,
-            total=event.epochs * event.total,
-            details="  ".join(details),
-        )

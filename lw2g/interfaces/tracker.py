@@ -53,7 +53,21 @@ class PhaseStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class Stepped(Event):
-    """Work has moved on; sent a few times a second at most. ``loss`` is None outside training."""
+    """Work has moved on; sent a few times a second at most.
+
+    Attributes:
+        task: The task, from 0.
+        tasks: Tasks of the stream.
+        phase: As in :class:`PhaseStarted`.
+        done: Steps done (of the epoch).
+        total: Steps in all (of the epoch).
+        epoch: The epoch, from 0.
+        epochs: Epochs of the phase.
+        loss: Mean loss of the epoch so far; None outside training.
+        images_per_second: Speed of the epoch; None outside training.
+        elapsed: Seconds since the run began, those before a resume included.
+        remaining: Seconds that the rest of the run is expected to take; None where nothing is known yet.
+    """
 
     task: int
     tasks: int
@@ -64,6 +78,8 @@ class Stepped(Event):
     epochs: int = 1
     loss: float | None = None
     images_per_second: float | None = None
+    elapsed: float = 0.0
+    remaining: float | None = None
 
 
 @attrs.frozen(kw_only=True)

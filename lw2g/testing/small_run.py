@@ -292,7 +292,7 @@ def evaluate(session: Session, task: int) -> tuple[Predictions, Tensor]:
     session.evaluator.forget()
     history = [session.info(index) for index in range(task + 1)]
     predictions, _ = session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, history, Reporter([], len(history), {})
+        session.baseline, session.pool, session.retrieval, history, Reporter([], [1] * len(history))
     )
     return predictions, session.evaluator.features_of(len(predictions.sample)).clone()
 

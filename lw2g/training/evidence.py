@@ -7,7 +7,7 @@ time gives the jackknife error of Z over gradients and space together (rulings f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import torch
@@ -21,6 +21,7 @@ from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
 from lw2g.training.probe import GroupGradients, Probe, merged, undisturbed
+from lw2g.training.progress import Steps
 from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "unmeasured"]
@@ -49,7 +50,13 @@ def unmeasured(pool: Pool, memory: SubspaceMemory, baseline: Baseline, task: int
     return Evidence(task=task, candidates=candidates)
 
 
-def collect_evidence(baseline: Baseline, pool: Pool, memory: SubspaceMemory, probe: Probe) -> Evidence:
+def collect_evidence(
+    baseline: Baseline,
+    pool: Pool,
+    memory: SubspaceMemory,
+    probe: Probe,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evidence:
     """Measure every live set as a candidate for the task that has arrived.
 
     Args:
@@ -57,6 +64,7 @@ def collect_evidence(baseline: Baseline, pool: Pool, memory: SubspaceMemory, pro
         pool: The live sets.
         memory: Their spaces.
         probe: The task's D_sub.
+        progress: Told how many gradients and comparisons are done, of how many.
     """
     task = probe.task.index
     spaces = {set_id: _spaces(baseline, pool, memory, set_id) for set_id in pool.ids}
@@ -65,12 +73,14 @@ def collect_evidence(baseline: Baseline, pool: Pool, memory: SubspaceMemory, pro
     measured: dict[int, CandidateEvidence] = {}
     if candidates:
         sites = {set_id: [site for site, _ in spaces[set_id]] for set_id in candidates}
+        step = Steps((len(probe.groups) + 1) * len(candidates), progress)
         with undisturbed([baseline, *pool.sets]):
-            gradients = probe.gradients(baseline, pool, candidates, sites)
+            gradients = probe.gradients(baseline, pool, candidates, sites, step)
             measure = _Measure(probe, sites[candidates[0]])
             for set_id in candidates:
                 found = [space for _, space in spaces[set_id]]
                 measured[set_id] = measure.candidate(set_id, sites[set_id], found, gradients[set_id])
+                step()
     entries = tuple(
         measured[set_id]
         if set_id in measured

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import attrs
 import torch
@@ -177,7 +178,7 @@ def train_phase(
                 len(order),
                 epoch=epoch,
                 epochs=phase.epochs,
-                loss=None if progress.step % 8 else float(total_loss) / done,
+                loss=partial(_mean, total_loss, done),
                 images_per_second=done / (time.perf_counter() - began),
             )
         engine.synchronize()
@@ -202,6 +203,10 @@ def train_phase(
         )
         after_epoch(optimizer, progress)
     return seen
+
+
+def _mean(total: Tensor, count: int) -> float:
+    return float(total) / count
 
 
 def _step(

@@ -28,6 +28,8 @@ from lw2g.vit.taps import Tap
 
 __all__ = ["Probe", "moments_of", "undisturbed"]
 
+_BATCH = 64
+
 GroupGradients = list[list[Tensor]]
 """One list per group of images, one gradient ``[rows, dim]`` per site."""
 
@@ -133,9 +135,14 @@ class Probe:
         energy = options.energy if options.energy_pre is None else options.energy_pre
         return SpaceOptions(energy=energy, power=options.energy_power, rule=options.rule)
 
+    @property
+    def num_batches(self) -> int:
+        """How many batches :meth:`batches` yields."""
+        return len(chunks(self.sample, _BATCH))
+
     def batches(self) -> Iterator[Batch]:
         """Yield D_sub in batches whose query is known already, so that reading it runs no forward."""
-        for batch in self._images.batches(chunks(self.sample, 64)):
+        for batch in self._images.batches(chunks(self.sample, _BATCH)):
             batch.query  # noqa: B018
             yield batch
 
@@ -163,7 +170,12 @@ class Probe:
         return site.activation.space(merged(self.moments([tap])[tap]), self.pretrained_options.build)
 
     def gradients(
-        self, baseline: Baseline, pool: Pool, candidates: Sequence[int], sites: dict[int, list[Site]]
+        self,
+        baseline: Baseline,
+        pool: Pool,
+        candidates: Sequence[int],
+        sites: dict[int, list[Site]],
+        step: Callable[[], None] = lambda: None,
     ) -> dict[int, GroupGradients]:
         """Return each candidate's gradient of the probe loss, group by group.
 
@@ -174,6 +186,7 @@ class Probe:
             pool: The live sets.
             candidates: Ids of sets.
             sites: The measured sites of each candidate, shared ones included.
+            step: Called once a group and candidate.
         """
         found: dict[int, GroupGradients] = {candidate: [] for candidate in candidates}
         passes = [list(candidates)] if baseline.feature_scope == "pool" else [[one] for one in candidates]
@@ -186,6 +199,7 @@ class Probe:
                     count = len(sites[candidate])
                     found[candidate].append(slices[:count])
                     slices = slices[count:]
+                    step()
         return found
 
     def _gradient(

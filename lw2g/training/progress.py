@@ -6,15 +6,16 @@ import signal
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
+from lw2g.training.estimate import Estimate
 
-__all__ = ["Interrupted", "Reporter", "StopRequest", "stop_on_interrupt"]
+__all__ = ["Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
 
 _INTERVAL = 0.2
 
@@ -62,20 +63,49 @@ def stop_on_interrupt() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
+class Steps:
+    """Counts steps of which there is a known number.
+
+    Args:
+        total: How many there are.
+        progress: Told how many are done, and how many there are.
+    """
+
+    def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
+        self._total, self._progress, self._done = total, progress, 0
+
+    def __call__(self) -> None:
+        """Count one."""
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
 class Reporter:
     """Sends events to listeners and keeps the run's clocks.
 
     Args:
         listeners: Receive every event, in order.
-        tasks: Number of tasks of the stream.
-        seconds: Clocks to go on from (resume).
+        sizes: Training images of each task of the stream.
     """
 
-    def __init__(self, listeners: Sequence[Tracker], tasks: int, seconds: dict[str, float]) -> None:
+    def __init__(self, listeners: Sequence[Tracker], sizes: Sequence[int]) -> None:
         self._listeners = list(listeners)
-        self._tasks, self._last = tasks, 0.0
-        self.seconds: dict[str, float] = defaultdict(float, seconds)
-        self._task, self._phase = 0, ""
+        self._tasks, self._last = len(sizes), 0.0
+        self._estimate = Estimate(sizes)
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._began, self._before = time.perf_counter(), 0.0
+        self._task, self._phase = -1, ""
+        self._since, self._from = 0.0, 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that the run has taken, those before a resume included."""
+        return self._before + time.perf_counter() - self._began
+
+    def resume(self, seconds: Mapping[str, float]) -> None:
+        """Let the clocks go on from where they stood."""
+        self.seconds.update(seconds)
+        self._before = self.seconds["total"]
 
     def send(self, event: Event) -> None:
         """Pass an event on to all listeners."""
@@ -86,21 +116,64 @@ class Reporter:
         """Pass a warning on to all listeners."""
         self.send(Warned(message=message))
 
-    def begin(self, task: int, phase: str) -> None:
-        """Say that work of a kind begins."""
-        self._task, self._phase = task, phase
+    def plan(self, epochs: Mapping[str, int]) -> None:
+        """Say through which phases the task is trained, and for how many epochs (0: none)."""
+        self._estimate.plan(epochs)
+
+    def begin(self, task: int, phase: str, share: float = 0.0) -> None:
+        """Say that work of a kind begins, of which a share (0 to 1) was done before a resume."""
+        now = time.perf_counter()
+        if self._phase and self._from < 1:
+            self._estimate.finish(self._task, self._phase, (now - self._since) / (1 - self._from))
+        self._estimate.begin(phase, first=task != self._task)
+        self._task, self._phase, self._since, self._from = task, phase, now, share
         self.send(PhaseStarted(task=task, tasks=self._tasks, phase=phase))
 
-    def advance(self, done: int, total: int, **details: Any) -> None:
-        """Say that work has moved on; passed on a few times a second at most."""
-        now = time.monotonic()
+    def advance(
+        self,
+        done: int,
+        total: int,
+        *,
+        epoch: int = 0,
+        epochs: int = 1,
+        loss: Callable[[], float] | None = None,
+        images_per_second: float | None = None,
+    ) -> None:
+        """Say that work has moved on; passed on a few times a second at most.
+
+        Args:
+            done: Steps done (of the epoch).
+            total: Steps in all (of the epoch).
+            epoch: The epoch, from 0.
+            epochs: Epochs in all.
+            loss: Gives the mean loss of the epoch; asked only for what is passed on, for reading it back
+                from a device waits for everything that was asked of the device before.
+            images_per_second: The speed of the epoch.
+        """
+        now = time.perf_counter()
         if now - self._last < _INTERVAL and done != total:
             return
         self._last = now
         event = Stepped(
-            task=self._task, tasks=self._tasks, phase=self._phase, done=done, total=total, **details
+            task=self._task,
+            tasks=self._tasks,
+            phase=self._phase,
+            done=done,
+            total=total,
+            epoch=epoch,
+            epochs=epochs,
+            loss=None if loss is None else loss(),
+            images_per_second=images_per_second,
+            elapsed=self.elapsed,
+            remaining=self._remaining((epoch * total + done) / (epochs * total), now),
         )
         self.send(event)
+
+    def _remaining(self, share: float, now: float) -> float | None:
+        if not self._phase or share <= self._from:
+            return None
+        whole = (now - self._since) / (share - self._from)
+        return self._estimate.remaining(self._task, self._phase, whole, share)
 
     @contextmanager
     def clock(self, part: str) -> Iterator[None]:

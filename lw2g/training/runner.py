@@ -6,7 +6,6 @@ session, going on from a checkpoint, and writing down what happened.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -113,9 +112,8 @@ class Run:
         self._store = CheckpointStore(files.checkpoints, resolved.config.run.keep_checkpoints)
         self._ledger = Ledger()
         self._trackers: list[Tracker] = [EventLog(files.path / "events.jsonl"), *listeners]
-        self._reporter = Reporter(self._trackers, len(session.stream.tasks), {})
+        self._reporter = Reporter(self._trackers, [len(task.train) for task in session.stream.tasks])
         self._stop = StopRequest()
-        self._began, self._before = time.perf_counter(), 0.0
         self._protection = Protection()
 
     def go_on(self, *, resumed: bool) -> dict[str, Any]:
@@ -168,7 +166,9 @@ class Run:
             return unmeasured(session.pool, session.memory, session.baseline, index)
         self._reporter.begin(index, "evidence")
         with self._reporter.clock("evidence"):
-            return collect_evidence(session.baseline, session.pool, session.memory, probe)
+            return collect_evidence(
+                session.baseline, session.pool, session.memory, probe, self._reporter.advance
+            )
 
     def _grow_or_reuse(self, index: int, evidence: Evidence) -> None:
         """Let the policy decide, and change the pool accordingly."""
@@ -227,6 +227,9 @@ class Run:
         first_host = phases.index(hosts[0]) if hosts else len(phases)
         if hosts and not self._ledger.flops:
             self._ledger.flops = count_flops(session, context, hosts[0], still)
+        self._reporter.plan(
+            {phase.name: phase.epochs if isinstance(phase, TrainingPhase) else 0 for phase in phases}
+        )
         for number, phase in enumerate(phases):
             if number < position.phase:
                 continue
@@ -234,10 +237,11 @@ class Run:
                 # not earlier: a phase before it may design the set (InfLoRA)
                 self._protect(context, hosts, position)
             self._check_stop()
-            self._reporter.begin(index, phase.name)
+            begin = position.progress if number == position.phase else PhaseProgress()
+            share = begin.epoch / phase.epochs if isinstance(phase, TrainingPhase) else 0.0
+            self._reporter.begin(index, phase.name, share)
             with self._reporter.clock("training"):
                 if isinstance(phase, TrainingPhase):
-                    begin = position.progress if number == position.phase else PhaseProgress()
                     self._train_phase(phase, number, context, moving, begin)
                 else:
                     torch.manual_seed(session.seed_of(index, phase.name))
@@ -300,7 +304,7 @@ class Run:
         self._check_stop()
         self._reporter.begin(context.task.index, "spaces")
         with self._reporter.clock("subspace"):
-            absorb_task(self._session, context, probe, self._rules)
+            absorb_task(self._session, context, probe, self._rules, self._reporter.advance)
         ranks = {**self._session.memory.ranks(context.set_id), **self._session.memory.ranks("shared")}
         self._ledger.decisions[-1]["ranks_after"] = ranks
 
@@ -338,7 +342,7 @@ class Run:
         self._files.write_record(build_record(self._resolved, self._session, self._ledger))
 
     def _count_seconds(self) -> None:
-        self._reporter.seconds["total"] = self._before + time.perf_counter() - self._began
+        self._reporter.seconds["total"] = self._reporter.elapsed
         self._ledger.seconds = dict(self._reporter.seconds)
 
     def _save(
@@ -363,6 +367,5 @@ class Run:
         position, ledger = restore(self._session, checkpoint)
         self._ledger = Ledger(**ledger)
         self._ledger.task_to_set = self._session.pool.task_to_set
-        self._reporter.seconds.update(self._ledger.seconds)
-        self._before = self._ledger.seconds.get("total", 0.0)
+        self._reporter.resume(self._ledger.seconds)
         return position

@@ -6,17 +6,26 @@ is built only where someone wants it, from one pass over the task's sample.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
 from lw2g.training.probe import Probe, merged, moments_of, undisturbed
+from lw2g.training.progress import Steps
 from lw2g.training.session import Session
 
 __all__ = ["absorb_task"]
 
 
-def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: ConstraintContext) -> None:
+def absorb_task(
+    session: Session,
+    context: TaskContext,
+    probe: Probe,
+    rules: ConstraintContext,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
     """Extend spaces by what the finished task's images activate, with the task's set in force.
 
     Under ``protect = "visible"`` the task extends the memory's spaces of every live set, because where sets
@@ -27,6 +36,7 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
         context: The finished task.
         probe: Its sample of images.
         rules: What constraints with spaces of their own are told.
+        progress: Told how many batches and spaces are done, of how many.
     """
     pool, baseline = session.pool, session.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
@@ -34,22 +44,29 @@ def absorb_task(session: Session, context: TaskContext, probe: Probe, rules: Con
     taps = list(dict.fromkeys(site.activation.tap for site in (*trained, *(site for _, site in kept))))
     if not taps:
         return
+    absorbing = [constraint for constraint in session.constraints.values() if constraint.absorbs]
+    step = Steps(probe.num_batches + len(kept) + len(absorbing) * len(trained), progress)
     routing = pool.force(context.set_id)
 
     def forward(batch: Batch) -> object:
         return baseline.features(batch, routing)
 
+    parts = []
     with undisturbed(session.modules):
-        parts = list(
-            moments_of(taps, probe.batches(), forward, session.backbone, session.engine, probe.options)
-        )
+        for part in moments_of(
+            taps, probe.batches(), forward, session.backbone, session.engine, probe.options
+        ):
+            parts.append(part)
+            step()
     moments = {tap: merged([part[tap] for part in parts]) for tap in taps}
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
         session.memory.absorb(owner, site, moments[site.activation.tap])
-    for constraint in session.constraints.values():
-        for site in trained if constraint.absorbs else ():
+        step()
+    for constraint in absorbing:
+        for site in trained:
             constraint.absorb(site, moments[site.activation.tap], rules)
+            step()
 
 
 def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:

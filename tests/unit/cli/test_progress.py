@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from lw2g.cli.progress import LineProgress, TerminalProgress, progress_tracker
+from lw2g.cli.progress import LineProgress, NotebookProgress, TerminalProgress, progress_tracker
 from lw2g.interfaces.tracker import (
-    EpochEnded,
     PhaseStarted,
     RunEnded,
     RunStarted,
@@ -25,16 +26,19 @@ PROMPTS = {"task": 1, "phase": "prompts"}
 GROW = {"decision": "grow", "set": 1, "candidates": [{"set": 0, "z": 1.25, "z_error": None}]}
 
 
+STEP = {"tasks": 3, "total": 10, "epochs": 2, "images_per_second": 99.6, "elapsed": 65.0}
+
+
 def events():
     """Return the events of a short run."""
     return [
         RunStarted(name="run-1", config=CONFIG, resumed=False),
         PhaseStarted(task=1, tasks=3, phase="evidence"),
+        Stepped(task=1, tasks=3, phase="evidence", done=7, total=34, elapsed=60.0),
         TaskDecided(task=1, decision=GROW),
         PhaseStarted(task=1, tasks=3, phase="prompts"),
-        Stepped(**PROMPTS, tasks=3, done=8, total=10, epoch=1, epochs=2, loss=0.5, images_per_second=99.6),
-        EpochEnded(**PROMPTS, epoch=0, epochs=2, loss=0.5, lr=0.1, images_per_second=99.6),
-        EpochEnded(**PROMPTS, epoch=1, epochs=2, loss=0.25, lr=0.1, images_per_second=100.4),
+        Stepped(**PROMPTS, **STEP, done=8, epoch=0, loss=0.5, remaining=7200.0),
+        Stepped(**PROMPTS, **STEP, done=10, epoch=1, loss=0.25, remaining=600.0),
         Warned(message="disk [almost] full"),
         TaskEvaluated(task=1, accuracy=(80.0, 90.0), retrieval=(70.0, 60.0), metrics={"pra": 65.0}),
         RunEnded(metrics={}, seconds=1.0),
@@ -57,31 +61,47 @@ def test_plain_lines_tell_what_was_decided_and_reached():
     assert isinstance(tracker, LineProgress)
     assert text.splitlines() == [
         "running run-1: dual-prompt x min x cpk",
+        "task 2/3: evidence 7/34; 0:01:00 elapsed",
         "task 2/3: new set #1 (Z: #0 1.25 ± -)",
-        "task 2/3: prompts epoch 1/2, loss 0.5000, 100 images/s",
-        "task 2/3: prompts epoch 2/2, loss 0.2500, 100 images/s",
+        "task 2/3: prompts epoch 2/2, 10/10, loss 0.2500, 100 images/s; 0:01:05 elapsed, about 0:10:00 left",
         "warning: disk [almost] full",
         "task 2/3: accuracy 85.00 over all seen tasks, retrieval 65.00",
     ]
 
 
-def test_many_epochs_do_not_make_many_lines():
-    """Between the first and the last epoch, lines come at most every few seconds."""
+def test_the_longer_a_run_takes_the_fewer_lines_it_writes(monkeypatch):
+    """In the first minutes a line comes every ten seconds, after ten hours every half an hour."""
     console = Console(file=io.StringIO(), width=100)
     tracker = LineProgress(console)
-    for epoch in range(200):
-        tracker.on_event(
-            EpochEnded(task=0, phase="p", epoch=epoch, epochs=200, loss=1.0, lr=0.1, images_per_second=1.0)
-        )
-    assert len(console.file.getvalue().splitlines()) <= 3
+    lines = []
+    for start in (0, 36_000):
+        for second in range(start, start + 3600):
+            monkeypatch.setattr("lw2g.cli.progress.time.monotonic", lambda second=second: float(second))
+            tracker.on_event(Stepped(task=0, tasks=1, phase="p", done=1, total=9, elapsed=float(second)))
+        lines.append(len(console.file.getvalue().splitlines()))
+    assert lines == [76, 78]
 
 
-def test_a_terminal_gets_a_bar_and_keeps_the_milestones():
-    """The bar shows phase, epoch, loss and speed; decisions stay on the screen."""
-    tracker, text = played(Console(file=io.StringIO(), force_terminal=True, width=120))
-    assert isinstance(tracker, TerminalProgress)
-    for part in ("task 2/3 prompts", "epoch 2/2", "loss 0.5000", "100 images/s", "new set #1", "[almost]"):
+@pytest.mark.parametrize("face", ["terminal", "notebook"])
+def test_a_bar_shows_where_the_run_stands_and_milestones_stay(face, monkeypatch, capsys):
+    """Phase, epoch, count, loss, speed, seconds elapsed and left; decisions stay to be read."""
+    shown = []
+    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    fake = SimpleNamespace(display=lambda data, raw, display_id: shown.append(data["text/plain"]) or handle)
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    where = {"force_terminal": True} if face == "terminal" else {"force_jupyter": True}
+    tracker, text = played(Console(file=io.StringIO(), width=160, **where))
+    assert isinstance(tracker, TerminalProgress if face == "terminal" else NotebookProgress)
+    text += "\n".join(shown) + capsys.readouterr().out
+    for part in (
+        "task 2/3: prompts",
+        "epoch 2/2, 10/10, loss 0.2500, 100 images/s",
+        "new set #1",
+        "[almost]",
+    ):
         assert part in text
+    assert "7/34" in text
+    assert "0:01:05 elapsed, about 0:10:00 left" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

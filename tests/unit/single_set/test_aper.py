@@ -295,7 +295,7 @@ def test_frozen_features_are_computed_once(session_of, name):
         session.baseline.phases(session.task_context(index, images))[-1].run(lambda done, total: None)
         session.pool.touch(0)
         history = [session.info(earlier) for earlier in range(index + 1)]
-        arguments = (session.baseline, session.pool, None, history, Reporter([], 3, {}))
+        arguments = (session.baseline, session.pool, None, history, Reporter([], [1, 1, 1]))
         sizes.clear()
         found, _ = session.evaluator.evaluate(*arguments)
         assert sizes == [16]  # the 12 new images, padded

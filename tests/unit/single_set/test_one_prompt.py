@@ -377,7 +377,7 @@ def test_a_trained_set_makes_features_stale(session_of):
     session = session_of(baseline="one-prompt")
     session.begin_task(0)
     session.pool.grow(session.new_set(None))
-    arguments = (session.baseline, session.pool, None, [session.info(0)], Reporter([], 3, {}))
+    arguments = (session.baseline, session.pool, None, [session.info(0)], Reporter([], [1, 1, 1]))
     session.evaluator.evaluate(*arguments)
     first = session.evaluator.features_of(12).clone()
     session.pool.touch(0)

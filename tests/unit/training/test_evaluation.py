@@ -29,7 +29,7 @@ def test_incremental_evaluation_equals_full_evaluation_bit_for_bit(
 ) -> None:
     """Recomputing only stale samples gives the features that recomputing all gives."""
     session = session_of(baseline=baseline)
-    quiet = Reporter([], 3, {})
+    quiet = Reporter([], [1, 1, 1])
     for index in range(3):
         session.begin_task(index)
         torch.manual_seed(index)
@@ -54,7 +54,7 @@ def test_incremental_evaluation_equals_full_evaluation_bit_for_bit(
 def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -> None:
     """A new task makes a baseline without shared parts compute nothing for samples that keep their set."""
     session = session_of(baseline="hide-prompt")
-    quiet = Reporter([], 3, {})
+    quiet = Reporter([], [1, 1, 1])
     calls: list[int] = []
     original = session.baseline.features
 
@@ -87,7 +87,7 @@ def test_unseen_classes_are_never_predicted(session_of: Callable[..., Session]) 
     with torch.no_grad():
         session.baseline.head.bias[-1] = 1e6  # type: ignore[index, union-attr]
     found, _ = session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], 3, {})
+        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], [1, 1, 1])
     )
     assert set(found.predicted.tolist()) <= {0, 1}
 

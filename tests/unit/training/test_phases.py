@@ -78,7 +78,7 @@ def run(
         images,
         engine=session.engine,
         protection=protection or Protection(),
-        reporter=Reporter([listener], 3, {}),
+        reporter=Reporter([listener], [1, 1, 1]),
         progress=progress,
         after_step=hooks.get("after_step", lambda optimizer, at: None),
         after_epoch=hooks.get("after_epoch", lambda optimizer, at: None),
