@@ -137,7 +137,7 @@ def test_a_run_forgets_features_of_a_set_that_was_trained_on(
     assert session.baseline.feature_scope == "set"
     history = [session.info(index) for index in range(3)]
     fresh, _ = session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, history, Reporter([], 3, {})
+        session.baseline, session.pool, session.retrieval, history, Reporter([], [1, 1, 1])
     )
     stored = RunDirectory(tmp_path / "run").read_predictions(2)
     assert stored.predicted.tolist() == fresh.predicted.tolist()
@@ -161,7 +161,7 @@ def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., 
         torch.manual_seed(index)
         session.pool.grow(session.new_set(None))
     told = _Told(session.baseline.context)
-    evaluator, quiet = session.evaluator, Reporter([], 3, {})
+    evaluator, quiet = session.evaluator, Reporter([], [1, 1, 1])
     told.answers = [0] * 24
     history = [session.info(0), session.info(1)]
     evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
@@ -192,7 +192,7 @@ def test_every_forward_of_an_evaluation_has_the_same_size(session_of: Callable[.
 
     session.backbone.features = counting  # type: ignore[method-assign]
     session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], 3, {})
+        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], [1, 1, 1])
     )
     assert set(sizes) == {session.config.run.evaluation_batch}
     assert session.evaluator.sizes(1) == [12]
