@@ -18,7 +18,7 @@ __all__ = ["__version__", "load", "run"]
 __version__ = "0.1.0"
 
 _NAMES = ("baseline", "retrieval", "policy", "constraints", "benchmark", "backbone", "weights")
-_RUN_OPTIONS = ("seed", "device", "precision")
+_RUN_OPTIONS = ("protocol", "seed", "device", "precision")
 
 
 def run(
@@ -36,8 +36,8 @@ def run(
         progress: Whether to show how far the run has come: a bar in notebooks and on terminals, else plain
             lines on stderr.
         **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` (a list),
-            ``benchmark``, ``backbone``, ``weights``, ``seed``, ``device``, ``precision``; and single options
-            by their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
+            ``benchmark``, ``backbone``, ``weights``, ``protocol``, ``seed``, ``device``, ``precision``; and
+            single options by their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
 
     Raises:
         ConfigError: Something cannot be used; the message lists every problem.

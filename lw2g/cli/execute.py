@@ -26,6 +26,7 @@ INTERRUPTED = 130
 def announce(resolved: Resolved, catalogue: Catalogue) -> None:
     """Say what a user should know before a run starts."""
     config = resolved.config
+    note(f"protocol {config.run.protocol}, preset {resolved.preset}")
     for text in resolved.notes:
         note(text)
     embedded = [

@@ -36,7 +36,7 @@ class ExperimentOptions:
     def of(cls, values: dict[str, Any]) -> ExperimentOptions:
         """Collect the values that click has parsed."""
         overrides = dict(values["settings"])
-        for key in ("seed", "device", "precision"):
+        for key in ("protocol", "seed", "device", "precision"):
             if values[key] is not None:
                 overrides[f"run.{key}"] = values[key]
         return cls(
@@ -89,6 +89,11 @@ def experiment_options(command: F) -> F:
             multiple=True,
             help="Constraint in place of the policy's own; repeatable; `none` for none.",
             shell_complete=complete_component("constraint"),
+        ),
+        click.option(
+            "--protocol",
+            type=click.Choice(["official", "like-for-like"]),
+            help="Benchmark options and backbone: the authors' own, or the same for every method.",
         ),
         click.option("--weights", metavar="FILE", type=path, help="Weights file for the backbone."),
         click.option(

@@ -76,10 +76,12 @@ def _headline(record: Record) -> str:
     config = record["config"]
     constraints = " + ".join(config["constraints"]) or "none"
     retrieval = (config.get("retrieval") or {}).get("name", "none")
+    changed = [entry["option"] for entry in record["protocol_changes"]]
+    protocol = record["protocol"] + (f" (changed: {', '.join(changed)})" if changed else "")
     return (
         f"{config['baseline']['name']} x {config['policy']['name']} x {constraints} on "
         f"{config['benchmark']['name']}, backbone {config['backbone']['name']}, retrieval {retrieval}, "
-        f"seed {record['seed']}, lw2g {record['lw2g_version']}\n"
+        f"seed {record['seed']}, lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.structure import unstructure
 from lw2g.errors import nearest
 from lw2g.interfaces.component import BaselineComponent
 
@@ -16,7 +15,6 @@ __all__ = [
     "Preset",
     "choose_preset",
     "nest",
-    "preset_differences",
     "preset_tables",
     "table_of",
 ]
@@ -32,7 +30,8 @@ SECTIONS = (
     "run",
     "trackers",
 )
-_PRESET_SECTIONS = ("baseline", "retrieval", "constraints", "benchmark", "growth")
+_TUNED_SECTIONS = ("baseline", "retrieval", "constraints", "growth")
+_OFFICIAL_SECTIONS = (*_TUNED_SECTIONS, "benchmark", "backbone")
 _NESTED = ("constraints", "trackers")
 
 
@@ -52,6 +51,11 @@ class Preset:
     def official(self) -> bool:
         """Whether the values are the authors' own."""
         return self.label.startswith("official ")
+
+    @property
+    def family(self) -> str:
+        """The family of benchmarks; empty where the baseline has no values."""
+        return self.label.partition(" ")[2]
 
 
 def choose_preset(baseline: BaselineComponent, family: str) -> Preset:
@@ -108,34 +112,12 @@ def table_of(value: Any, path: str, problems: list[str]) -> dict[str, Any]:
     return {}
 
 
-def preset_tables(preset: Preset, baseline: str, problems: list[str]) -> dict[str, Any]:
-    """Return a preset's values as nested tables."""
+def preset_tables(
+    values: Mapping[str, Any], preset: Preset, baseline: str, problems: list[str]
+) -> dict[str, Any]:
+    """Return the values of a preset, or of a protocol around it, as nested tables."""
     found: list[str] = []
-    tables = nest(preset.values, found, sections=_PRESET_SECTIONS)
+    sections = _OFFICIAL_SECTIONS if preset.official else _TUNED_SECTIONS
+    nest(preset.values, found, sections=sections)
     problems.extend(f"{text} (in the preset {preset.label!r} of baseline {baseline!r})" for text in found)
-    return tables
-
-
-def preset_differences(preset: Preset, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List where a configuration differs from an official preset; components not in use do not count.
-
-    Args:
-        preset: The preset; any but an official one gives an empty list.
-        config: The configuration as nested plain values.
-    """
-    found: list[dict[str, Any]] = []
-    for path, published in preset.values.items() if preset.official else ():
-        *tables, key = path.split(".")
-        table: Any = config
-        for name in tables:
-            table = table.get(name) or {}
-        plain = _plain(published)
-        if key in table and table[key] != plain:
-            note = f"differs from the authors' value for {preset.label.removeprefix('official ')}"
-            found.append({"option": path, "value": table[key], "published": plain, "note": note})
-    return found
-
-
-def _plain(value: Any) -> Any:
-    plain: Any = unstructure(value)
-    return list(plain) if isinstance(plain, tuple) else plain
+    return nest(values, [], sections=_OFFICIAL_SECTIONS)

@@ -144,6 +144,11 @@ class RunConfig:
     precision: Literal["32-true", "bf16-mixed"] = option("32-true", "arithmetic of training and evaluation")
     evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
+    protocol: Literal["auto", "official", "like-for-like"] = option(
+        "auto",
+        "whose backbone and benchmark options: official (the authors' own), like-for-like (the same for all "
+        "methods) or auto (official where the authors' values are known)",
+    )
     keep_checkpoints: int = option(2, "checkpoints of epochs that are kept", validator=ge(1))
 
 
@@ -179,12 +184,14 @@ class Resolved:
     """A complete configuration and how it came about.
 
     Attributes:
-        config: The configuration.
+        config: The configuration; its ``run.protocol`` is never ``"auto"``.
         preset: ``"official FAMILY"`` (the authors' values), ``"tuned FAMILY"`` (ours), or ``"general"`` where
             the baseline has none for the benchmark.
         preset_values: The preset's dotted keys and values.
         preset_differences: Where the configuration differs from the authors' values, one mapping
             ``{option, value, published, note}`` each; empty unless the preset is official.
+        protocol_changes: What the user changed of what the protocol sets, one mapping
+            ``{option, value, protocol}`` each.
         notes: What a user should know, one sentence each.
     """
 
@@ -192,4 +199,5 @@ class Resolved:
     preset: str = "general"
     preset_values: Mapping[str, Any] = attrs.field(factory=dict)
     preset_differences: list[dict[str, Any]] = attrs.field(factory=list)
+    protocol_changes: list[dict[str, Any]] = attrs.field(factory=list)
     notes: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ from lw2g.config.layers import (
     Preset,
     choose_preset,
     nest,
-    preset_differences,
     preset_tables,
     table_of,
 )
@@ -36,6 +35,7 @@ from lw2g.config.model import (
     Resolved,
     RunConfig,
 )
+from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
 from lw2g.config.structure import NONE, structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
@@ -122,6 +122,7 @@ class _Resolver:
         self.file_constraints: list[str] | None = None
         self.file = self._read_sections(file)
         self.preset = Preset()
+        self.protocol = Protocol(name=LIKE_FOR_LIKE, preset=self.preset)
         self.preset_tables: dict[str, Any] = {}
 
     def resolve(self) -> Resolved:
@@ -132,11 +133,21 @@ class _Resolver:
         config = self._fill(baseline, benchmark)
         if self.problems or config is None:
             raise ConfigError(_listing(self.problems))
+        mapping = to_mapping(config)
+        published = self.preset.values if self.preset.official else {}
+        note = f"differs from the authors' value for {self.preset.family}"
         return Resolved(
             config=config,
             preset=self.preset.label,
             preset_values=self.preset.values,
-            preset_differences=preset_differences(self.preset, to_mapping(config)),
+            preset_differences=[
+                {"option": option, "value": value, "published": theirs, "note": note}
+                for option, value, theirs in differences(published, mapping)
+            ],
+            protocol_changes=[
+                {"option": option, "value": value, "protocol": expected}
+                for option, value, expected in differences(self.protocol.held, mapping)
+            ],
             notes=tuple(self.notes),
         )
 
@@ -159,7 +170,9 @@ class _Resolver:
         if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):
             return
         self.preset = choose_preset(baseline, benchmark.family)
-        self.preset_tables = preset_tables(self.preset, baseline.name, self.problems)
+        wanted = self._user("run").get("protocol", AUTO)
+        self.protocol = choose_protocol(wanted, self.preset, baseline, benchmark, self.problems)
+        self.preset_tables = preset_tables(self.protocol.values, self.preset, baseline.name, self.problems)
         if not self.preset.values:
             label = f"baseline {baseline.name!r} has no preset for {benchmark.family!r}"
             self.notes.append(f"{label}; its general values are used")
@@ -251,11 +264,11 @@ class _Resolver:
             "policy": self._chosen(policy, "policy"),
             "retrieval": self._chosen(retrieval, "retrieval", preset=own_retrieval),
             "constraints": self._constraints(policy),
-            "backbone": self._backbone(self._choose("backbone", DEFAULT_BACKBONE)),
+            "backbone": self._backbone(self._choose("backbone", self._default_backbone())),
             "growth": self._record(
                 GrowthConfig, "growth", self._user("growth"), self.preset_tables.get("growth", {})
             ),
-            "run": self._record(RunConfig, "run", self._user("run")),
+            "run": self._run(),
             "trackers": self._trackers(),
         }
         return None if self.problems else ExperimentConfig(**parts)
@@ -272,13 +285,15 @@ class _Resolver:
         record, found = structure(cls, {**(preset or {}), **user}, also_known=known)
         for key, message in found:
             where = f"{path}.{key}" if key else path
-            source = (
-                f" (in the preset {self.preset.label!r})"
-                if preset and key in preset and key not in user
-                else ""
-            )
-            self.problems.append(f"{where}: {message}{source}")
+            from_preset = preset and key in preset and key not in user
+            self.problems.append(f"{where}: {message}{self._source(where) if from_preset else ''}")
         return record
+
+    def _source(self, option: str) -> str:
+        """Say where a value comes from that the user has not given."""
+        if self.protocol.name == LIKE_FOR_LIKE and option in self.protocol.held:
+            return f" (held equal by the protocol {self.protocol.name!r})"
+        return f" (in the preset {self.preset.label!r})"
 
     def _chosen(self, component: Component | None, section: str, *, preset: bool = True) -> Chosen | None:
         if component is None:
@@ -316,6 +331,16 @@ class _Resolver:
     def _trackers(self) -> tuple[Chosen | None, ...]:
         names = dict.fromkeys([*self.file.get("trackers", {}), *self.explicit.get("trackers", {})])
         return tuple(self._named("tracker", "trackers", name) for name in names)
+
+    def _run(self) -> Any:
+        user = self._user("run")
+        if user.get("protocol", AUTO) == AUTO:
+            user["protocol"] = self.protocol.name
+        return self._record(RunConfig, "run", user)
+
+    def _default_backbone(self) -> str:
+        name: str = self.preset_tables.get("backbone", {}).get("name", DEFAULT_BACKBONE)
+        return name
 
     def _backbone(self, component: Component | None) -> BackboneChoice | None:
         user = self._user("backbone")

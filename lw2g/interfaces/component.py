@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import attrs
 
 from lw2g.errors import PluginError
+from lw2g.interfaces.deviations import Deviation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,20 @@ KINDS: tuple[Kind, ...] = (
 
 Presets = Mapping[str, Mapping[str, Any]]
 """Benchmark family -> dotted keys of an experiment -> values."""
+
+
+def _name_backbones_only(_instance: object, field: attrs.Attribute[Any], presets: Presets) -> None:
+    for values in presets.values():
+        for key in values:
+            if key.startswith("backbone.") and key != "backbone.name":
+                raise ValueError(f"{field.name}: of a backbone only the name can be set, not {key!r}")
+
+
+def _is_held_equal(_instance: object, field: attrs.Attribute[Any], values: Mapping[str, Any]) -> None:
+    for key in values:
+        if key != "backbone.name" and not key.startswith("benchmark."):
+            raise ValueError(f"{field.name}: only benchmark.* and backbone.name are held equal, not {key!r}")
+
 
 _KEBAB = attrs.validators.matches_re(r"[a-z][a-z0-9]*(-[a-z0-9+]+)*")
 
@@ -106,6 +121,8 @@ class Component:
         config: The attrs class of its options (frozen, keyword only, every option with a default).
         summary: One line for listings.
         citation: Where the method was published, empty for our own.
+        deviations: What differs from the published method whatever the options are; runs that a deviation
+            touches list it in their record.
     """
 
     kind: ClassVar[Kind]
@@ -114,6 +131,7 @@ class Component:
     config: type[Any]
     summary: str
     citation: str = ""
+    deviations: tuple[Deviation, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -124,9 +142,13 @@ class BaselineComponent(Component):
         build: ``build(config, context)``.
         growth: ``"sets"`` composes with every growth policy; ``"fixed"`` runs under ``always`` only.
         retrieval: The retrieval strategy it uses by default; None where it makes no hard choice of a set.
-        presets: Official values: benchmark family -> dotted keys of an experiment
-            (``{"cifar100": {"baseline.epochs": 40, "growth.energy": 0.95}}``).
-        tuned: Our own values for benchmarks the authors never ran (``digits``, ``glyphs``, ``folder``).
+        presets: Official values: benchmark family -> dotted keys of an experiment, with the authors'
+            transforms, class order and backbone (``{"cifar100": {"baseline.epochs": 40,
+            "benchmark.normalise": "unit", "backbone.name": "sup21k"}}``). They are the protocol ``official``;
+            under ``like-for-like`` those of benchmark and backbone give way to
+            :attr:`BenchmarkComponent.like_for_like`.
+        tuned: Our own values for benchmarks the authors never ran (``digits``, ``glyphs``, ``folder``): the
+            method's options alone.
     """
 
     kind: ClassVar[Kind] = "baseline"
@@ -135,7 +157,7 @@ class BaselineComponent(Component):
     growth: Literal["sets", "fixed"] = "sets"
     retrieval: str | None = None
     joint: bool = False
-    presets: Presets = attrs.field(factory=dict)
+    presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
     tuned: Presets = attrs.field(factory=dict)
 
 
@@ -188,6 +210,8 @@ class BenchmarkComponent(Component):
     Attributes:
         family: The name under which baselines keep presets for it.
         embedded: True where it ships with lw2g or is generated (a default to learn with, not to publish).
+        like_for_like: What the protocol of that name holds equal for all methods on this benchmark, as dotted
+            keys: the benchmark's transforms, class order and increment, and ``backbone.name``.
     """
 
     kind: ClassVar[Kind] = "benchmark"
@@ -195,6 +219,7 @@ class BenchmarkComponent(Component):
     build: Callable[[Any], Benchmark]
     family: str
     embedded: bool = False
+    like_for_like: Mapping[str, Any] = attrs.field(factory=dict, validator=_is_held_equal)
 
 
 @attrs.frozen(kw_only=True)

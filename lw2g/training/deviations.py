@@ -1,7 +1,8 @@
-"""What in a run differs from the published method: options, presets, the stream, and control rows."""
+"""What in a run differs from the published method: options, presets, retrieval, what no option changes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lw2g.config.resolve import Resolved
@@ -11,31 +12,82 @@ from lw2g.training.session import Session
 
 __all__ = ["list_deviations"]
 
+Entry = dict[str, Any]
 
-def list_deviations(resolved: Resolved, session: Session) -> list[dict[str, Any]]:
+
+def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[int]) -> list[Entry]:
     """Return one mapping ``{option, value, published, note}`` per difference.
 
     Where the baseline has the authors' values for the benchmark, those count; elsewhere what each option
-    declares as published.
+    declares as published. What no option changes is declared by the components and listed where it applies.
+
+    Args:
+        resolved: The configuration and how it came about.
+        session: What the run is made of.
+        task_to_set: The pool's map so far.
     """
+    return [
+        *resolved.preset_differences,
+        *_options(resolved, session),
+        *_retrieval(session),
+        *_standing(session, task_to_set),
+        *_stream(session),
+    ]
+
+
+def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
+    """Yield options that differ from what they declare as published, but for those that a preset sets."""
     config = session.config
-    found = list(resolved.preset_differences)
-    official = {entry["option"] for entry in found}
     records = [("baseline", config.baseline.config), ("policy", config.policy.config)]
     if config.retrieval is not None:
         records.append(("retrieval", config.retrieval.config))
     records += [(f"constraints.{one.name}", one.config) for one in config.constraints]
     if session.builds_spaces:
         records.append(("growth", config.growth))
+    listed = {entry["option"] for entry in resolved.preset_differences}
     for path, record in records:
-        found += [
-            {**entry, "value": unstructure(entry["value"]), "published": unstructure(entry["published"])}
-            for entry in published_differences(record, path)
-            if entry["option"] not in official and entry["option"] not in resolved.preset_values
-        ]
-    notes = [("benchmark", config.benchmark.name, note) for note in session.stream.deviations]
-    if config.retrieval is not None and getattr(session.retrieval, "control", False):
-        notes.append(("retrieval", config.retrieval.name, "control row: retrieval is told the task"))
-    return found + [
-        {"option": option, "value": value, "published": None, "note": note} for option, value, note in notes
-    ]
+        for entry in published_differences(record, path):
+            if entry["option"] not in listed and entry["option"] not in resolved.preset_values:
+                yield {
+                    **entry,
+                    "value": unstructure(entry["value"]),
+                    "published": unstructure(entry["published"]),
+                }
+
+
+def _retrieval(session: Session) -> Iterator[Entry]:
+    """Yield the retrieval strategy where it is not the method's own."""
+    chosen, own = session.config.retrieval, session.baseline_component.retrieval
+    if chosen is not None and chosen.name != own:
+        control = getattr(session.retrieval, "control", False)
+        note = "control row: retrieval is told the task" if control else "not the method's own retrieval"
+        yield {"option": "retrieval", "value": chosen.name, "published": own, "note": note}
+
+
+def _standing(session: Session, task_to_set: Sequence[int]) -> Iterator[Entry]:
+    """Yield the standing differences that touch this run, each once, as the components declare them."""
+    applies = {
+        "always": True,
+        "reuse": not session.fixed and len(set(task_to_set)) < len(task_to_set),
+        "spaces": session.keeps_memory,
+    }
+    declared = (found for component in session.components for found in component.deviations)
+    for deviation in dict.fromkeys(declared):
+        if applies[deviation.when]:
+            yield {
+                "option": deviation.topic,
+                "value": deviation.value,
+                "published": deviation.published,
+                "note": deviation.note,
+            }
+
+
+def _stream(session: Session) -> Iterator[Entry]:
+    """Yield what makes the stream differ from the benchmark's own."""
+    for note in session.stream.deviations:
+        yield {
+            "option": "benchmark",
+            "value": session.config.benchmark.name,
+            "published": None,
+            "note": note,
+        }

@@ -91,6 +91,8 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
     training = ledger.seconds.get("training", 0.0)
     record = {
         "lw2g_version": __version__,
+        "protocol": session.config.run.protocol,
+        "protocol_changes": resolved.protocol_changes,
         "config": to_mapping(session.config),
         "seed": session.config.run.seed,
         "environment": environment(session.engine),
@@ -124,7 +126,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
             for part in ("evidence", "training", "subspace", "evaluation", "total")
         },
         "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
-        "deviations": list_deviations(resolved, session),
+        "deviations": list_deviations(resolved, session, ledger.task_to_set),
     }
     # What is returned equals what is written: lists, not tuples, and plain strings.
     plain: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False))

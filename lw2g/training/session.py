@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent, PolicyComponent
+from lw2g.interfaces.component import BaselineComponent, Component, Kind, PolicyComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.growth import GrowthPolicy
@@ -47,6 +47,7 @@ class Session:
     retrieval: RetrievalStrategy | None
     policy: GrowthPolicy
     policy_component: PolicyComponent
+    components: tuple[Component, ...]
     constraints: dict[str, Constraint]
     pool: Pool
     memory: SubspaceMemory
@@ -206,6 +207,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         retrieval=retrieval,
         policy=_build(catalogue, "policy", config.policy),
         policy_component=catalogue.get("policy", config.policy.name),
+        components=_components(catalogue, config),
         constraints={one.name: _build(catalogue, "constraint", one, context) for one in config.constraints},
         pool=Pool(),
         memory=SubspaceMemory(options),
@@ -236,6 +238,17 @@ def as_one_task(stream: TaskStream) -> TaskStream:
     )
     note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
     return attrs.evolve(stream, tasks=(whole,), planted_groups=None, deviations=(*stream.deviations, note))
+
+
+def _components(catalogue: Catalogue, config: ExperimentConfig) -> tuple[Component, ...]:
+    """Return the records of all components in use that belong to a method."""
+    named: list[tuple[Kind, Chosen | None]] = [
+        ("baseline", config.baseline),
+        ("retrieval", config.retrieval),
+        ("policy", config.policy),
+        *(("constraint", chosen) for chosen in config.constraints),
+    ]
+    return tuple(catalogue.get(kind, chosen.name) for kind, chosen in named if chosen is not None)
 
 
 def _build(catalogue: Catalogue, kind: Any, chosen: Any, *arguments: Any) -> Any:

@@ -20,9 +20,9 @@ from lw2g.training.session import open_session
 from lw2g.training.state import restore
 
 KEYS = {
-    "lw2g_version", "config", "seed", "environment", "fingerprints", "class_order", "accuracy_matrix",
-    "retrieval_matrix", "decisions", "task_to_set", "metrics", "storage", "flops", "seconds",
-    "images_per_second", "deviations",
+    "lw2g_version", "protocol", "protocol_changes", "config", "seed", "environment", "fingerprints",
+    "class_order", "accuracy_matrix", "retrieval_matrix", "decisions", "task_to_set", "metrics", "storage",
+    "flops", "seconds", "images_per_second", "deviations",
 }  # fmt: skip
 
 

@@ -94,6 +94,8 @@ class Interrupted(Exception):
 
 RECORD = {
     "lw2g_version": "0.1.0",
+    "protocol": "like-for-like",
+    "protocol_changes": [{"option": "benchmark.normalise", "value": "unit", "protocol": "native"}],
     "config": {
         "baseline": {"name": "hide-prompt"},
         "retrieval": {"name": "classifier"},
@@ -254,15 +256,18 @@ def test_usage_errors_say_what_was_expected(fake_catalogue, arguments, message):
 def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_path):
     """Names, settings and directory reach the runner; metrics and the directory are printed."""
     result = invoke(
-        "run", "--policy", "always", "--set", "baseline.epochs=2", "--device", "cpu", "--out", "here"
+        *("run", "--policy", "always", "--set", "baseline.epochs=2", "--device", "cpu", "--out", "here"),
+        *("--protocol", "like-for-like"),
     )
     assert result.exit_code == 0, result.output
     (call,) = runner_calls.made
     config = call["resolved"].config
     assert call["start"] == Path("here")
     assert (config.policy.name, config.constraints, config.baseline.config.epochs) == ("always", (), 2)
+    assert config.run.protocol == "like-for-like"
     assert "run: here" in result.stdout
     assert "122.00" in result.stdout
+    assert "protocol like-for-like, preset " in result.stderr
     assert "glyphs and micro: embedded defaults to learn and test with, never results" in result.stderr
 
 
@@ -402,6 +407,7 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     assert ["pra", "-"] in rows
     assert ["baseline.epochs", "5", "40", "differs"] in rows
     assert "hide-prompt x min x orthogonal + cpk on glyphs, backbone micro" in text
+    assert "protocol like-for-like (changed: benchmark.normalise)" in text
 
 
 def test_show_json_is_the_record_itself(tmp_path):

@@ -85,6 +85,7 @@ def catalogue():
         "constraints.cpk.phi": 0.2,
         "retrieval.centroids": 7,
         "benchmark.length": 5,
+        "backbone.name": "sup21k",
     }
     hooks = {
         "lw2g_baselines": [
@@ -122,11 +123,19 @@ def catalogue():
         ],
         "lw2g_benchmarks": [
             _component(BenchmarkComponent, "glyphs", family="glyphs"),
-            _component(BenchmarkComponent, "cifar100", OtherConfig, family="cifar100"),
+            _component(
+                BenchmarkComponent,
+                "cifar100",
+                OtherConfig,
+                family="cifar100",
+                like_for_like={"benchmark.length": 9, "backbone.name": "sup21k-augreg"},
+            ),
             _component(BenchmarkComponent, "new-one", family="new"),
         ],
         "lw2g_backbones": [
             _component(BackboneComponent, "micro"),
+            _component(BackboneComponent, "sup21k"),
+            _component(BackboneComponent, "sup21k-augreg"),
             _component(BackboneComponent, "timm", TimmConfig),
         ],
         "lw2g_trackers": [
@@ -186,7 +195,10 @@ def test_nothing_at_all_is_the_default_experiment():
     )
     assert resolved.preset == "tuned glyphs"
     assert resolved.config.baseline.config == BaselineConfig(epochs=5)
-    assert (resolved.config.growth, resolved.config.run) == (GrowthConfig(), RunConfig())
+    assert (resolved.config.growth, resolved.config.run) == (
+        GrowthConfig(),
+        RunConfig(protocol="like-for-like"),
+    )
     assert resolved.preset_differences == []
 
 
@@ -200,6 +212,7 @@ def test_the_official_preset_reaches_every_section():
     assert config.constraints[1].config == CpkConfig(phi=0.2)
     assert config.retrieval.config == RetrievalConfig(centroids=7)
     assert config.benchmark.config == OtherConfig(length=5)
+    assert config.backbone.name == "sup21k"
 
 
 def test_preset_keys_of_components_that_are_not_in_use_are_ignored():
@@ -220,6 +233,75 @@ def test_differences_from_the_official_preset_are_listed():
         ("baseline.epochs", 2, 40),
         ("growth.energy_pre", None, 0.8),
     ]
+
+
+def test_like_for_like_keeps_the_method_and_takes_the_benchmarks_values_for_the_rest():
+    """The method's epochs and thresholds stay; benchmark and backbone are the same for every method."""
+    resolved = resolve(CATALOGUE, benchmark="cifar100", overrides={"run.protocol": "like-for-like"})
+    config = resolved.config
+    assert (config.run.protocol, resolved.preset) == ("like-for-like", "official cifar100")
+    assert (config.baseline.config, config.growth.energy) == (BaselineConfig(epochs=40), 0.9)
+    assert config.retrieval.config == RetrievalConfig(centroids=7)
+    assert (config.benchmark.config, config.backbone.name) == (OtherConfig(length=9), "sup21k-augreg")
+    other = resolve(CATALOGUE, baseline="weighted", benchmark="cifar100").config
+    assert (other.run.protocol, other.benchmark) == ("like-for-like", config.benchmark)
+    assert other.backbone == config.backbone
+    assert [(entry["option"], entry["published"]) for entry in resolved.preset_differences] == [
+        ("benchmark.length", 5),
+        ("backbone.name", "sup21k"),
+    ]
+    assert resolved.protocol_changes == []
+
+
+@pytest.mark.parametrize(("protocol", "expected"), [("official", (5, 40)), ("like-for-like", (9, None))])
+def test_what_a_user_changes_of_a_protocol_is_known(protocol, expected):
+    """The option of the benchmark departs from either protocol; epochs are the method's in like-for-like."""
+    overrides = {"run.protocol": protocol, "benchmark.length": 6, "baseline.epochs": 2}
+    resolved = resolve(CATALOGUE, benchmark="cifar100", overrides=overrides, backbone="micro")
+    length, epochs = expected
+    backbone = "sup21k" if protocol == "official" else "sup21k-augreg"
+    wanted = [("benchmark.length", 6, length), ("backbone.name", "micro", backbone)]
+    if epochs is not None:
+        wanted.insert(0, ("baseline.epochs", 2, epochs))
+    found = [(entry["option"], entry["value"], entry["protocol"]) for entry in resolved.protocol_changes]
+    assert found == wanted
+
+
+def test_official_needs_the_authors_values():
+    """Named where nobody published any, it is refused; auto says like-for-like there."""
+    assert refusal(overrides={"run.protocol": "official"}) == [
+        "run.protocol: baseline 'hide-prompt' has no values of its authors for 'glyphs' "
+        "(only for: cifar100); leave the protocol out"
+    ]
+    assert resolve(CATALOGUE).config.run.protocol == "like-for-like"
+    assert resolve(CATALOGUE, benchmark="cifar100").config.run.protocol == "official"
+    assert refusal(benchmark="cifar100", overrides={"run.protocol": "fair"}) == [
+        "run.protocol: expected one of 'auto', 'official', 'like-for-like' but got 'fair'"
+    ]
+
+
+def test_a_file_can_name_the_protocol(tmp_path):
+    """The file's protocol holds until an option says otherwise."""
+    path = write(tmp_path, "[benchmark]\nname = 'cifar100'\n[run]\nprotocol = 'like-for-like'\n")
+    assert resolve(CATALOGUE, file=path).config.backbone.name == "sup21k-augreg"
+    explicit = resolve(CATALOGUE, file=path, overrides={"run.protocol": "official"}).config
+    assert (explicit.run.protocol, explicit.backbone.name) == ("official", "sup21k")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (lambda: _component(BaselineComponent, "x", presets={"f": {"backbone.image_size": 3}}), "image_size"),
+        (
+            lambda: _component(BenchmarkComponent, "x", family="f", like_for_like={"run.seed": 3}),
+            "only benchmark",
+        ),
+    ],
+)
+def test_records_set_what_a_protocol_can_hold(record, message):
+    """A preset may name a backbone, a benchmark may hold itself and the backbone equal; nothing else."""
+    with pytest.raises(ValueError, match=message):
+        record()
 
 
 def test_a_benchmark_without_a_preset_uses_general_values_and_says_so():
@@ -447,6 +529,7 @@ arguments = st.fixed_dictionaries(
                 "growth.energy_pre": st.just("none") | st.floats(0.01, 1),
                 "growth.energy_power": st.sampled_from([2, 4]),
                 "growth.heads": st.sampled_from(["per-head", "joint"]),
+                "run.protocol": st.sampled_from(["auto", "like-for-like"]),
                 "run.seed": st.integers(0, 2**63 - 1),
                 "backbone.image_size": st.integers(1, 999),
                 "trackers.mlflow.length": st.integers(),
@@ -464,7 +547,7 @@ def test_a_resolved_configuration_reads_back_equal(tmp_path_factory, given_argum
     path = write(tmp_path_factory.mktemp("round"), dump_resolved(resolved))
     again = load_resolved(path, CATALOGUE)
     assert again.config == resolved.config
-    assert (again.preset, again.preset_differences) == (resolved.preset, resolved.preset_differences)
+    assert attrs.evolve(again, notes=()) == attrs.evolve(resolved, notes=())
     assert to_toml(again.config) == to_toml(resolved.config)
 
 
@@ -481,5 +564,6 @@ def test_the_mapping_of_a_configuration_is_plain():
         "precision",
         "evaluation_batch",
         "workers",
+        "protocol",
         "keep_checkpoints",
     ]

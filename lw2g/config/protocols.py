@@ -1,0 +1,99 @@
+"""Protocols: whose options a benchmark gets, and on which backbone, when methods are run and compared.
+
+``official`` runs a method as its authors did: their transforms, class order and backbone along with their
+schedules. ``like-for-like`` keeps what belongs to the method (optimizer, epochs, rates, its own retrieval)
+and holds equal what does not: backbone, split, class order, normalisation and augmentation are then the
+benchmark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from lw2g.config.layers import Preset
+from lw2g.config.structure import unstructure
+from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent
+
+__all__ = ["AUTO", "LIKE_FOR_LIKE", "OFFICIAL", "Protocol", "choose_protocol", "differences"]
+
+AUTO = "auto"
+OFFICIAL = "official"
+LIKE_FOR_LIKE = "like-for-like"
+_HELD_EQUAL = ("benchmark", "backbone")
+
+
+@attrs.frozen(kw_only=True)
+class Protocol:
+    """A protocol for one method on one benchmark.
+
+    Attributes:
+        name: ``official`` or ``like-for-like``.
+        preset: The method's values for the benchmark.
+        held: What the protocol itself sets, as dotted keys: the whole official preset, or what like-for-like
+            holds equal.
+        values: All dotted keys below what the user says: ``held``, and the method's own options.
+    """
+
+    name: str
+    preset: Preset
+    held: Mapping[str, Any] = attrs.field(factory=dict)
+    values: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def choose_protocol(
+    wanted: Any,
+    preset: Preset,
+    baseline: BaselineComponent,
+    benchmark: BenchmarkComponent,
+    problems: list[str],
+) -> Protocol:
+    """Return the protocol of a run; ``auto`` is official where the authors' values are known.
+
+    Args:
+        wanted: What the user says; anything but a protocol's name counts as ``auto``.
+        preset: The method's values for the benchmark.
+        baseline: The method.
+        benchmark: The benchmark.
+        problems: Takes one line where the authors' values are wanted but not known.
+    """
+    if wanted == OFFICIAL and not preset.official:
+        known = ", ".join(baseline.presets) or "none"
+        problems.append(
+            f"run.protocol: baseline {baseline.name!r} has no values of its authors for {benchmark.family!r} "
+            f"(only for: {known}); leave the protocol out"
+        )
+    if preset.official and wanted != LIKE_FOR_LIKE:
+        return Protocol(name=OFFICIAL, preset=preset, held=preset.values, values=preset.values)
+    own = {key: value for key, value in preset.values.items() if key.split(".")[0] not in _HELD_EQUAL}
+    held = benchmark.like_for_like
+    return Protocol(name=LIKE_FOR_LIKE, preset=preset, held=held, values={**own, **held})
+
+
+def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """List where a configuration differs from dotted values; components not in use do not count.
+
+    Args:
+        values: Dotted keys and values.
+        config: The configuration as nested plain values.
+
+    Returns:
+        Key, value in the configuration, and the other value, as plain values.
+    """
+    found = []
+    for path, expected in values.items():
+        *tables, key = path.split(".")
+        table: Any = config
+        for name in tables:
+            table = table.get(name) or {}
+        plain = _plain(expected)
+        if key in table and table[key] != plain:
+            found.append((path, table[key], plain))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    plain: Any = unstructure(value)
+    return list(plain) if isinstance(plain, tuple) else plain

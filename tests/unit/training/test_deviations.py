@@ -1,0 +1,79 @@
+"""What a record lists as different from the published method, and when."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from lw2g.interfaces.deviations import Deviation
+from lw2g.training.deviations import list_deviations
+
+
+def deviation(topic, when="always"):
+    """Return a standing difference."""
+    return Deviation(topic=topic, value="ours", published="theirs", note="a reason", when=when)
+
+
+DECLARED = (deviation("a"), deviation("r", "reuse"), deviation("s", "spaces"))
+
+
+def topics(session, resolved, task_to_set, declared=DECLARED):
+    """Return what is listed of declared differences, which two components share."""
+    components = tuple(attrs.evolve(one, deviations=declared) for one in session.components[:2])
+    found = list_deviations(resolved, attrs.evolve(session, components=components), task_to_set)
+    assert all(
+        (entry["value"], entry["published"], entry["note"]) == ("ours", "theirs", "a reason")
+        for entry in found
+        if entry["option"] in "ars"
+    )
+    return [entry["option"] for entry in found if entry["option"] in "ars"]
+
+
+@pytest.mark.parametrize(
+    ("names", "task_to_set", "expected"),
+    [
+        ({"policy": "always"}, [0, 1, 2], ["a"]),
+        ({"policy": "min"}, [0, 1, 2], ["a", "s"]),
+        ({"policy": "min"}, [0, 0], ["a", "r", "s"]),
+        ({"policy": "one", "constraints": ["none"]}, [0, 0], ["a", "r"]),
+        ({"policy": "always", "constraints": ["orthogonal"]}, [0], ["a", "s"]),
+        ({"policy": "always", "constraints": ["pgp"]}, [0, 1], ["a"]),
+        ({"baseline": "l2p", "policy": "always"}, [0, 0], ["a"]),
+    ],
+)
+def test_standing_differences_are_listed_once_and_where_they_apply(
+    session_of, quick, names, task_to_set, expected
+):
+    """Sharing and spaces each bring their own; what two components declare is listed once."""
+    assert topics(session_of(**names), quick(**names), task_to_set) == expected
+
+
+@pytest.mark.parametrize(
+    ("retrieval", "note"),
+    [
+        (None, None),
+        ("centroids", "not the method's own retrieval"),
+        ("oracle", "control row: retrieval is told the task"),
+    ],
+)
+def test_a_retrieval_in_place_of_the_methods_own_is_listed(session_of, quick, retrieval, note):
+    """Its name, the method's own, and whether it is a control."""
+    names = {"policy": "always"} | ({"retrieval": retrieval} if retrieval else {})
+    found = list_deviations(quick(**names), session_of(**names), [0])
+    entries = [entry for entry in found if entry["option"] == "retrieval"]
+    expected = {"option": "retrieval", "value": retrieval, "published": "key-cosine", "note": note}
+    assert entries == ([expected] if retrieval else [])
+
+
+def test_differences_from_a_preset_come_first_and_once(session_of, quick):
+    """An option that the authors' preset sets is compared with the preset, not with its general value."""
+    resolved = quick({"baseline.length": 4}, policy="always")
+    preset = {"option": "baseline.length", "value": 4, "published": 5, "note": "n"}
+    resolved = attrs.evolve(
+        resolved,
+        preset_values={"baseline.length": 5, "baseline.epochs": 2},
+        preset_differences=[preset],
+    )
+    found = list_deviations(resolved, session_of({"baseline.length": 4}, policy="always"), [0])
+    assert [entry for entry in found if entry["option"].startswith("baseline.length")] == [preset]
+    assert found[0] == preset
