@@ -14,7 +14,7 @@ from lw2g.errors import ConfigError
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
-from lw2g.interfaces.site import Restriction, Site
+from lw2g.interfaces.site import Activation, Restriction, Site
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.phases import (
     PhaseProgress,
@@ -133,7 +133,7 @@ def test_gradients_are_clipped_before_they_are_protected(session: Session) -> No
     """Clipping sees the whole gradient: what protection leaves is then shorter than the norm allowed."""
     weight = nn.Parameter(torch.zeros(2))
     space = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
-    site = Site(name="w", parameter=weight, tap=Tap(0, "query"))
+    site = Site(name="w", parameter=weight, activation=Activation(tap=Tap(0, "query")))
     rule = SiteRule(site=site, restriction=Restriction(subspace=space), on="gradient", hard=True)
     pull = torch.tensor([30.0, 40.0])
     phase = TrainingPhase(
