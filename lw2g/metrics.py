@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a report reads stored numbers; it must not wait for torch
     from torch import Tensor
 
 __all__ = [
+    "DEFINITIONS",
     "AccuracyMatrix",
     "accuracy",
     "adjusted_rand_index",
@@ -31,6 +32,23 @@ __all__ = [
 ]
 
 AccuracyMatrix = Sequence[Sequence[float | None]]
+
+DEFINITIONS: Mapping[str, str] = {
+    "A[i,t]": "accuracy on task i after task t, in percent; T is the last task",
+    "faa": "final average accuracy: mean over tasks i of A[i,T]",
+    "faa_samples": "final accuracy over samples: A[i,T] weighted by the test samples of task i",
+    "caa": "cumulative average accuracy: mean over t of the mean over i <= t of A[i,t]",
+    "ffm": "forgetting, as in the LW2G paper: mean over i < T of max over i <= t < T of A[i,t], minus A[i,T]",
+    "ffm_code": "forgetting, as in its released code: the maximum includes t = T, so no task counts negative",
+    "bwt": "backward transfer: mean over i < T of A[i,T] - A[i,i]; negative where tasks are forgotten",
+    "pra": "retrieval accuracy: mean over tasks of the share of test samples that get their task's set",
+    "ssp": "size of the pool: number of sets that hold a task",
+    "chance_pra": "PRA under uniform guessing of a task: fewer sets make retrieval easier by construction",
+    "adjusted_rand_index": "agreement of sets with planted groups of tasks: 1 equal, about 0 by chance",
+    "feature drift": "mean relative change of test features since the evaluation before (samples that kept "
+    "their set)",
+}
+"""What each number is that a run is judged by."""
 
 
 def accuracy(predicted: Tensor, true: Tensor) -> float | None:

@@ -52,7 +52,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 def print_metrics(record: Mapping[str, Any]) -> None:
     """Print the metrics of a record as one table."""
-    rows = [(name, number(value)) for name, value in record["metrics"].items()]
+    values = dict(record["metrics"])
+    if record.get("planted_groups"):
+        values["adjusted_rand_index"] = record["adjusted_rand_index"]
+    rows = [(name, number(value)) for name, value in values.items()]
     console().print(table("metrics", ("metric", "value"), rows))
 
 

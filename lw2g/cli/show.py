@@ -11,6 +11,7 @@ import click
 
 from lw2g.cli.output import console, number, print_metrics, print_summary, table
 from lw2g.errors import DataError
+from lw2g.metrics import DEFINITIONS
 
 __all__ = ["show"]
 
@@ -20,8 +21,9 @@ Record = Mapping[str, Any]
 @click.command(short_help="Show decisions, matrices and metrics of a run.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the record as it is stored.")
-def show(run: Path, as_json: bool) -> None:
-    """Show the run in the directory RUN: decisions with their evidence, matrices, metrics, seconds.
+@click.option("--explain", is_flag=True, help="Say what each number means.")
+def show(run: Path, as_json: bool, explain: bool) -> None:
+    """Show the run in the directory RUN: decisions with their evidence, matrices, metrics, costs.
 
     Tasks count from 1; sets are shown by their ids (#0 is the first); percentages are 0 to 100.
     """
@@ -35,8 +37,12 @@ def show(run: Path, as_json: bool) -> None:
         click.echo(text, nl=not text.endswith("\n"))
     elif "seeds" in record and "metrics" in record and "config" not in record:
         print_summary(record)
+        if explain:
+            _print_definitions(DEFINITIONS)
     else:
         _print_record(record)
+        if explain:
+            _print_definitions({**_DECISION_COLUMNS, **DEFINITIONS, **_COSTS})
 
 
 def _record_path(run: Path) -> Path:
@@ -56,20 +62,53 @@ def _print_record(record: Record) -> None:
     out.print(
         table(
             "decisions",
-            _DECISION_COLUMNS,
+            tuple(_DECISION_COLUMNS),
             [row for entry in record["decisions"] for row in _decision(entry)],
             left=2,
         )
     )
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
         if record.get(key):
-            out.print(_matrix(record[key], title))
+            out.print(_matrix(record[key], f"{title} (percent)"))
+    drift = record.get("feature_drift")
+    if drift and any(drift):
+        out.print(_matrix(_by_task(drift), "feature drift by task (percent)"))
     print_metrics(record)
-    for key, title in (("seconds", "seconds"), ("storage", "storage")):
-        rows = [(name, number(value)) for name, value in record[key].items()]
-        out.print(table(title, ("part", "value"), rows))
-    out.print(f"images per second (training): {number(record.get('images_per_second'), 1)}")
+    out.print(table("costs", ("part", "value"), _costs(record)))
     _print_deviations(record["deviations"])
+
+
+def _by_task(drift: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    """Turn entries by evaluation into rows by task, in percent, as matrices of accuracies are."""
+    return [
+        [None if task >= len(column) or column[task] is None else 100 * column[task] for column in drift]
+        for task in range(len(drift) - 1)
+    ]
+
+
+_COSTS = {
+    "evidence (s)": "seconds in which growth was decided",
+    "training (s)": "seconds in the phases of baseline and retrieval",
+    "subspace (s)": "seconds in which spaces were built and rules gathered",
+    "evaluation (s)": "seconds in which test samples were predicted",
+    "total (s)": "seconds from start to end, all of the above and checkpoints included",
+    "training images/s": "training images stepped on in a second of training",
+    "training_per_image": "floating point operations of a training step on one image",
+    "inference_per_image": "floating point operations of predicting one image, retrieval included",
+    "prompt_vectors": "vectors of the backbone's width that all sets hold",
+    "basis_vectors": "basis vectors of all spaces that are kept to protect old tasks",
+    "parameters": "numbers that were added to the frozen backbone",
+}
+
+
+def _costs(record: Record) -> Iterator[tuple[str, str]]:
+    for name, value in record["seconds"].items():
+        yield f"{name} (s)", number(value)
+    yield "training images/s", number(record.get("images_per_second"), 1)
+    for name, value in record.get("flops", {}).items():
+        yield name, "-" if value is None else f"{value / 1e6:,.1f} MFLOP"
+    for name, value in record["storage"].items():
+        yield name, number(value)
 
 
 def _headline(record: Record) -> str:
@@ -85,20 +124,21 @@ def _headline(record: Record) -> str:
     )
 
 
-_DECISION_COLUMNS = (
-    "task",
-    "decision",
-    "set",
-    "candidate",
-    "HFC",
-    "HFC_pre",
-    "Z",
-    "error",
-    "rank",
-    "null",
-    "energy null",
-    "excluded",
-)
+_DECISION_COLUMNS = {
+    "task": "counts from 1",
+    "decision": "grow: a new set was added; reuse: the task trains an old one",
+    "set": "the set the task got (#0 is the first)",
+    "candidate": "a set that was measured for the task",
+    "HFC": "hindrance: angle in degrees between the task's gradient and its part outside the set's old "
+    "space; 0 if the gradient is orthogonal to it, 90 if it lies in it",
+    "HFC_pre": "the same against the space of the task's own pre-trained activations",
+    "Z": "HFC - HFC_pre; above 0 the old tasks hinder more than pre-trained knowledge does",
+    "error": "standard error of Z",
+    "rank": "dimensions of the old space over all sites",
+    "null": "HFC that a random space of the same rank would give",
+    "energy null": "HFC that a random combination of the task's activations would give",
+    "excluded": "why a set is no candidate",
+}
 
 
 def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
@@ -133,7 +173,11 @@ def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
         (str(task + 1), *("" if value is None else number(value) for value in row))
         for task, row in enumerate(matrix)
     ]
-    return table(f"{title} (percent)", columns, rows)
+    return table(title, columns, rows)
+
+
+def _print_definitions(definitions: Mapping[str, str]) -> None:
+    console().print(table("definitions", ("number", "meaning"), definitions.items(), left=2))
 
 
 def _print_deviations(deviations: Sequence[Record]) -> None:

@@ -141,6 +141,10 @@ RECORD = {
     ],
     "task_to_set": [0, 0],
     "metrics": {"faa": 85.625, "pra": None, "ssp": 1},
+    "planted_groups": [0, 1],
+    "adjusted_rand_index": -0.125,
+    "feature_drift": [[], [0.0625]],
+    "flops": {"training_per_image": 82630144.0, "inference_per_image": None},
     "storage": {"prompt_vectors": 40, "basis_vectors": 17, "parameters": 1000},
     "seconds": {"evidence": 1.5, "training": 2.5, "subspace": 0.5, "evaluation": 1.0, "total": 6.0},
     "images_per_second": 123.45,
@@ -405,9 +409,25 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     assert ["2", "64.00"] in rows
     assert ["faa", "85.62"] in rows
     assert ["pra", "-"] in rows
+    assert ["adjusted_rand_index", "-0.12"] in rows
+    assert ["1", "6.25"] in rows
+    assert ["training_per_image", "82.6", "MFLOP"] in rows
+    assert ["inference_per_image", "-"] in rows
     assert ["baseline.epochs", "5", "40", "differs"] in rows
     assert "hide-prompt x min x orthogonal + cpk on glyphs, backbone micro" in text
     assert "protocol like-for-like (changed: benchmark.normalise)" in text
+
+
+def test_show_explains_every_number_it_prints(finished):
+    """Each column of evidence, each metric and each cost of a real record has a meaning beside it."""
+    text = invoke("show", finished[0], "--explain").stdout
+    shown, definitions = text.split("\ndefinitions")
+    explained = {line.strip().split("  ")[0] for line in definitions.splitlines()}
+    assert {"HFC", "Z", "error", "null", "energy null", "feature drift", "A[i,t]"} <= explained
+    numbers = set(finished[1]["metrics"]) | set(finished[1]["flops"]) | set(finished[1]["storage"])
+    assert numbers | {f"{part} (s)" for part in finished[1]["seconds"]} <= explained
+    assert "mean over tasks i of A[i,T]" in definitions
+    assert invoke("show", finished[0]).stdout.rstrip() == shown.rstrip()
 
 
 def test_show_json_is_the_record_itself(tmp_path):
