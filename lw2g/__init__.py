@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lw2g.interfaces.tracker import Tracker
-    from lw2g.training.saved import SavedRun
+    from lw2g.training.model import TrainedModel
 
 __all__ = ["__version__", "load", "run"]
 
@@ -68,17 +68,24 @@ def _listeners() -> list[Tracker]:
     return [progress_tracker(console(stderr=True))]
 
 
-def load(run: str | Path, *, task: int | None = None) -> SavedRun:
-    """Open a saved run, to predict with it.
+def load(
+    run: str | Path, *, task: int | None = None, device: str | None = None, batch_size: int | None = None
+) -> TrainedModel:
+    """Open a saved run as a model: ``model(images)`` gives logits, ``model.predict(images)`` names.
+
+    Images are paths, PIL images or tensors; the model's docstring says which.
 
     Args:
         run: The run's directory.
         task: The finished task (from 0) whose checkpoint is wanted; None for the newest.
+        device: Where it computes, such as ``"cuda:1"``; None for the run's own device.
+        batch_size: Images per forward, to which fewer are filled up; None for the run's own.
 
     Raises:
         DataError: There is no such run or checkpoint.
+        ConfigError: The device is not there.
     """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.saved import open_run
 
-    return open_run(Path(run), load_catalogue(), task)
+    return open_run(Path(run), load_catalogue(), task, device=device, batch_size=batch_size)

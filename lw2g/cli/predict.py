@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,8 +16,24 @@ __all__ = ["predict"]
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--task", type=click.IntRange(min=1), metavar="N", help="Use the model as it was after task N.")
+@click.option("--top-k", type=click.IntRange(min=1), default=1, metavar="K", help="Name the K best classes.")
+@click.option("--device", metavar="NAME", help="cpu, cuda, cuda:N or mps. [default: the run's]")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Images per forward; few images are filled up to it, so less is faster. [default: the run's]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list (tasks count from 0).")
-def predict(run: Path, images: tuple[Path, ...], task: int | None, as_json: bool) -> None:
+def predict(
+    run: Path,
+    images: tuple[Path, ...],
+    task: int | None,
+    top_k: int,
+    device: str | None,
+    batch_size: int | None,
+    as_json: bool,
+) -> None:
     """Classify IMAGES with the newest finished task of the run in the directory RUN."""
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
@@ -25,17 +43,24 @@ def predict(run: Path, images: tuple[Path, ...], task: int | None, as_json: bool
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.saved import open_run
 
-    found = open_run(run, load_catalogue(), None if task is None else task - 1).predict(images)
+    number = None if task is None else task - 1
+    model = open_run(run, load_catalogue(), number, device=device, batch_size=batch_size)
+    found = model.predict(images, top_k)
     if as_json:
-        click.echo(json.dumps([{**row, "path": str(row["path"])} for row in found], indent=1))
+        click.echo(json.dumps(found, indent=1))
         return
     from lw2g.cli.output import console, table
 
-    rows = [
-        (str(row["path"]), str(row["class"]), _count(row["task"], 1), _count(row["set"], 0, "#"))
-        for row in found
-    ]
-    console().print(table("", ("image", "class", "task", "set"), rows, left=2))
+    rows = [row for entry in found for row in _rows(entry)]
+    console().print(table("", ("image", "class", "probability", "task", "set"), rows, left=2))
+
+
+def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield one row per class; only the best one repeats image, task and set."""
+    head, tail = str(entry["path"]), (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
+    for one in entry["top"]:
+        yield (head, str(one["class"]), f"{one['probability']:.3f}", *tail)
+        head, tail = "", ("", "")
 
 
 def _count(value: int | None, first: int, mark: str = "") -> str:

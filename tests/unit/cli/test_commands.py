@@ -456,20 +456,26 @@ def test_show_without_a_record_says_why(tmp_path, files, message):
 def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     """Tasks count from 1 in text and from 0 in JSON; a named task is passed on counting from 0."""
     asked = []
+    top = [{"class": "cat", "class_index": 3, "probability": 0.75}]
+    top.append({"class": "dog", "class_index": 4, "probability": 0.25})
 
     class Saved:
-        def predict(self, paths):
-            return [{"path": p, "class": "cat", "class_index": 3, "task": 1, "set": 0} for p in paths]
+        def predict(self, paths, top_k):
+            return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
     saved = ModuleType("lw2g.training.saved")
-    saved.open_run = lambda directory, catalogue, task: asked.append((directory, task)) or Saved()
+    saved.open_run = lambda directory, catalogue, task, **how: (
+        asked.append((directory, task, *how.values())) or Saved()
+    )
     monkeypatch.setitem(sys.modules, "lw2g.training.saved", saved)
     (tmp_path / "a.png").touch()
-    rows = [line.split() for line in invoke("predict", "here", "a.png", "--task", 2).stdout.splitlines()]
-    assert ["a.png", "cat", "2", "#0"] in rows
-    found = json.loads(invoke("predict", "here", "a.png", "--json").stdout)
-    assert found == [{"path": "a.png", "class": "cat", "class_index": 3, "task": 1, "set": 0}]
-    assert asked == [(Path("here"), 1), (Path("here"), None)]
+    text = invoke("predict", "here", "a.png", "--task", 2, "--top-k", 2, "--device", "cpu").stdout
+    rows = [line.split() for line in text.splitlines()]
+    assert ["a.png", "cat", "0.750", "2", "#0"] in rows
+    assert ["dog", "0.250"] in rows
+    found = json.loads(invoke("predict", "here", "a.png", "--json", "--batch-size", 1).stdout)
+    assert found == [{"path": "a.png", **top[0], "top": top[:1], "task": 1, "set": 0}]
+    assert asked == [(Path("here"), 1, "cpu", None), (Path("here"), None, None, 1)]
     missing = invoke("predict", "here", "a.png", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
 

@@ -204,25 +204,3 @@ def test_retrievals_are_undefined_without_a_hard_choice() -> None:
     found = Predictions(sample=zeros, true=zeros, predicted=zeros, task=zeros, retrieved=nothing, set=nothing)
     assert found.retrievals([0]) is None
     assert found.accuracies() == [100.0]
-
-
-def test_a_saved_run_predicts_what_the_run_predicted(
-    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue, tmp_path: Path
-) -> None:
-    """Classes and sets of image files equal those stored for the same test images."""
-    from PIL import Image
-
-    directory, _ = finished
-    saved = open_run(directory, catalogue)
-    stream = saved._session.stream
-    paths = []
-    for number in range(6):
-        pixels = stream.tasks[0].test.source.image(number).permute(1, 2, 0).numpy()
-        paths.append(tmp_path / f"{number}.png")
-        Image.fromarray(pixels).save(paths[-1])
-    found = saved.predict(paths)
-    stored = RunDirectory(directory).read_predictions(2)
-    assert [entry["class_index"] for entry in found] == stored.predicted[:6].tolist()
-    assert [entry["set"] for entry in found] == stored.set[:6].tolist()
-    assert found[0]["class"] == stream.class_names[found[0]["class_index"]]
-    assert open_run(directory, catalogue, task=0).classes == ("pattern 0", "pattern 1")

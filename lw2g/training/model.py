@@ -1,0 +1,218 @@
+"""A trained model: the run as it stood after a task, as a module that takes images and gives answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.errors import DataError
+from lw2g.interfaces.batch import Batch
+from lw2g.training.decoding import chunks
+from lw2g.training.pictures import Picture, as_list, pixels_of
+from lw2g.training.session import Session
+
+__all__ = ["Answers", "TrainedModel"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Answers:
+    """What a model says of some images.
+
+    Attributes:
+        logits: Of the seen classes, ``[B, C]`` float32.
+        features: What the head was fed, ``[B, F]`` float32.
+        tasks: The retrieved task of each image, from 0, ``[B]`` int64; None where the baseline makes no hard
+            choice of a set.
+        sets: The set of that task, ``[B]`` int64; None likewise.
+    """
+
+    logits: Tensor
+    features: Tensor
+    tasks: Tensor | None
+    sets: Tensor | None
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Softmax of the logits, ``[B, C]``; as calibrated as the baseline's logits are."""
+        return self.logits.softmax(dim=1)
+
+    @property
+    def classes(self) -> Tensor:
+        """The predicted class of each image, ``[B]`` int64."""
+        return self.logits.argmax(dim=1)
+
+    def top(self, k: int) -> tuple[Tensor, Tensor]:
+        """Return probabilities and numbers of the ``k`` best classes, or of all if fewer, ``[B, k]``."""
+        found = self.probabilities.topk(min(k, self.logits.shape[1]), dim=1)
+        return found.values, found.indices
+
+
+class TrainedModel(nn.Module):
+    """A run as it stood after a task, for use: images in, logits of the seen classes out.
+
+    Images are paths, PIL images or tensors, alone or in a list, or one tensor ``[B, 3, H, W]``. *uint8*
+    tensors are raw pixels of any size and go through the run's test transform; *floating* ones are taken as
+    they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
+
+    Forwards run in batches of one fixed size, filled up where images are missing, so that an answer has the
+    same bits whatever else was asked. A smaller ``batch_size`` answers few images sooner; the run's own
+    (``run.evaluation_batch``) repeats its stored predictions.
+
+    The model moves with ``model.to(device)``, stays in evaluation mode, and its parameters take no gradient;
+    floating images may require one.
+
+    Args:
+        session: Restored from the checkpoint.
+        task: The last task it has learned, from 0.
+
+    Attributes:
+        task: The same.
+        batch_size: Images per forward.
+    """
+
+    def __init__(self, session: Session, task: int) -> None:
+        super().__init__()
+        self._session, self.task = session, task
+        self.batch_size = session.config.run.evaluation_batch
+        self.backbone, self.baseline = session.backbone, session.baseline
+        self.sets = nn.ModuleList(session.pool.sets)
+        self.retrieval = session.retrieval
+        self._history = [session.info(index) for index in range(task + 1)]
+        self.eval()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the seen classes: the columns of the logits."""
+        return self._session.stream.class_names[: self._history[-1].seen]
+
+    @property
+    def task_to_set(self) -> tuple[int, ...]:
+        """The set that each task is stored in."""
+        return tuple(self._session.pool.task_to_set)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.backbone.device
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode: a trained model is used, not trained on."""
+        return super().train(False)
+
+    def transform(self, image: Picture) -> Tensor:
+        """Return an image as the network takes it, ``[3, S, S]`` float32: resized, cropped, normalised.
+
+        Raises:
+            DataError: It cannot be read, has another shape, or holds values that are no numbers.
+        """
+        pixels = image if isinstance(image, Tensor) else pixels_of(image)
+        if pixels.ndim != 3 or pixels.shape[0] != 3:
+            raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}; put channels first")
+        if pixels.dtype == torch.uint8:
+            return self._session.transforms.test(pixels.cpu())
+        size = self.backbone.image_size
+        if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
+            raise DataError(
+                f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
+                f"got {pixels.dtype} {list(pixels.shape)}; model.transform(image) makes them"
+            )
+        if not bool(pixels.isfinite().all()):
+            raise DataError("an image holds values that are no finite numbers; look at how it was made")
+        return pixels.float()
+
+    def forward(self, images: Picture | Sequence[Picture]) -> Tensor:
+        """Return logits of the seen classes, ``[B, C]``."""
+        return self.answer(images).logits
+
+    def answer(self, images: Picture | Sequence[Picture]) -> Answers:
+        """Return all that the model says of some images.
+
+        Raises:
+            DataError: Something is no image, or the run's retrieval must be told the task.
+        """
+        if getattr(self.retrieval, "control", False):
+            raise DataError("retrieval of this run is told the task; it can only be evaluated, not used")
+        parts = [self._answer(batch) for batch in self._batches(images)]
+
+        def joined(name: str) -> Any:
+            found = [getattr(part, name) for part in parts]
+            return None if found[0] is None else torch.cat(found)
+
+        return Answers(**{field.name: joined(field.name) for field in attrs.fields(Answers)})
+
+    def predict(self, images: Picture | Sequence[Picture], top_k: int = 1) -> list[dict[str, Any]]:
+        """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
+
+        An entry has ``path`` (None for what is no file), ``class``, ``class_index`` and ``probability`` of
+        the best class, ``top`` with the same three of the ``top_k`` best ones, and ``task`` and ``set``, from
+        0, that retrieval chose (None where the baseline makes no hard choice).
+
+        Raises:
+            DataError: As :meth:`answer`.
+        """
+        listed = as_list(images)
+        with torch.no_grad():
+            answers = self.answer(listed)
+        probabilities, classes = (tensor.tolist() for tensor in answers.top(top_k))
+        tasks, sets = (
+            [None] * len(listed) if chosen is None else chosen.tolist()
+            for chosen in (answers.tasks, answers.sets)
+        )
+        found = []
+        for row, image in enumerate(listed):
+            top = [
+                {"class": self.classes[index], "class_index": index, "probability": probability}
+                for index, probability in zip(classes[row], probabilities[row], strict=True)
+            ]
+            path = str(image) if isinstance(image, str | Path) else None
+            found.append({"path": path, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+        return found
+
+    def _batches(self, images: Picture | Sequence[Picture]) -> Iterator[Tensor]:
+        """Yield transformed images on the device, at most ``batch_size`` together."""
+        listed = as_list(images)
+        for positions in chunks(range(len(listed)), self.batch_size):
+            rows = [self.transform(listed[position]).to(self.device) for position in positions]
+            yield torch.stack(rows)
+
+    def _answer(self, images: Tensor) -> Answers:
+        count = len(images)
+        batch = self._batch(torch.cat([images, images[:1].expand(self.batch_size - count, -1, -1, -1)]))
+        pool, retrieval = self._session.pool, self._session.retrieval
+        tasks = sets = None
+        reduced = self._session.engine.precision == "bf16-mixed"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced):
+            if retrieval is not None:
+                with torch.no_grad():
+                    query = retrieval.query(batch).float()
+                    owner = [info.index for info in self._history for _ in info.classes]
+                    known = [info.index for info in self._history]
+                    tasks = retrieval.retrieve(query, known, torch.tensor(owner, device=self.device))
+                sets = pool.sets_of(tasks)
+            features = self._session.baseline.features(batch, pool.route(sets)).float()
+        logits = self._session.baseline.logits(features)
+        return Answers(
+            logits=logits[:count, : len(self.classes)].float(),
+            features=features[:count],
+            tasks=None if tasks is None else tasks[:count],
+            sets=None if sets is None else sets[:count],
+        )
+
+    def _batch(self, images: Tensor) -> Batch:
+        norm = self._session.retrieval is None or self._session.retrieval.query_norm
+
+        @torch.no_grad()
+        def query() -> Tensor:
+            return self.backbone.features(images, norm=norm).float()
+
+        return Batch(
+            labels=torch.zeros(len(images), dtype=torch.int64, device=self.device),
+            samples=torch.arange(len(images)),
+            images=lambda: images,
+            query=query,
+        )

@@ -1,0 +1,59 @@
+"""Whatever a user calls an image, as decoded pixels: files, PIL images, tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from lw2g.errors import DataError
+
+__all__ = ["Picture", "as_list", "pixels_of"]
+
+Picture: TypeAlias = "Tensor | Image.Image | str | Path"
+
+
+def as_list(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
+    """Return images one by one: a batch ``[B, 3, H, W]`` cut into its rows, a single image alone in a list.
+
+    Raises:
+        DataError: There is none, or something is no image.
+    """
+    if isinstance(images, Tensor):
+        images = list(images) if images.ndim == 4 else [images]
+    elif isinstance(images, str | Path | Image.Image) or not isinstance(images, Sequence):
+        images = [images]
+    if not len(images):
+        raise DataError("no image was given; give at least one")
+    for image in images:
+        if not isinstance(image, Tensor | Image.Image | str | Path):
+            raise DataError(
+                f"a {type(image).__name__} is no image; give paths, PIL images, or tensors [3, H, W] (from "
+                "an array: PIL.Image.fromarray)"
+            )
+    return images
+
+
+def pixels_of(image: str | Path | Image.Image) -> Tensor:
+    """Return decoded pixels as RGB, uint8 ``[3, H, W]``.
+
+    Raises:
+        DataError: A file cannot be read as an image.
+    """
+    if isinstance(image, Image.Image):
+        return _rgb(image)
+    try:
+        with Image.open(image) as opened:
+            return _rgb(opened)
+    except (OSError, UnidentifiedImageError) as error:
+        raise DataError(f"{str(image)!r} cannot be read as an image; give image files") from error
+
+
+def _rgb(image: Image.Image) -> Tensor:
+    pixels: Any = np.array(image.convert("RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1)
