@@ -13,6 +13,7 @@ __all__ = [
     "PluginError",
     "UnknownComponentError",
     "nearest",
+    "shown",
 ]
 
 
@@ -38,6 +39,24 @@ class ContractError(Lw2gError):
 
 class DataError(Lw2gError):
     """Data, weights or run files that are missing, incomplete or altered."""
+
+
+_LONGEST = 200
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of a value for a message, cut where it is long.
+
+    >>> shown("joint"), shown(10**4999)
+    ("'joint'", 'a number of 16607 bits')
+    """
+    if isinstance(value, int) and value.bit_length() > _LONGEST:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits inside
+        return f"a {type(value).__name__} that is too large to show"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... ({len(text)} characters)"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

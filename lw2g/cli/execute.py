@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from lw2g.cli.options import check_seeds
 from lw2g.cli.output import console, note, print_metrics, print_summary
+from lw2g.errors import DataError
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
@@ -78,8 +80,14 @@ def run_seeds(resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: 
 def resume_seeds(directory: Path, catalogue: Catalogue) -> None:
     """Go on with the runs that :func:`run_seeds` has not finished."""
     from lw2g.config.resolve import load_resolved
+    from lw2g.config.toml import read_json
 
-    seeds = json.loads((directory / "seeds.json").read_text(encoding="utf-8"))
+    path = directory / "seeds.json"
+    seeds = read_json(path)
+    try:
+        check_seeds(seeds)
+    except ValueError as error:
+        raise DataError(f"{str(path)!r}: {error}; restore the list that the runs began with") from error
     resolved = load_resolved(directory / "experiment.toml", catalogue)
     _go_on_with_seeds(resolved, catalogue, directory, seeds)
 

@@ -1,11 +1,13 @@
 """The entry point: the group of all commands, and how errors end a command.
 
-A mistake of the user or of a plugin ends with one message on stderr and exit code 2; a bug keeps its
-traceback. Nothing here imports torch: commands import what they need when they run.
+A mistake of the user or of a plugin, and what the system refuses (no room, no right, no such file, no
+memory), end with one message on stderr and exit code 2; a bug keeps its traceback. Nothing here imports
+torch: commands import what they need when they run.
 """
 
 from __future__ import annotations
 
+import errno
 from typing import Any, NoReturn
 
 import click
@@ -25,6 +27,9 @@ from lw2g.errors import Lw2gError, nearest
 __all__ = ["main"]
 
 
+_LONGEST = 2_000
+
+
 class UserError(click.ClickException):
     """A mistake that is told in one message."""
 
@@ -32,7 +37,13 @@ class UserError(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the message on stderr."""
-        click.echo(f"error: {self.message}", err=True)
+        lines = (_cut(line) for line in self.message.splitlines())
+        click.echo("error: " + "\n".join(lines), err=True)
+
+
+def _cut(line: str) -> str:
+    """Return a line without its middle where it is longer than anyone reads."""
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
 
 
 class Commands(click.Group):
@@ -44,6 +55,18 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except Lw2gError as error:
             raise UserError(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click's own: the reader of a pipe has had enough
+                raise
+            raise UserError(_refused_by_system(error)) from error
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            raise UserError(
+                f"out of memory ({reason}); lower baseline.batch_size, run.evaluation_batch or the size of "
+                "the baseline's sets, or use a smaller backbone"
+            ) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -56,6 +79,33 @@ class Commands(click.Group):
 
     def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
         ctx.fail(f"no command is called {name!r}{nearest(name, self.list_commands(ctx))}")
+
+
+_REMEDIES = {
+    errno.ENOSPC: "make room, or name a place with more of it",
+    errno.EDQUOT: "make room, or name a place with more of it",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or name another place",
+    errno.EROFS: "name a place where you may write",
+    errno.EACCES: "name a place where you have the right to",
+    errno.EPERM: "name a place where you have the right to",
+    errno.EISDIR: "name a file",
+    errno.ENOTDIR: "a part of the path is a file: name another place",
+    errno.EEXIST: "name another place, or take away what is there",
+    errno.EMFILE: "raise the limit on open files (ulimit -n), or lower run.workers",
+}
+
+
+def _refused_by_system(error: OSError) -> str:
+    """Return what the system refused, where, and what to do; a run that had begun can go on afterwards."""
+    where = f"{str(error.filename)!r}: " if error.filename is not None else ""
+    remedy = _REMEDIES.get(error.errno or 0, "check the path and the device it lies on")
+    return f"{where}{error.strerror or error}; {remedy} (a run that had begun goes on with `lw2g resume`)"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether no memory is left; torch's own error is known by its name, since torch is not imported."""
+    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,14 +11,14 @@ import attrs
 import click
 
 from lw2g.cli.completion import complete_component
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, shown
 from lw2g.interfaces.component import Kind
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["ExperimentOptions", "experiment_options", "parse_seeds", "parse_settings"]
+__all__ = ["ExperimentOptions", "check_seeds", "experiment_options", "parse_seeds", "parse_settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,9 +68,21 @@ class ExperimentOptions:
         )
 
 
+class AnyPath(click.Path):
+    """A path that the system can be asked about."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return the path, or refuse one with NUL in it, which no file system has."""
+        if "\0" in str(value):
+            raise ConfigError(f"no path can be called {shown(str(value))}; leave the NUL character out")
+        return super().convert(value, param, ctx)
+
+
 def experiment_options(command: F) -> F:
     """Add the argument and options that describe an experiment."""
-    path = click.Path(path_type=Path)
+    path = AnyPath(path_type=Path)
     parts: tuple[tuple[Kind, str], ...] = (
         ("baseline", "Baseline: how a parameter set adapts the backbone."),
         ("policy", "Growth policy: when a set is added."),
@@ -126,10 +139,22 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     try:
         seeds = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"expected whole numbers separated by commas but got {text!r}") from None
-    if len(set(seeds)) != len(seeds):
-        raise ValueError(f"expected different seeds but got {text!r}")
+        raise ValueError(f"expected whole numbers separated by commas but got {shown(text)}") from None
+    check_seeds(seeds)
     return seeds
+
+
+def check_seeds(seeds: Any) -> None:
+    """Refuse what is no list of seeds.
+
+    Raises:
+        ValueError: It is empty, or holds anything but different whole numbers of 0 to 2^63 - 1.
+    """
+    listed = isinstance(seeds, list | tuple) and bool(seeds)
+    if not listed or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
+        raise ValueError(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
+    if len(set(seeds)) != len(seeds):
+        raise ValueError(f"expected different seeds but got {shown(seeds)}")
 
 
 def _seeds_callback(
@@ -157,6 +182,8 @@ def parse_settings(
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"--set: expected KEY=VALUE but got {text!r}; write it like growth.energy=0.9")
+            raise ConfigError(
+                f"--set: expected KEY=VALUE but got {shown(text)}; write it like growth.energy=0.9"
+            )
         pairs.append((key.strip(), parse_value(value.strip())))
     return tuple(pairs)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from lw2g.cli.output import console, number, print_metrics, print_summary, table
+from lw2g.config.toml import read_json
 from lw2g.errors import DataError
 from lw2g.metrics import DEFINITIONS
 
@@ -28,21 +29,24 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     Tasks count from 1; sets are shown by their ids (#0 is the first); percentages are 0 to 100.
     """
     path = _record_path(run)
-    try:
-        text = path.read_text(encoding="utf-8")
-        record = json.loads(text)
-    except (OSError, json.JSONDecodeError) as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error}; resume the run to write it anew") from error
+    record = read_json(path)
     if as_json:
-        click.echo(text, nl=not text.endswith("\n"))
-    elif "seeds" in record and "metrics" in record and "config" not in record:
-        print_summary(record)
-        if explain:
-            _print_definitions(DEFINITIONS)
-    else:
-        _print_record(record)
-        if explain:
-            _print_definitions({**_DECISION_COLUMNS, **DEFINITIONS, **_COSTS})
+        click.echo(path.read_text(encoding="utf-8").rstrip("
+"))
+        return
+    try:
+        if "seeds" in record and "metrics" in record and "config" not in record:
+            print_summary(record)
+            terms = DEFINITIONS
+        else:
+            _print_record(record)
+            terms = {**_DECISION_COLUMNS, **DEFINITIONS, **_COSTS}
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise DataError(
+            f"{str(path)!r} is no record of a run ({type(error).__name__}: {error}); give a run's directory"
+        ) from error
+    if explain:
+        _print_definitions(terms)
 
 
 def _record_path(run: Path) -> Path:

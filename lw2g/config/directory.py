@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lw2g.config.model import ExperimentConfig
-from lw2g.errors import ConfigError, Lw2gError
+from lw2g.errors import ConfigError
 
 __all__ = ["RUNS", "new_directory"]
 
@@ -18,31 +18,33 @@ RUNS = Path("runs")
 
 @contextmanager
 def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
-    """Make the directory of a run; one that stays empty because the run is refused is removed again.
+    """Make the directory of a run; it is removed again where it stays empty because nothing was run.
 
     Args:
         config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, where ``out`` is None.
         out: The directory itself.
 
     Raises:
-        ConfigError: ``out`` is in use.
+        ConfigError: ``out`` is in use, or no directory can have that name.
     """
-    if out is None:
-        directory = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
-    else:
-        directory = out
-        _require_free(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+    if out is not None:
+        _require_free(out)
+    place = out or RUNS
+    made = [folder for folder in (place, *place.parents) if not folder.exists()]
     try:
-        yield directory
-    except Lw2gError:
+        place.mkdir(parents=True, exist_ok=True)
+        if out is None:
+            place = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
+            made.insert(0, place)
+        yield place
+    except BaseException:
         with suppress(OSError):  # not empty: something worth keeping is in it
-            directory.rmdir()
+            for folder in made:
+                folder.rmdir()
         raise
 
 
 def _numbered(stem: str) -> Path:
-    RUNS.mkdir(exist_ok=True)
     for number in itertools.count(1):
         directory = RUNS / f"{stem}-{number}"
         with suppress(FileExistsError):  # making it is the test: two runs may start at once
@@ -52,9 +54,13 @@ def _numbered(stem: str) -> Path:
 
 
 def _require_free(directory: Path) -> None:
-    if directory.is_file():
-        raise ConfigError(f"{str(directory)!r} is a file; choose another --out")
-    if not directory.is_dir() or not any(directory.iterdir()):
+    if "\0" in str(directory):
+        raise ConfigError(f"no path can be called {str(directory)!r}; leave the NUL character out")
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ConfigError(f"{str(directory)!r} is no directory; choose another --out")
+    if not any(directory.iterdir()):
         return
     if (directory / "config.toml").exists() or (directory / "seeds.json").exists():
         raise ConfigError(

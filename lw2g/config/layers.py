@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import nearest
+from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent
 
 __all__ = [
@@ -108,7 +108,7 @@ def table_of(value: Any, path: str, problems: list[str]) -> dict[str, Any]:
     """Return a copy of a table, or report that there is none and return an empty one."""
     if isinstance(value, Mapping):
         return dict(value)
-    problems.append(f"{path}: expected a table but got {value!r}")
+    problems.append(f"{path}: expected a table but got {shown(value)}")
     return {}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union
 import attrs
 import cattrs
 
-from lw2g.errors import nearest
+from lw2g.errors import nearest, shown
 
 __all__ = ["NONE", "describe_type", "structure", "unstructure"]
 
@@ -73,7 +73,7 @@ def structure(
 def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:
     if isinstance(plain, Mapping):
         return structure(kind, plain)
-    return None, [("", f"expected a table but got {plain!r}")]
+    return None, [("", f"expected a table but got {shown(plain)}")]
 
 
 def unstructure(config: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _message(error: Exception, name: str) -> str:
 
 
 def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
-    return ValueError(f"expected {describe_type(kind)} but got {value!r}{hint}")
+    return ValueError(f"expected {describe_type(kind)} but got {shown(value)}{hint}")
 
 
 def _is_union(kind: Any) -> bool:
@@ -160,26 +160,41 @@ def _bool(value: Any, kind: Any) -> bool:
 def _int(value: Any, kind: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _expected(kind, value)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"expected a number of 64 bits but got {shown(value)}")
     return value
 
 
 def _float(value: Any, kind: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise _expected(kind, value)
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite number but got {shown(value)}")
+    return number
 
 
 def _str(value: Any, kind: Any) -> str:
     if not isinstance(value, str):
         raise _expected(kind, value)
-    return value
+    return _writable(value)
 
 
 def _path(value: Any, kind: Any) -> Path:
     """Return an absolute path: a resolved configuration must mean the same from any folder."""
     if not isinstance(value, str | Path) or not str(value):
         raise _expected(kind, value)
-    return Path(value).expanduser().absolute()
+    return Path(_writable(str(value))).expanduser().absolute()
+
+
+def _writable(text: str) -> str:
+    """Return a text that a file's name and a TOML file can hold."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError(f"expected text without NUL and broken UTF-8 but got {shown(text)}")
+    return text
 
 
 def _literal(value: Any, kind: Any) -> Any:

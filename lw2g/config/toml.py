@@ -1,7 +1,8 @@
-"""Experiments as TOML: reading a file, parsing one value, and writing a resolved configuration."""
+"""Experiments as TOML, and JSON files: reading them, parsing one value, writing a resolved configuration."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ import tomli_w
 
 from lw2g.config.model import BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError
 
-__all__ = ["dump_resolved", "parse_value", "read_toml", "to_mapping", "to_toml"]
+__all__ = ["dump_resolved", "parse_value", "read_json", "read_toml", "to_mapping", "to_toml"]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -29,8 +30,25 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{str(path)!r} cannot be read: {error.strerror}; give the path of a TOML file"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} is no TOML: {error}") from error
+    except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
+        raise ConfigError(f"{str(path)!r} is no TOML: {str(error).partition(';')[0]}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{str(path)!r} is no TOML that can be read: nested too deeply") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: It cannot be read or is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}; give a run's directory") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
+        raise DataError(f"{str(path)!r} is no JSON: {reason}; restore the file") from error
 
 
 def parse_value(text: str) -> Any:
@@ -41,7 +59,7 @@ def parse_value(text: str) -> Any:
     """
     try:
         table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return float(text) if re.fullmatch(r"[+-]?(\d+\.|\.\d+)(e[+-]?\d+)?", text) else text
     return table["value"] if table.keys() == {"value"} else text
 

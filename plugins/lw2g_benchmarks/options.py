@@ -60,7 +60,9 @@ class OrderOptions:
         },
     )
     order_seed: int = attrs.field(
-        default=42, validator=ge(0), metadata={"help": "seed of the seeded and shuffled class orders"}
+        default=42,
+        validator=and_(ge(0), le(2**32 - 1)),
+        metadata={"help": "seed of the seeded and shuffled class orders"},
     )
 
 

@@ -35,7 +35,7 @@ def test_a_run_that_is_refused_leaves_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError), new_directory(CONFIG, None):
         raise DataError("no data")
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(DataError), new_directory(CONFIG, tmp_path / "kept"):
         _write_and_fail(tmp_path / "kept")
     assert (tmp_path / "kept" / "events.jsonl").exists()
@@ -66,5 +66,5 @@ def test_a_directory_in_use_is_refused(tmp_path, name, message):
 def test_a_file_is_no_directory(tmp_path):
     """A path that is a file is refused."""
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is a file"), new_directory(CONFIG, tmp_path / "file"):
+    with pytest.raises(ConfigError, match="is no directory"), new_directory(CONFIG, tmp_path / "file"):
         pass

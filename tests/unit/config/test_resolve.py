@@ -532,7 +532,7 @@ arguments = st.fixed_dictionaries(
                 "run.protocol": st.sampled_from(["auto", "like-for-like"]),
                 "run.seed": st.integers(0, 2**63 - 1),
                 "backbone.image_size": st.integers(1, 999),
-                "trackers.mlflow.length": st.integers(),
+                "trackers.mlflow.length": st.integers(-(2**63), 2**63 - 1),
             },
         ),
     },

@@ -1,0 +1,184 @@
+"""Hostile input ends in one line that names it and a remedy, with exit code 2 and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from lw2g.cli.main import main
+from lw2g.vit.weights import file_sha256
+
+DIGITS = ("--benchmark", "digits", "--baseline", "dual-prompt", "--policy", "always")
+MICRO = Path(__file__).parents[2] / "plugins/lw2g_backbones/micro.safetensors"
+DEEP = 20_000
+
+
+def execute(*arguments):
+    """Run a command in this process; return its result and its lines that speak of an error."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result, [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+
+
+def listing(folder):
+    """Return every path below a folder with the hash of its content."""
+    return {
+        path.relative_to(folder): file_sha256(path) if path.is_file() else None for path in folder.rglob("*")
+    }
+
+
+def refused(*arguments):
+    """Run a command that has to be refused in one line; return the line."""
+    before = listing(Path.cwd())
+    result, lines = execute(*arguments)
+    assert result.exit_code == 2, result.output
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    assert len(lines[0]) < 2_050
+    assert listing(Path.cwd()) == before
+    return lines[0]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name, content):
+    """Write a file of text or bytes and return its path."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+OPTIONS = [
+    ("growth.energy=nan", "growth.energy: expected a finite number but got nan"),
+    ("growth.energy=inf", "growth.energy: expected a finite number but got inf"),
+    ("baseline.clip_norm=inf", "baseline.clip_norm: expected float or 'none' but got inf"),
+    ("baseline.lr=-inf", "baseline.lr: expected a finite number but got -inf"),
+    (f"baseline.lr={'9' * 5000}", "(5002 characters)"),
+    (f"baseline.lr={'9' * 4000}", "baseline.lr: expected a finite number but got a number of 13288 bits"),
+    (f"baseline.epochs={'9' * 5000}", "(5002 characters)"),
+    (f"baseline.epochs=0x{'f' * 5000}", "expected a number of 64 bits but got a number of 20000 bits"),
+    (f"baseline.epochs={2**63}", f"expected a number of 64 bits but got {2**63}"),
+    (f"baseline.epochs={'[' * DEEP}{']' * DEEP}", "baseline.epochs: expected int but got '[[["),
+    (f"growth{'.a' * DEEP}=1", "expected a key of the form growth.OPTION"),
+    ('benchmark.normalise="a\\u0000b"', "a\\x00b"),
+    ('run.device="\\u0000"', "run.device: expected text without NUL"),
+    ('backbone.weights="a\\u0000b"', "'a\\x00b'"),
+    ("backbone.weights=a\udcffb", "'a\\udcffb'"),
+    ("benchmark.order_seed=4294967296", "benchmark.order_seed: must be <= 4294967295: 4294967296"),
+    ("run.seed=-1", "run.seed: must be >= 0: -1"),
+    ("baseline.batch_size=0", "baseline.batch_size: must be >= 1: 0"),
+]
+
+
+@pytest.mark.parametrize(("setting", "told"), OPTIONS, ids=[setting[:40] for setting, _ in OPTIONS])
+def test_options(setting, told):
+    """A value that no run could use is refused before anything is allocated or written."""
+    assert told in refused("run", *DIGITS, "--set", setting)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--seeds", "-1"), "-1"),
+        (("--seeds", str(2**63)), str(2**63)),
+        (("--seeds", "1,x"), "'1,x'"),
+        (("--seed", "-1"), "run.seed: must be >= 0: -1"),
+        (("--seed", "9" * 5000), "999"),
+        (("--out", "/dev/null"), "'/dev/null' is no directory; choose another --out"),
+        (("--out", "file/run"), "file"),
+        (("--out", "a\0b"), "no path can be called 'a\\x00b'"),
+        (("--out", "x" * 300), "File name too long"),
+        (("--out", "/proc/none/run"), "/proc/none"),
+        ((".",), "'.'"),
+        (("none.toml",), "'none.toml' cannot be read"),
+        (("big.toml",), "'big.toml' is no TOML"),
+        (("deep.toml",), "'deep.toml' is no TOML"),
+        (("binary.toml",), "'binary.toml' is no TOML"),
+        (("--weights", "."), "no file"),
+    ],
+)
+def test_arguments(arguments, told):
+    """Bad seeds, places and files."""
+    write("file", "")
+    write("big.toml", f"[baseline]\nepochs = {'9' * 5000}\n")
+    write("deep.toml", f"[baseline]\nepochs = {'[' * DEEP}{']' * DEEP}\n")
+    write("binary.toml", bytes(range(256)))
+    result, lines = execute("run", *DIGITS, *arguments)
+    assert result.exit_code == 2
+    assert told in lines[-1]
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [
+        "big.toml",
+        "binary.toml",
+        "deep.toml",
+        "file",
+    ]
+
+
+RECORDS = [
+    b"[]", b"{}", b"null", b"3", b'{"metrics": 3}', b'{"seeds": 1, "metrics": {}}', b"{",
+    b"\xff", b"[" * DEEP,
+    b'{"seeds": [1], "metrics": {"faa": 3}}', b'{"x": ' + b"9" * 5000 + b"}",
+    b'{"config": {}, "decisions": [], "metrics": {}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", RECORDS, ids=lambda content: str(content[:30]))
+def test_records(content):
+    """A record that lw2g did not write."""
+    write("run/record.json", content)
+    assert "'run/record.json'" in refused("show", "run")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[]", b"{}", b"3", b'["a"]', b"[-1]", b"[1, 1]", b"[1.5]", b"[true]", b"{", b"[" * DEEP],
+    ids=lambda content: str(content[:30]),
+)
+def test_seeds(content):
+    """A list of seeds that is none."""
+    write("runs/seeds.json", content)
+    assert "'runs/seeds.json'" in refused("resume", "runs")
+
+
+def test_directories_in_place_of_files():
+    """A directory where a file is expected is named."""
+    for place in ("run/record.json", "other/config.toml", "more/seeds.json"):
+        Path(place).mkdir(parents=True)
+    assert "'run/record.json'" in refused("show", "run")
+    assert "'other/config.toml'" in refused("resume", "other")
+    assert "'more/seeds.json'" in refused("resume", "more")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(28, "No space left on device", "runs/x/record.json"), "'runs/x/record.json': No space left"),
+        (OSError(28, "No space left on device"), "error: No space left on device; make room"),
+        (OSError(30, "Read-only file system", "here"), "'here': Read-only file system; name a place"),
+        (OSError("strange"), "error: strange; check the path"),
+        (MemoryError(), "out of memory (MemoryError); lower baseline.batch_size"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to\nallocate"),
+            "out of memory (CUDA out of memory.",
+        ),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9"), "out of memory ("),
+    ],
+)
+def test_what_the_system_refuses(monkeypatch, error, told):
+    """Errors of the system end in one line; whatever else a command raises keeps its traceback."""
+
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("lw2g.training.runner.start", fail)
+    assert told in refused("run", *DIGITS)
+    error = RuntimeError("a bug")
+    assert CliRunner().invoke(main, ["run", *DIGITS]).exception is error
