@@ -31,8 +31,7 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     path = _record_path(run)
     record = read_json(path)
     if as_json:
-        click.echo(path.read_text(encoding="utf-8").rstrip("
-"))
+        click.echo(path.read_text(encoding="utf-8").rstrip("\n"))
         return
     try:
         if "seeds" in record and "metrics" in record and "config" not in record:
