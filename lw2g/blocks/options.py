@@ -14,7 +14,10 @@ __all__ = [
     "LowRankOptions",
     "PrefixOptions",
     "ReplayOptions",
+    "ScheduleOptions",
     "StatisticsMode",
+    "Stepping",
+    "SteppingOptions",
     "TrainedFactorsOptions",
     "UpOnReuse",
     "WeightedPrefixOptions",
@@ -25,6 +28,7 @@ __all__ = [
 StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
 STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
 UpOnReuse = Literal["project", "freeze", "free"]
+Stepping = Literal["official", "exact"]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -37,13 +41,46 @@ def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:
     """Declare the option that names a schedule."""
     return option(
         default,
-        "learning rate over a task's epochs: constant, a drop to a tenth at decay_epoch, or half a cosine",
+        "learning rate over a task's epochs: constant, a tenth after every decay_epochs, or a cosine to 1e-5",
         validator=in_(("constant", "step", "cosine")),
     )
 
 
+# without slots, as the next ones, so that a config class can derive from several records of options
+@attrs.frozen(kw_only=True, slots=False)
+class SteppingOptions:
+    """How a schedule, given by a formula, is run over the epochs."""
+
+    stepping: Stepping = option(
+        "official",
+        "official: every epoch but the first has the schedule's rate for the one before it, as the released "
+        "code does; exact: its own",
+        validator=in_(("official", "exact")),
+        published="official",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class ScheduleOptions(SteppingOptions):
+    """Learning-rate schedules of the HiDe-Prompt family, which are timm's."""
+
+    schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
+    decay_epochs: int = option(30, "epochs between the drops of the step schedule", validator=ge(1))
+    warmup_epochs: int = option(
+        0,
+        "epochs over which a step or cosine schedule rises from 1e-6; what it would have done is left out",
+        validator=ge(0),
+    )
+    schedule_tasks: Literal["all", "first"] = option(
+        "all",
+        "tasks in which the schedule acts; the others are trained at the full rate",
+        validator=in_(("all", "first")),
+        literal={"first": "the release goes on stepping the scheduler of the first task's optimizer"},
+    )
+
+
 @attrs.frozen(kw_only=True)
-class PrefixOptions:
+class PrefixOptions(ScheduleOptions):
     """Options that all prefix methods share; a method overrides what its authors chose differently."""
 
     blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a set's prefix")
@@ -64,8 +101,6 @@ class PrefixOptions:
     lr: float = option(
         0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
     )
-    schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
-    decay_epoch: int = option(30, "epoch, from 0, at which the step schedule drops", validator=ge(1))
     clip_norm: float | None = option(
         1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
     )
@@ -83,7 +118,7 @@ def _is_even(_instance: object, field: attrs.Attribute[int], value: int) -> None
 
 
 @attrs.frozen(kw_only=True)
-class WeightedPrefixOptions:
+class WeightedPrefixOptions(SteppingOptions):
     """Options that methods with weighted prefixes share; defaults are CODA-Prompt's for CIFAR-100."""
 
     blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a prefix")
@@ -117,7 +152,7 @@ def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[s
 
 
 @attrs.frozen(kw_only=True)
-class LowRankOptions:
+class LowRankOptions(SteppingOptions):
     """Options that all low-rank methods share; a method overrides what its authors chose differently."""
 
     blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)
@@ -147,7 +182,6 @@ class TrainedFactorsOptions(LowRankOptions):
     )
 
 
-# without slots, so that a config class can derive from another record of options too
 @attrs.frozen(kw_only=True, slots=False)
 class ReplayOptions:
     """Options that all methods share which replay; a method overrides what its authors chose differently."""
@@ -161,3 +195,6 @@ class ReplayOptions:
     clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
     replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
     replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
+    replay_batch: int = option(
+        120, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=120
+    )

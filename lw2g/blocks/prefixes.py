@@ -15,12 +15,12 @@ from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.options import PrefixOptions
-from lw2g.blocks.schedules import cosine, step_at
+from lw2g.blocks.schedules import chosen_schedule
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Schedule, StepOutput, TrainingPhase, constant
+from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Activation, Owner, Site
 from lw2g.vit.prefix import PrefixInjection
@@ -32,7 +32,6 @@ __all__ = [
     "check_blocks",
     "chosen_prefixes",
     "inject_prefixes",
-    "prefix_schedule",
     "prefix_sites",
     "reshaped",
 ]
@@ -144,17 +143,6 @@ def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...
     return tuple(blocks)
 
 
-def prefix_schedule(options: PrefixOptions) -> Schedule:
-    """Return the schedule that the options name; the cosine ends at a learning rate of 1e-5."""
-    match options.schedule:
-        case "constant":
-            return constant
-        case "step":
-            return step_at(options.decay_epoch)
-        case "cosine":
-            return cosine(min(1.0, 1e-5 / options.effective_lr))
-
-
 class PrefixBaseline(Baseline):
     """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
 
@@ -228,7 +216,7 @@ class PrefixBaseline(Baseline):
             step=lambda batch: self.step(batch, context),
             epochs=self.options.epochs,
             batch_size=self.options.batch_size,
-            schedule=prefix_schedule(self.options),
+            schedule=chosen_schedule(self.options, context.task.index),
             clip_norm=self.options.clip_norm,
             host=True,
         )

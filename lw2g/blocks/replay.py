@@ -69,7 +69,7 @@ def replay_phase(
         with _trainable(head) as parameters:
             optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)
             for epoch in range(epochs):
-                optimizer.param_groups[0]["lr"] = lr * schedule(epoch, epochs)
+                optimizer.param_groups[0]["lr"] = schedule(lr, epoch, epochs)
                 drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
                 batches = (torch.split(part, per_centroid) for part in drawn)
                 for features, labels in zip(*batches, strict=True):

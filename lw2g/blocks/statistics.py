@@ -26,6 +26,9 @@ __all__ = [
 
 Progress = Callable[[int, int], None]
 
+_STARTS = 10
+"""K-means keeps the best of so many random starts: scikit-learn's default when the methods were released."""
+
 _JITTER = 1e-4
 """Added to every variance, as the released code does."""
 
@@ -43,7 +46,7 @@ def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
     rows = features.detach().cpu().numpy()
     distinct = len(np.unique(rows, axis=0))
-    model = KMeans(n_clusters=min(clusters, distinct), n_init="auto", random_state=seed)
+    model = KMeans(n_clusters=min(clusters, distinct), n_init=_STARTS, random_state=seed)
     # a cluster can still end up empty
     owner: Tensor = torch.unique(torch.from_numpy(model.fit_predict(rows)).long(), return_inverse=True)[1]
     return owner

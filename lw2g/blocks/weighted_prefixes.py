@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from lw2g.blocks.options import WeightedPrefixOptions
 from lw2g.blocks.prefixes import check_blocks
-from lw2g.blocks.schedules import coda_cosine
+from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
@@ -297,7 +297,7 @@ class WeightedPrefixBaseline(Baseline):
             step=lambda batch: self.step(batch, context),
             epochs=options.epochs,
             batch_size=options.batch_size,
-            schedule=coda_cosine,
+            schedule=stepped(coda_cosine, options.stepping),
             host=True,
             drop_last=True,
         )

@@ -13,13 +13,13 @@ from lw2g.interfaces.batch import Batch
 
 __all__ = ["ComputePhase", "ParameterGroup", "Phase", "Schedule", "StepOutput", "TrainingPhase", "constant"]
 
-Schedule = Callable[[int, int], float]
-"""``factor = schedule(epoch, epochs)`` on the base learning rate, with epoch from 0."""
+Schedule = Callable[[float, int, int], float]
+"""``lr = schedule(base, epoch, epochs)``: an epoch's learning rate from the group's own; epochs from 0."""
 
 
-def constant(epoch: int, epochs: int) -> float:
-    """Return 1."""
-    return 1.0
+def constant(base: float, epoch: int, epochs: int) -> float:
+    """Return the group's own learning rate."""
+    return base
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -41,7 +41,7 @@ class ParameterGroup:
 
     Attributes:
         parameters: The parameters.
-        lr: Learning rate at schedule factor 1.
+        lr: Learning rate, before the schedule.
         weight_decay: L2 coefficient as torch's optimizers understand it.
     """
 
@@ -63,7 +63,7 @@ class TrainingPhase:
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``; made anew for the phase.
         betas: Of Adam.
         momentum: Of SGD.
-        schedule: Factor on every learning rate, by epoch.
+        schedule: Gives the learning rate of each group, epoch by epoch.
         clip_norm: Bound of the gradient norm over all groups; None: no clipping.
         host: True for the phase that trains the task's set: the retrieval strategy's loss and parameters
             join it, and constraints act on it.

@@ -161,9 +161,8 @@ def train_phase(
     seen = 0
     for epoch in range(progress.epoch, phase.epochs):
         seed = derive_seed(context.seed, "task", context.task.index, phase.name, epoch)
-        factor = phase.schedule(epoch, phase.epochs)
         for group, lr in zip(optimizer.param_groups, base, strict=True):
-            group["lr"] = lr * factor
+            group["lr"] = phase.schedule(lr, epoch, phase.epochs)
         order = epoch_order(images, phase, seed)
         began, done, total_loss = time.perf_counter(), 0, torch.zeros((), device=engine.device)
         todo = order[progress.step :]
@@ -197,7 +196,7 @@ def train_phase(
                 epoch=epoch,
                 epochs=phase.epochs,
                 loss=float(total_loss) / max(done, 1),
-                lr=base[0] * factor,
+                lr=optimizer.param_groups[0]["lr"],
                 images_per_second=speed,
             )
         )

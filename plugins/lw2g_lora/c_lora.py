@@ -21,7 +21,7 @@ from lw2g.blocks.lora import (
     factor_sites,
     trained_factors,
 )
-from lw2g.blocks.schedules import coda_cosine
+from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
@@ -93,7 +93,7 @@ class CLora(LowRankBaseline):
             step=step,
             epochs=config.epochs,
             batch_size=config.batch_size,
-            schedule=coda_cosine,
+            schedule=stepped(coda_cosine, config.stepping),
             host=True,
         )
         return (ComputePhase(name="lora-start", run=remember), phase)

@@ -22,11 +22,11 @@ from lw2g.blocks.lora import (
     trained_factors,
 )
 from lw2g.blocks.replay import replay_phase, replay_statistics
-from lw2g.blocks.schedules import cosine
+from lw2g.blocks.schedules import chosen_schedule
 from lw2g.blocks.statistics import statistics_phase
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase, constant
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
 from lw2g_lora.options import HideLoraConfig
@@ -81,7 +81,7 @@ class HideLora(LowRankBaseline):
             step=lambda batch: self.contrastive_step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
-            schedule=constant if config.schedule == "constant" else cosine(min(1.0, 1e-5 / lr)),
+            schedule=chosen_schedule(config, context.task.index),
             clip_norm=config.clip_norm,
             host=True,
         )
@@ -96,7 +96,7 @@ class HideLora(LowRankBaseline):
             self.statistics,
             lr=config.replay_lr,
             epochs=config.replay_epochs,
-            per_centroid=5 * config.batch_size,
+            per_centroid=config.replay_batch,
         )
         return (train, average, statistics, replay)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.lora import LowRankBaseline, LowRankSet, inject_factors, summed_factors
-from lw2g.blocks.schedules import coda_cosine
+from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, complement, extend
@@ -176,7 +176,7 @@ class InfLora(LowRankBaseline):
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
-            schedule=coda_cosine,
+            schedule=stepped(coda_cosine, config.stepping),
             host=True,
         )
         design = ComputePhase(name="lora-design", run=lambda progress: self.design(context, progress))

@@ -7,7 +7,13 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, in_, le, lt, optional
 
-from lw2g.blocks.options import LowRankOptions, ReplayOptions, TrainedFactorsOptions, blocks_option
+from lw2g.blocks.options import (
+    LowRankOptions,
+    ReplayOptions,
+    ScheduleOptions,
+    TrainedFactorsOptions,
+    blocks_option,
+)
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -32,7 +38,7 @@ class CLoraConfig(TrainedFactorsOptions):
 
 
 @attrs.frozen(kw_only=True)
-class HideLoraConfig(TrainedFactorsOptions, ReplayOptions):
+class HideLoraConfig(TrainedFactorsOptions, ScheduleOptions, ReplayOptions):
     """Options of ``hide-lora``; defaults are the authors' for CIFAR-100."""
 
     blocks: tuple[int, ...] = blocks_option(
@@ -48,11 +54,6 @@ class HideLoraConfig(TrainedFactorsOptions, ReplayOptions):
     batch_size: int = option(24, "images per step", validator=ge(1))
     lr: float = option(
         0.01, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    schedule: Literal["constant", "cosine"] = option(
-        "constant",
-        "learning rate over a task's epochs: constant, or half a cosine to 1e-5",
-        validator=in_(("constant", "cosine")),
     )
     clip_norm: float | None = option(
         2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0

@@ -59,7 +59,7 @@ class HidePrompt(PrefixBaseline):
             self.statistics,
             lr=config.replay_lr,
             epochs=config.replay_epochs,
-            per_centroid=5 * config.batch_size,
+            per_centroid=config.replay_batch,
         )
         return (self.prompt_phase(context), merge, statistics, replay)
 

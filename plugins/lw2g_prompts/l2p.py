@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
-from lw2g.blocks.schedules import step_at
+from lw2g.blocks.schedules import chosen_schedule
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase, constant
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
@@ -117,7 +117,7 @@ class L2P(Baseline):
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs,
             batch_size=config.batch_size,
-            schedule=constant if config.decay_epoch is None else step_at(config.decay_epoch),
+            schedule=chosen_schedule(config, context.task.index),
             clip_norm=config.clip_norm,
             host=True,
         )

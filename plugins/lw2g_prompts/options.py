@@ -10,6 +10,7 @@ from attrs.validators import ge, gt, in_, lt, optional
 from lw2g.blocks.options import (
     PrefixOptions,
     ReplayOptions,
+    ScheduleOptions,
     WeightedPrefixOptions,
     blocks_option,
     schedule_option,
@@ -95,7 +96,7 @@ class HidePromptConfig(PrefixOptions, ReplayOptions):
 
 
 @attrs.frozen(kw_only=True)
-class L2PConfig:
+class L2PConfig(ScheduleOptions):
     """Options of ``l2p``; defaults are those of the HiDe-Prompt family for CIFAR-100."""
 
     pool_size: int = option(10, "prompts in the pool", validator=ge(1), published=10)
@@ -117,9 +118,6 @@ class L2PConfig:
     batch_size: int = option(24, "images per step", validator=ge(1))
     lr: float = option(
         0.03, "learning rate at 256 images per step; scaled by batch_size / 256", validator=gt(0)
-    )
-    decay_epoch: int | None = option(
-        None, "epoch, from 0, at which the learning rate drops to a tenth", validator=optional(ge(1))
     )
     clip_norm: float | None = option(
         1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0

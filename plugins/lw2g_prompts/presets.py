@@ -43,6 +43,7 @@ CPROMPT_OFFICIAL: Presets = {
         "baseline.weight_decay": 5e-4,
         "baseline.temperature": 1.2,
         "baseline.margin": 0.0,
+        "retrieval.weight_decay": 5e-4,
     },
     "imagenet-r": {
         "baseline.epochs": 10,
@@ -50,6 +51,7 @@ CPROMPT_OFFICIAL: Presets = {
         "baseline.weight_decay": 5e-4,
         "baseline.temperature": 1.15,
         "baseline.margin": 0.1,
+        "retrieval.weight_decay": 5e-4,
     },
 }
 
@@ -82,6 +84,7 @@ DUAL_OFFICIAL: Presets = {
         "baseline.lr": 0.03,
         "baseline.epochs": 50,
         "baseline.schedule": "step",
+        "baseline.schedule_tasks": "first",
         "growth.energy": 0.90,
         "growth.energy_pre": 0.90,
         "constraints.cpk.phi": 0.7,
@@ -150,9 +153,11 @@ HIDE_TUNED: Presets = {
         "baseline.schedule": "constant",
         # a replay epoch has one step per old class: few classes need larger steps
         "baseline.replay_lr": 0.05,
+        "baseline.replay_batch": 160,
         "retrieval.lr": 0.01,
         "retrieval.epochs": 10,
         "retrieval.replay_lr": 0.1,
+        "retrieval.replay_batch": 32,
     }
     for name in _OURS
 }
@@ -160,9 +165,24 @@ HIDE_TUNED: Presets = {
 L2P_OFFICIAL: Presets = {
     "cifar100": {"baseline.lr": 0.03, "baseline.epochs": 5, "baseline.pull": 0.1, "baseline.top_k": 4},
     "imagenet-r": {"baseline.lr": 0.005, "baseline.epochs": 50, "baseline.pull": 0.1, "baseline.top_k": 4},
-    # the number of epochs was not published; the drop is there for runs that are long enough
-    "cub200": {"baseline.lr": 0.03, "baseline.decay_epoch": 30, "baseline.pull": 0.1, "baseline.top_k": 4},
-    "five-datasets": {"baseline.pull": 0.5},
+    # as released, with 5 epochs; its schedule matters from the 32nd on
+    "cub200": {
+        "baseline.lr": 0.03,
+        "baseline.epochs": 5,
+        "baseline.schedule": "step",
+        "baseline.schedule_tasks": "first",
+        "baseline.pull": 0.1,
+        "baseline.top_k": 4,
+    },
+    "five-datasets": {
+        "baseline.lr": 0.03,
+        "baseline.epochs": 5,
+        "baseline.batch_size": 16,
+        "baseline.pool_size": 20,
+        "baseline.length": 10,
+        "baseline.pull": 0.5,
+        "baseline.top_k": 4,
+    },
 }
 
 L2P_TUNED: Presets = {
@@ -185,7 +205,12 @@ OS_TUNED: Presets = {
 S_PROMPT_OFFICIAL: Presets = {
     "cifar100": {"baseline.lr": 0.03, "baseline.epochs": 40},
     "imagenet-r": {"baseline.lr": 0.005, "baseline.epochs": 50},
-    "cub200": {"baseline.lr": 0.03, "baseline.epochs": 50, "baseline.schedule": "step"},
+    "cub200": {
+        "baseline.lr": 0.03,
+        "baseline.epochs": 50,
+        "baseline.schedule": "step",
+        "baseline.schedule_tasks": "first",
+    },
     "omnibenchmark": {"baseline.lr": 0.005},
 }
 

@@ -24,8 +24,9 @@ class ClassKeys(RetrievalStrategy):
     """The nearest class key names a class, and that class its task.
 
     Keys are trained in the host phase by cross-entropy on raw cosines, without temperature, over all seen
-    classes; those of old classes take part but never move. No weight decay: it would change lengths alone,
-    which cosines do not notice. Queries are class tokens before the final norm.
+    classes; those of old classes take part but never turn. Weight decay shortens them all, those of classes
+    to come as well: no cosine notices, but the step in angle of a key grows as its length falls, so that
+    later tasks learn their keys faster. Queries are class tokens before the final norm.
 
     Attributes:
         key: ``[num_classes, dim]``; rows start orthonormal where the width allows it.
@@ -42,7 +43,11 @@ class ClassKeys(RetrievalStrategy):
 
     def parameter_groups(self, context: TaskContext, lr: float) -> Sequence[ParameterGroup]:
         """Train the keys in proportion to the host; only rows of the task's classes get a gradient."""
-        return (ParameterGroup(parameters=(self.key,), lr=lr * self.config.lr_factor),)
+        config = self.config
+        group = ParameterGroup(
+            parameters=(self.key,), lr=lr * config.lr_factor, weight_decay=config.weight_decay
+        )
+        return (group,)
 
     def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
         """Return cross-entropy of the cosines to the keys of all seen classes, old keys detached."""

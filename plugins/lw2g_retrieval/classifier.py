@@ -43,6 +43,10 @@ class ResidualMLP(nn.Module):
         self.expand = nn.Linear(dim, hidden)
         self.contract = nn.Linear(hidden, dim)
         self.norm = nn.LayerNorm(dim)
+        for layer in (self.expand, self.contract):
+            # as the release's backbone does with every layer it finds within itself
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map features ``[B, dim]`` to ``[B, dim]``."""
@@ -89,9 +93,9 @@ class ClassPredictor(RetrievalStrategy):
             context,
             self.network,
             self.statistics,
-            lr=options.replay_lr * options.batch_size / 256,
+            lr=options.replay_lr * options.replay_batch / 256,
             epochs=options.replay_epochs,
-            per_centroid=options.batch_size,
+            per_centroid=options.replay_batch,
         )
 
     def groups(self, context: TaskContext, lr: float) -> tuple[ParameterGroup, ...]:

@@ -77,5 +77,5 @@ class LoraClassifier(ClassPredictor):
             self.statistics,
             lr=config.replay_lr,
             epochs=config.replay_epochs,
-            per_centroid=5 * config.batch_size,
+            per_centroid=config.replay_batch,
         )

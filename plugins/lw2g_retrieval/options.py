@@ -35,10 +35,18 @@ class CentroidsConfig:
 
 @attrs.frozen(kw_only=True)
 class ClassKeysConfig:
-    """Options of ``class-keys``."""
+    """Options of ``class-keys``.
+
+    Only decay through plain SGD keeps the directions of keys without gradient; Adam turns them.
+    """
 
     lr_factor: float = option(
         1.0, "learning rate of the keys over that of the host's phase", validator=gt(0), published=1.0
+    )
+    weight_decay: float = option(
+        0.0,
+        "L2 coefficient, for a host trained by SGD: it shortens all keys, and short keys turn faster",
+        validator=ge(0),
     )
 
 
@@ -55,7 +63,12 @@ class ClassPredictorOptions(ReplayOptions):
         1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
     )
     replay_lr: float = option(
-        0.005, "learning rate of replay at 256 samples per step; scaled by batch_size / 256", validator=gt(0)
+        0.005,
+        "learning rate of replay at 256 samples a step; scaled by replay_batch / 256",
+        validator=gt(0),
+    )
+    replay_batch: int = option(
+        24, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=24
     )
 
 
@@ -105,6 +118,9 @@ class LoraClassifierConfig(ClassPredictorOptions):
         2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0
     )
     replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
+    replay_batch: int = option(
+        120, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=120
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.prefixes import PrefixSet, check_blocks, inject_prefixes, prefix_sites
-from lw2g.blocks.schedules import coda_cosine
+from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.blocks.statistics import collect_features
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
@@ -124,8 +124,7 @@ class OnePrompt(Baseline):
             step=lambda batch: self.step(batch, context),
             epochs=config.epochs - config.head_epochs,
             batch_size=config.batch_size,
-            # one schedule over both phases
-            schedule=lambda epoch, _: coda_cosine(epoch, config.epochs),
+            schedule=self.schedule,
             host=True,
         )
         if config.head_epochs == 0:
@@ -134,6 +133,10 @@ class OnePrompt(Baseline):
             prompts,
             ComputePhase(name="outliers", run=lambda progress: self.doubt(context, prompts.built, progress)),
         )
+
+    def schedule(self, base: float, epoch: int, epochs: int) -> float:
+        """Return the rate of an epoch counted over both phases; ``epochs`` are those of one of them."""
+        return stepped(coda_cosine, self.config.stepping)(base, epoch, self.config.epochs)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes."""
@@ -166,7 +169,7 @@ class OnePrompt(Baseline):
             _carry_on(old, self.head, optimizer, head)
         for done in range(config.head_epochs):
             epoch = config.epochs - config.head_epochs + done
-            optimizer.param_groups[0]["lr"] = config.lr * coda_cosine(epoch, config.epochs)
+            optimizer.param_groups[0]["lr"] = self.schedule(config.lr, epoch, config.head_epochs)
             if done == 0 or context.augmented is not None:
                 features, labels = self._stored(context, epoch)
             outliers = synthesise(features, PER_CLASS * len(classes), generator)

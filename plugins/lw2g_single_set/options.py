@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, in_, le, optional
 
-from lw2g.blocks.options import PrefixOptions, blocks_option
+from lw2g.blocks.options import PrefixOptions, SteppingOptions, blocks_option
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -70,7 +70,7 @@ class JointConfig(PrefixOptions):
 
 
 @attrs.frozen(kw_only=True)
-class OnePromptConfig:
+class OnePromptConfig(SteppingOptions):
     """Options of ``one-prompt``."""
 
     shallow_blocks: tuple[int, ...] = blocks_option((0, 1), "blocks that get the short prefix", empty=True)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.cluster import KMeans
 
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.statistics import ClassStatistics, cluster
@@ -35,6 +36,20 @@ def test_centroids_and_variances_of_separated_clouds():
     assert statistics.count[1].tolist() == [20, 20, 20]
     assert statistics.centroids([1]).shape == (3, 6)
     assert statistics.centroids([0]).shape == (0, 6)
+
+
+def test_clusters_are_the_best_of_ten_starts():
+    """The sum of squared distances is that of ten k-means starts, which one start does not reach."""
+    features = torch.randn(80, 2, generator=generator(5))
+
+    def spread(starts):
+        return KMeans(n_clusters=8, n_init=starts, random_state=0).fit(features.numpy()).inertia_
+
+    owner = cluster(features, 8)
+    clouds = [features[owner == position] for position in range(8)]
+    found = sum(float((cloud - cloud.mean(0)).square().sum()) for cloud in clouds)
+    assert found == pytest.approx(spread(10), rel=1e-5)
+    assert found < 0.999 * spread(1)
 
 
 @pytest.mark.parametrize("mode", ["multi-centroid", "variance", "covariance"])

@@ -288,7 +288,7 @@ def test_a_reused_set_gets_no_weight_decay(bench):
     assert [group.weight_decay for group in phase.groups] == [0.0, 5e-4]
     assert phase.groups[0].parameters == (pool[0].rows,)
     assert (phase.optimizer, phase.momentum, phase.clip_norm) == ("sgd", 0.9, None)
-    assert [round(phase.schedule(epoch, 18), 4) for epoch in (0, 9, 18)] == [1.0, 0.5, 0.0]
+    assert [round(phase.schedule(1.0, epoch, 18), 4) for epoch in (0, 9, 18)] == [1.0, 0.5, 0.0]
 
 
 def test_logits_are_the_classifiers_side_by_side(bench):

@@ -6,7 +6,6 @@ import attrs
 import pytest
 import torch
 
-from lw2g.blocks.prefixes import prefix_schedule
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.options import published_differences
@@ -150,16 +149,16 @@ def test_blocks_that_do_not_fit_are_refused(bench, change, message):
         DualPrompt(DualPromptConfig(**change), bench.build)
 
 
-def test_effective_learning_rate_and_schedules():
-    """The learning rate scales with the batch; a step drops to a tenth; a cosine ends at 1e-5."""
-    config = DualPromptConfig(lr=0.03, batch_size=24)
-    assert config.effective_lr == pytest.approx(2.8125e-3)
-    assert prefix_schedule(config)(39, 40) == 1.0
-    step = prefix_schedule(attrs.evolve(config, schedule="step", decay_epoch=30))
-    assert [step(29, 50), step(30, 50)] == [1.0, 0.1]
-    cosine = prefix_schedule(attrs.evolve(config, schedule="cosine"))
-    assert config.effective_lr * cosine(50, 50) == pytest.approx(1e-5)
-    assert cosine(0, 50) == 1.0
+@pytest.mark.parametrize(("index", "factor"), [(0, 0.1), (1, 1.0)])
+def test_effective_learning_rate_and_schedule(bench, index, factor):
+    """The learning rate scales with the batch; the official step on CUB acts in the first task alone."""
+    config = DualPromptConfig(lr=0.03, batch_size=24, schedule="step", schedule_tasks="first")
+    baseline, pool = DualPrompt(config, bench.build), Pool()
+    for task in range(index + 1):
+        context = bench.begin(baseline, pool, task)
+    (phase,) = baseline.phases(context)
+    assert phase.groups[0].lr == pytest.approx(2.8125e-3)
+    assert [phase.schedule(1.0, epoch, 50) for epoch in (30, 31, 49)] == [1.0, factor, factor]
 
 
 def test_presets_carry_the_authors_values():

@@ -190,10 +190,10 @@ def test_more_prompts_than_the_pool_holds_are_refused(bench):
 
 def test_effective_learning_rate_and_drop(bench):
     """The learning rate scales with the batch and drops where it is told to."""
-    baseline, _, context = begun(bench, L2PConfig(decay_epoch=30))
+    baseline, _, context = begun(bench, L2PConfig(schedule="step"))
     (phase,) = baseline.phases(context)
     assert phase.groups[0].lr == pytest.approx(2.8125e-3)
-    assert [phase.schedule(epoch, 50) for epoch in (29, 30)] == [1.0, 0.1]
+    assert [phase.schedule(1.0, epoch, 50) for epoch in (30, 31)] == [1.0, 0.1]
     assert phase.clip_norm == 1.0
 
 
@@ -203,4 +203,6 @@ def test_it_is_fixed_and_its_presets_are_options():
     for preset in (*L2P_COMPONENT.presets.values(), *L2P_COMPONENT.tuned.values()):
         own = {key.removeprefix("baseline."): value for key, value in preset.items()}
         assert attrs.evolve(L2PConfig(), **own) is not None
-    assert L2P_COMPONENT.presets["five-datasets"]["baseline.pull"] == 0.5
+    five = {key.removeprefix("baseline."): v for key, v in L2P_COMPONENT.presets["five-datasets"].items()}
+    chosen = ("pool_size", "length", "top_k", "batch_size", "epochs", "lr", "pull")
+    assert [five[name] for name in chosen] == [20, 10, 4, 16, 5, 0.03, 0.5]

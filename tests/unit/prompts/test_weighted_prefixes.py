@@ -294,14 +294,17 @@ def test_sites_are_the_key_halves(bench, kind, config):
 
 @both
 def test_the_phase_is_the_official_recipe(bench, kind, config):
-    """Adam at 1e-3 without clipping, decay or a partial last batch; the factor ends at 0.0157."""
+    """Adam at 1e-3 without clipping, decay or a partial last batch; the cosine one epoch late, or exact."""
     baseline, _, context = grown(bench, kind, config, tasks=1)
     (phase,) = baseline.phases(context)
     assert (phase.host, phase.drop_last, phase.clip_norm, phase.optimizer) == (True, True, None, "adam")
     assert [(group.lr, group.weight_decay) for group in phase.groups] == [(0.001, 0.0)]
     assert (phase.epochs, phase.batch_size, phase.betas) == (20, 128, (0.9, 0.999))
-    factors = [phase.schedule(epoch, 20) for epoch in (0, 10, 19)]
-    assert factors == pytest.approx([1.0, 0.6833, 0.0157], abs=5e-5)
+    factors = [phase.schedule(1.0, epoch, 20) for epoch in (0, 1, 2, 10, 18, 19)]
+    assert factors == pytest.approx([1.0, 1.0, 0.9967, 0.7407, 0.1784, 0.0974], abs=5e-5)
+    baseline, _, context = grown(bench, kind, attrs.evolve(config, stepping="exact"), tasks=1)
+    exact = baseline.phases(context)[0].schedule
+    assert [exact(1.0, epoch, 20) for epoch in (10, 19)] == pytest.approx([0.6833, 0.0157], abs=5e-5)
 
 
 @both
@@ -353,7 +356,7 @@ def test_options_that_cannot_work_are_refused(bench):
 def test_components_make_no_hard_choice_and_presets_are_options(component):
     """Without retrieval PRA is null; every preset key is an option of the baseline."""
     assert component.retrieval is None
-    assert component.build.feature_scope == "pool"
+    assert component.build.load().feature_scope == "pool"
     for preset in (*component.presets.values(), *component.tuned.values()):
         own = {key.removeprefix("baseline."): value for key, value in preset.items()}
         assert attrs.evolve(component.config(), **own) is not None

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from lw2g.blocks.schedules import cosine
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.context import BuildContext
 from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.evaluation import Predictions
 from lw2g.training.session import open_session
+from lw2g_prompts.plugin import CPROMPT
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
 
@@ -55,6 +57,23 @@ def test_only_keys_of_the_tasks_classes_get_gradient(world):
     assert norms[[0, 1, 4, 5, 6, 7]].tolist() == [0] * 6
     assert (norms[2:4] > 0).all()
     assert strategy.keys(context).shape == (2, 8)
+
+
+def test_decay_shortens_keys_as_released(world):
+    """CIFAR-100: a task shortens every key without gradient to 0.862 of its length, and turns none."""
+    strategy = ClassKeys(ClassKeysConfig(weight_decay=5e-4), world.build)
+    (group,) = strategy.parameter_groups(world.begin(strategy), 0.01)
+    before, strategy.key.grad = strategy.key.detach().clone(), torch.zeros_like(strategy.key)
+    trainer = torch.optim.SGD(
+        group.parameters, lr=group.lr, momentum=0.9, weight_decay=group.weight_decay, foreach=False
+    )
+    annealed = cosine()
+    for epoch in range(18):
+        trainer.param_groups[0]["lr"] = annealed(group.lr, epoch, 18)
+        for _ in range(313):
+            trainer.step()
+    torch.testing.assert_close(strategy.key.detach(), 0.862 * before, atol=5e-4, rtol=0)
+    assert all(CPROMPT.presets[family]["retrieval.weight_decay"] == 5e-4 for family in CPROMPT.presets)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])

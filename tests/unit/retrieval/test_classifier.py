@@ -30,6 +30,15 @@ def test_counts_are_those_of_the_official_run(world, num_classes, total):
     assert count(Classifier(ClassifierConfig(), context)) == total
 
 
+def test_the_mlp_starts_as_the_backbone_it_was_released_in():
+    """Normal weights with a deviation of 0.02 whatever the width, and no bias."""
+    mlp = ResidualMLP(768, 1536).requires_grad_(False)
+    for layer in (mlp.expand, mlp.contract):
+        assert float(layer.weight.std()) == pytest.approx(0.02, rel=0.01)
+        assert float(layer.weight.abs().max()) > 0.08
+        assert not layer.bias.any()
+
+
 def test_without_its_second_layer_the_mlp_is_a_norm():
     """With W2 = 0 only the layer norm is left; in general the formula holds."""
     mlp, x = ResidualMLP(8, 16), torch.randn(5, 8)
@@ -37,7 +46,6 @@ def test_without_its_second_layer_the_mlp_is_a_norm():
     by_hand = functional.layer_norm(x + inner @ mlp.contract.weight.T + mlp.contract.bias, (8,))
     torch.testing.assert_close(mlp(x), by_hand)
     torch.nn.init.zeros_(mlp.contract.weight)
-    torch.nn.init.zeros_(mlp.contract.bias)
     torch.testing.assert_close(mlp(x), functional.layer_norm(x, (8,)))
 
 

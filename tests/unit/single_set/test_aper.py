@@ -151,7 +151,7 @@ def test_the_adaptation_is_the_official_one(stream_of, name):
     assert {id(p) for p in phase.trained} == {
         id(p) for module in (pool[0], baseline.classifier) for p in module.parameters()
     }
-    assert [phase.schedule(epoch, 20) for epoch in (0, 10, 20)] == pytest.approx([1, 0.5, 0])
+    assert [phase.schedule(1.0, epoch, 20) for epoch in (0, 10, 20)] == pytest.approx([1, 0.5, 0])
     batch = stream.batch((0, 1))
     torch.manual_seed(5)
     loss = phase.step(batch).loss

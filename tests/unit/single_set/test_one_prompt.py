@@ -163,16 +163,15 @@ def test_one_schedule_runs_over_both_phases(stream_of):
     stream = stream_of(PAIRS)
     (phase,) = begun(stream, OnePromptConfig())[0].phases(begun(stream)[2])
     assert phase.epochs == 50
-    factors = [phase.schedule(epoch, phase.epochs) for epoch in (0, 1, 40, 49)]
-    assert factors == pytest.approx([1, 0.9995, 0.2968, 0.0157], abs=5e-5)
+    factors = [phase.schedule(1.0, epoch, phase.epochs) for epoch in (0, 1, 2, 40, 49)]
+    assert factors == pytest.approx([1, 1, 0.9995, 0.3269, 0.0474], abs=5e-5)
     for epochs, split in ((20, (16, 4)), (50, (40, 10))):
         config = OnePromptConfig(outliers="paper", epochs=epochs)
         phases = begun(stream, config)[0].phases(begun(stream)[2])
         assert [isinstance(phase, TrainingPhase) for phase in phases] == [True, False]
         assert (phases[0].epochs, config.head_epochs) == split
-        assert phases[0].schedule(16, phases[0].epochs) == pytest.approx(
-            {20: 0.2583, 50: 0.8738}[epochs], abs=5e-5
-        )
+        first_of_the_head = phases[0].schedule(1.0, split[0], split[0])
+        assert first_of_the_head == pytest.approx({20: 0.3364, 50: 0.3269}[epochs], abs=5e-5)
     assert OnePromptConfig(epochs=20, outliers="paper", outlier_share=1.0).head_epochs == 20
 
 
@@ -253,7 +252,7 @@ def test_adam_goes_on_from_the_phase_before(stream_of):
                 features = baseline.features(batch, pool.force(0))
             functional.cross_entropy(baseline.head(features)[:, :2], batch.labels).backward()
             before = copy.deepcopy(optimizer.state_dict())
-            optimizer.param_groups[0]["lr"] = config.lr * prompts.schedule(4, prompts.epochs)
+            optimizer.param_groups[0]["lr"] = prompts.schedule(config.lr, 4, prompts.epochs)
             start_values = copy.deepcopy(baseline.head.state_dict())
             optimizer.step()
             expected.load_state_dict(baseline.head.state_dict())

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from lw2g.blocks.schedules import cosine
 from lw2g.errors import ConfigError
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.constraint import Constraint
@@ -86,6 +87,22 @@ def run(
     return listener
 
 
+def test_each_group_gets_its_own_rate_from_the_schedule(session: Session) -> None:
+    """A floor at 0.02 is one for all groups; an epoch's event shows the first group's rate."""
+    weight, other = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    groups = (ParameterGroup(parameters=(weight,), lr=0.1), ParameterGroup(parameters=(other,), lr=0.03))
+    seen: list[list[float]] = []
+
+    def note(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
+        seen.append([group["lr"] for group in optimizer.param_groups])
+
+    phase = attrs.evolve(phase_of(weight), groups=groups, schedule=cosine(0.02))
+    listener = run(session, phase, PhaseProgress(), after_epoch=note)
+    expected = [0.1, 0.03, 0.08, 0.0275, 0.04, 0.0225]
+    assert [rate for epoch in seen for rate in epoch] == pytest.approx(expected)
+    assert [event.lr for event in listener.events if isinstance(event, EpochEnded)] == [a for a, _ in seen]
+
+
 def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> None:
     """Stopped after each step in turn and continued from the saved optimizer, the result is the same."""
     weight = nn.Parameter(torch.ones(3))
@@ -106,14 +123,6 @@ def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> Non
             weight.copy_(values)
         run(session, phase_of(weight), position)
         assert torch.equal(weight, final)
-
-
-def test_the_schedule_sets_every_epochs_rate(session: Session) -> None:
-    """Rates are the base times the factor of the epoch."""
-    weight = nn.Parameter(torch.ones(1))
-    phase = phase_of(weight, schedule=lambda epoch, epochs: 1.0 / (epoch + 1))
-    events = [event for event in run(session, phase, PhaseProgress()).events if type(event) is EpochEnded]
-    assert [event.lr for event in events] == pytest.approx([0.1, 0.05, 0.1 / 3])
 
 
 def test_an_epoch_meets_every_sample_once(session: Session) -> None:
