@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lw2g.doctor.finding import Finding, note, ok, problem
-from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.registry.manager import DISABLE_VARIABLE
+from lw2g.interfaces.component import Lazy
+from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
+from lw2g.registry.manager import DISABLE_VARIABLE, Problem, attempt
 
 __all__ = ["plugin_findings"]
 
@@ -22,5 +23,16 @@ def plugin_findings(catalogue: Catalogue | None = None) -> Iterator[Finding]:
     if catalogue.disabled:
         text = f"{DISABLE_VARIABLE} leaves out {', '.join(catalogue.disabled)}"
         yield note("plugins", text, f"unset {DISABLE_VARIABLE} to use them")
-    for one in catalogue.problems:
+    for one in (*catalogue.problems, *_unbuildable(entries)):
         yield problem("plugins", str(one).removesuffix(f"; {one.remedy}"), one.remedy)
+
+
+def _unbuildable(entries: Sequence[Registered]) -> list[Problem]:
+    """Import the code that records only name, which nothing does before a component is used."""
+    problems: list[Problem] = []
+    for entry in entries:
+        build = getattr(entry.component, "build", None)
+        if isinstance(build, Lazy):
+            what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
+            attempt(build.load, entry.origin, what, problems)
+    return problems

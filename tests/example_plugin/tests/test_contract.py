@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from lw2g_peft_adapters.component import PEFT_LORA
+from lw2g_peft_adapters.plugin import PEFT_LORA
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.testing import ContractCase, contract_cases

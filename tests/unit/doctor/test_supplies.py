@@ -14,7 +14,7 @@ import pytest
 from lw2g.doctor.plugins import plugin_findings
 from lw2g.doctor.supplies import backbone_findings, benchmark_findings, hub_findings
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent
+from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent, lazy
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.registry.manager import Origin, Problem
 
@@ -78,6 +78,19 @@ def test_plugin_problems_and_disabled_plugins_are_told():
         ("note", "LW2G_DISABLE_PLUGINS leaves out left, right", "unset LW2G_DISABLE_PLUGINS to use them"),
         ("problem", "plugin 'x' (x-dist 2) cannot be imported", "fix it"),
     ]
+
+
+def test_code_that_a_record_only_names_is_imported():
+    """A listing does not import it, so the doctor says where it is missing."""
+    there, missing = (
+        attrs.evolve(backbone("b", print), build=lazy(f"lw2g.errors:{name}"))
+        for name in ("DataError", "NoError")
+    )
+    assert [finding.status for finding in plugin_findings(catalogue_of(there))] == ["ok"]
+    *_, last = plugin_findings(catalogue_of(missing))
+    assert last.status == "problem"
+    assert "cannot build its backbone 'b'" in last.text
+    assert "no attribute 'NoError'" in last.text
 
 
 # -- weights and data ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.injection import attention_of, block_at
 from lw2g.vit.taps import Tap
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
-from lw2g_peft_adapters.component import PeftLoraConfig
+from lw2g_peft_adapters.plugin import PeftLoraConfig
 
 __all__ = ["PeftLora"]
 

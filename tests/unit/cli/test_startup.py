@@ -1,0 +1,96 @@
+"""What answers at once: commands that only look things up import no numerical library."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lw2g.errors import PluginError
+from lw2g.interfaces.component import Lazy, lazy
+from lw2g.registry.catalogue import load_catalogue
+
+HEAVY = {
+    "PIL",
+    "lightning_fabric",
+    "numpy",
+    "pandas",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "tensorboard",
+    "timm",
+    "torch",
+    "torchvision",
+}
+RUN = """
+import json, os, sys
+from lw2g.cli.main import main
+try:
+    main(prog_name="lw2g")
+finally:
+    sys.stdout.flush()
+    with open(os.environ["SEEN"], "w") as file:
+        json.dump(sorted({name.partition(".")[0] for name in sys.modules}), file)
+"""
+COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --baseline hide", "COMP_CWORD": "3"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "says"),
+    [
+        (["plugins"], {}, "hide-prompt"),
+        (["plugins", "--json"], {}, "hide-prompt"),
+        (["plugins", "hide-prompt"], {}, "contrastive"),
+        (["config"], {}, "[baseline]"),
+        (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
+        ([], COMPLETION, "hide-prompt"),
+        (["run", "--help"], {}, "--baseline"),
+    ],
+    ids=lambda value: " ".join(value) or "completion" if isinstance(value, list) else "",
+)
+def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environment, says):
+    """Listings, configurations, completion and new packages need the records of plugins alone."""
+    seen = tmp_path / "seen.json"
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, **environment, "SEEN": str(seen)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, says in done.stdout) == (0, True), done.stderr
+    assert HEAVY & set(json.loads(seen.read_text())) == set()
+
+
+def test_every_record_leads_to_its_code():
+    """What a record names as its code can be imported and called."""
+    builds = [entry.component.build for entry in load_catalogue().components()]
+    named = [build for build in builds if isinstance(build, Lazy)]
+    assert len(named) >= 25
+    assert all(callable(build.load()) for build in named)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("no_such_package.baseline:Mine", "No module named 'no_such_package'"),
+        ("lw2g.errors:Mine", "has no attribute 'Mine'"),
+    ],
+)
+def test_code_that_is_not_there_is_told_in_one_line(target, says):
+    """A record whose code cannot be imported fails when it is built, with its name and the remedy."""
+    with pytest.raises(PluginError, match="cannot be imported") as error:
+        lazy(target)("config", "context")
+    assert repr(target) in str(error.value)
+    assert says in str(error.value)
+
+
+def test_a_name_without_a_module_is_no_code():
+    """``lazy`` takes what an entry point takes."""
+    with pytest.raises(ValueError, match="match"):
+        lazy("Mine")
