@@ -1,4 +1,4 @@
-"""Split CIFAR-100 with the official transforms of LW2G and HiDe-Prompt; Inc10Task10 unless told otherwise."""
+"""Split CIFAR-100, Inc10Task10 unless told otherwise."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.options import ROOT_VARIABLE, Cifar100Config
 from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
-from lw2g_benchmarks.transforms import (
-    TransformPair,
-    make_transforms,
-)
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = [
     "ARCHIVE_MD5",
@@ -59,15 +56,7 @@ class Cifar100Benchmark:
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
-        config = self.config
-        return make_transforms(
-            image_size=image_size,
-            mean=mean,
-            std=std,
-            normalise=config.normalise,
-            train_transform=config.train_transform,
-            test_resize=config.test_resize,
-        )
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _root(self) -> Path:
         root = self.config.root or os.environ.get(ROOT_VARIABLE, "")

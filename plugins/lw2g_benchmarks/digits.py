@@ -8,13 +8,10 @@ import torch
 from sklearn.datasets import load_digits
 
 from lw2g.interfaces.stream import IndexArray, TaskStream
-from lw2g_benchmarks.options import DigitsConfig
+from lw2g_benchmarks.options import DigitsConfig, TransformOptions
 from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
-from lw2g_benchmarks.transforms import (
-    TransformPair,
-    make_transforms,
-)
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = [
     "DigitsBenchmark",
@@ -56,7 +53,10 @@ class DigitsBenchmark:
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return bicubic enlargement and normalisation, the same for training and testing."""
-        return make_transforms(image_size=image_size, mean=mean, std=std, normalise=self.config.normalise)
+        options = TransformOptions(
+            normalise=self.config.normalise, train_transform="none", test_resize="squash"
+        )
+        return make_transforms(options, image_size=image_size, mean=mean, std=std)
 
 
 def _is_test(labels: IndexArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

@@ -20,10 +20,7 @@ from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
-from lw2g_benchmarks.transforms import (
-    TransformPair,
-    make_transforms,
-)
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = [
     "FolderBenchmark",
@@ -77,15 +74,7 @@ class FolderBenchmark:
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
-        config = self.config
-        return make_transforms(
-            image_size=image_size,
-            mean=mean,
-            std=std,
-            normalise=config.normalise,
-            train_transform=config.train_transform,
-            test_resize=config.test_resize,
-        )
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _roots(self) -> list[Path]:
         if not self.config.root:

@@ -12,13 +12,10 @@ import torch
 
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_class
-from lw2g_benchmarks.options import GlyphsConfig
+from lw2g_benchmarks.options import GlyphsConfig, TransformOptions
 from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
-from lw2g_benchmarks.transforms import (
-    TransformPair,
-    make_transforms,
-)
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = [
     "NAMESPACE",
@@ -62,7 +59,10 @@ class GlyphsBenchmark:
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return resizing (where needed) and normalisation, the same for training and testing."""
-        return make_transforms(image_size=image_size, mean=mean, std=std, normalise=self.config.normalise)
+        options = TransformOptions(
+            normalise=self.config.normalise, train_transform="none", test_resize="squash"
+        )
+        return make_transforms(options, image_size=image_size, mean=mean, std=std)
 
     def _render(self, split: str, count: int, names: list[str]) -> LabelledImages:
         config = self.config

@@ -6,45 +6,40 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import attrs
-from attrs.validators import and_, ge, in_, le, optional
+from attrs.validators import and_, ge, gt, in_, le, optional
+
+from lw2g.interfaces.options import option
 
 __all__ = [
     "NORMALISATIONS",
     "ORDERS",
     "ROOT_VARIABLE",
-    "TEST_RESIZES",
-    "TRAIN_TRANSFORMS",
     "Cifar100Config",
     "DigitsConfig",
     "FolderConfig",
     "GlyphsConfig",
+    "Interpolation",
     "Normalisation",
     "Order",
     "OrderOptions",
     "TestResize",
     "TrainTransform",
+    "TransformOptions",
 ]
 
 ROOT_VARIABLE = "LW2G_DATA"
 Order: TypeAlias = Literal["natural", "seeded", "shuffled"]
 ORDERS: tuple[Order, ...] = ("natural", "seeded", "shuffled")
 Normalisation: TypeAlias = Literal["unit", "cifar100", "native", "imagenet"]
-TrainTransform: TypeAlias = Literal["none", "light", "rrc", "official"]
+TrainTransform: TypeAlias = Literal["none", "light", "rrc"]
 TestResize: TypeAlias = Literal["crop", "squash"]
+Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
 NORMALISATIONS: tuple[Normalisation, ...] = ("unit", "cifar100", "native", "imagenet")
-TRAIN_TRANSFORMS: tuple[TrainTransform, ...] = ("none", "light", "rrc", "official")
-TEST_RESIZES: tuple[TestResize, ...] = ("crop", "squash")
+INTERPOLATIONS: tuple[Interpolation, ...] = ("bilinear", "bicubic")
 
 NORMALISE_HELP = (
     "input statistics: native (what the backbone was trained with), unit (plain 0..1), cifar100 or imagenet"
 )
-TRAIN_HELP = (
-    "training transform: none (as for testing, so features can be cached), light (shift by up to an eighth "
-    "and flip), rrc (random resized crop of scale 0.05-1 and flip; LW2G and HiDe on ImageNet-R, CUB and "
-    "OmniBenchmark) or official (random resized crop of scale 0.08-1, flip, brightness jitter 63/255; "
-    "LW2G and HiDe on CIFAR)"
-)
-TEST_HELP = "test resize: crop (shorter side to 8/7 of the input, then centre crop) or squash (both sides)"
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +58,45 @@ class OrderOptions:
         default=42,
         validator=and_(ge(0), le(2**32 - 1)),
         metadata={"help": "seed of the seeded and shuffled class orders"},
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)  # of two bases only one can have slots
+class TransformOptions:
+    """The options of a benchmark that choose its transforms; the defaults hold for all methods alike.
+
+    What a method's authors used is part of its official preset.
+    """
+
+    normalise: Normalisation = option("native", NORMALISE_HELP, validator=in_(NORMALISATIONS))
+    train_transform: TrainTransform = option(
+        "rrc",
+        "training transform: none (as for testing, so features can be cached), light (shift by up to an "
+        "eighth) or rrc (random resized crop)",
+        validator=in_(("none", "light", "rrc")),
+    )
+    train_scale: float = option(
+        0.05, "rrc: least share of the image's area that a crop keeps", validator=[gt(0), le(1)]
+    )
+    train_interpolation: Interpolation = option(
+        "bilinear", "rrc: how a crop is resampled", validator=in_(INTERPOLATIONS)
+    )
+    jitter: float = option(
+        0.0,
+        "training brightness changes by up to this share; 0: not at all",
+        validator=[ge(0), le(1)],
+    )
+    jitter_first: bool = option(
+        False, "rrc: whether the image is resized as for testing and jittered before it is cropped"
+    )
+    flip: bool = option(True, "whether half of the training images are mirrored")
+    test_resize: TestResize = option(
+        "crop",
+        "test resize: crop (shorter side to 8/7 of the input, then centre crop) or squash (both sides)",
+        validator=in_(("crop", "squash")),
+    )
+    test_interpolation: Interpolation = option(
+        "bicubic", "how test images are resampled", validator=in_(INTERPOLATIONS)
     )
 
 
@@ -104,7 +138,7 @@ def _names(values: str | Iterable[str]) -> tuple[str, ...]:
 
 
 @attrs.frozen(kw_only=True)
-class FolderConfig(OrderOptions):
+class FolderConfig(OrderOptions, TransformOptions):
     """Options of the folder benchmark; ``root`` has to be given."""
 
     root: str = attrs.field(
@@ -136,23 +170,14 @@ class FolderConfig(OrderOptions):
         validator=optional(ge(1)),
         metadata={"help": "use only the first test images of each class, by sorted path"},
     )
-    normalise: Normalisation = attrs.field(
-        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
-    train_transform: TrainTransform = attrs.field(
-        default="rrc", validator=in_(TRAIN_TRANSFORMS), metadata={"help": TRAIN_HELP}
-    )
-    test_resize: TestResize = attrs.field(
-        default="crop", validator=in_(TEST_RESIZES), metadata={"help": TEST_HELP}
-    )
     cache_mb: int = attrs.field(
         default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
     )
 
 
 @attrs.frozen(kw_only=True)
-class Cifar100Config(OrderOptions):
-    """Options of Split CIFAR-100; the defaults are those of LW2G and HiDe-Prompt."""
+class Cifar100Config(OrderOptions, TransformOptions):
+    """Options of Split CIFAR-100; the default is Inc10Task10."""
 
     root: str = attrs.field(
         default="",
@@ -162,12 +187,3 @@ class Cifar100Config(OrderOptions):
     )
     download: bool = attrs.field(default=False, metadata={"help": "let torchvision download missing data"})
     increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
-    normalise: Normalisation = attrs.field(
-        default="cifar100", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
-    train_transform: TrainTransform = attrs.field(
-        default="official", validator=in_(TRAIN_TRANSFORMS), metadata={"help": TRAIN_HELP}
-    )
-    test_resize: TestResize = attrs.field(
-        default="crop", validator=in_(TEST_RESIZES), metadata={"help": TEST_HELP}
-    )

@@ -1,6 +1,7 @@
 """Image transforms of the benchmarks, on torchvision's v2 transforms (they draw from torch's CPU generator).
 
-No official baseline feeds the statistics its checkpoint was trained with, so what normalises is an option.
+No official baseline feeds the statistics its checkpoint was trained with, so what normalises is an option,
+as are crop, filter and jitter: no two families of methods share them all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torchvision.transforms import v2
 
 from lw2g.interfaces.stream import ImageTransform
-from lw2g_benchmarks.options import Normalisation, TestResize, TrainTransform
+from lw2g_benchmarks.options import Interpolation, Normalisation, TransformOptions
 
 __all__ = [
     "TransformPair",
@@ -36,30 +37,21 @@ class TransformPair:
 
 
 def make_transforms(
-    *,
-    image_size: int,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    normalise: Normalisation = "native",
-    train_transform: TrainTransform = "none",
-    test_resize: TestResize = "squash",
+    options: TransformOptions, *, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> TransformPair:
     """Return the transforms for one choice of options.
 
     Args:
+        options: What to do.
         image_size: Side S of the network input in pixels.
         mean: Native channel means of the backbone.
         std: Native channel standard deviations of the backbone.
-        normalise: Which statistics to use.
-        train_transform: Augmentation of training images.
-        test_resize: How test images reach the input size.
     """
-    ending = _ending(normalise, mean, std)
-    resize = _test_resize(test_resize, image_size)
-    test = v2.Compose([*resize, *ending])
-    if train_transform == "none":
+    ending = _ending(options.normalise, mean, std)
+    test = v2.Compose([*_test_resize(options, image_size), *ending])
+    if options.train_transform == "none":
         return TransformPair(train=test, test=test, train_is_deterministic=True)
-    train = v2.Compose([*_augmentation(train_transform, image_size, resize), *ending])
+    train = v2.Compose([*_augmentation(options, image_size), *ending])
     return TransformPair(train=train, test=test, train_is_deterministic=False)
 
 
@@ -71,20 +63,33 @@ def _ending(normalise: Normalisation, mean: tuple[float, ...], std: tuple[float,
     return steps
 
 
-def _test_resize(rule: TestResize, size: int) -> list[Any]:
-    bicubic = v2.InterpolationMode.BICUBIC
-    if rule == "squash":
-        return [v2.Resize((size, size), interpolation=bicubic, antialias=True)]
-    # 256 for an input of 224.
-    return [v2.Resize(size * 8 // 7, interpolation=bicubic, antialias=True), v2.CenterCrop(size)]
+def _resize(size: int | tuple[int, int], interpolation: Interpolation) -> Any:
+    return v2.Resize(size, interpolation=v2.InterpolationMode(interpolation), antialias=True)
 
 
-def _augmentation(name: TrainTransform, size: int, resize: list[Any]) -> list[Any]:
-    flip = v2.RandomHorizontalFlip()
-    if name == "light":
-        return [*resize, v2.RandomCrop(size, padding=max(1, size // 8), padding_mode="reflect"), flip]
-    low = 0.05 if name == "rrc" else 0.08
+def _before_crop(size: int) -> int:
+    """256 for an input of 224."""
+    return size * 8 // 7
+
+
+def _test_resize(options: TransformOptions, size: int) -> list[Any]:
+    if options.test_resize == "squash":
+        return [_resize((size, size), options.test_interpolation)]
+    return [_resize(_before_crop(size), options.test_interpolation), v2.CenterCrop(size)]
+
+
+def _augmentation(options: TransformOptions, size: int) -> list[Any]:
+    flip = [v2.RandomHorizontalFlip()] if options.flip else []
+    jitter = [v2.ColorJitter(brightness=options.jitter)] if options.jitter else []
+    if options.train_transform == "light":
+        shift = v2.RandomCrop(size, padding=max(1, size // 8), padding_mode="reflect")
+        return [*_test_resize(options, size), shift, *flip, *jitter]
     crop = v2.RandomResizedCrop(
-        size, scale=(low, 1.0), interpolation=v2.InterpolationMode.BICUBIC, antialias=True
+        size,
+        scale=(options.train_scale, 1.0),
+        interpolation=v2.InterpolationMode(options.train_interpolation),
+        antialias=True,
     )
-    return [crop, flip] if name == "rrc" else [crop, flip, v2.ColorJitter(brightness=63 / 255)]
+    if options.jitter_first:
+        return [_resize(_before_crop(size), options.train_interpolation), *jitter, crop, *flip]
+    return [crop, *flip, *jitter]

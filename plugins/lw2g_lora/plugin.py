@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lw2g.blocks import rows
 from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.registry.markers import hookimpl
 from lw2g_lora import options, presets
@@ -13,13 +14,16 @@ __all__ = [
     "lw2g_baselines",
 ]
 
+_INFLORA = {**rows.NATURAL, "backbone.name": "sup21k-augreg"}
+_HIDE = {**rows.NATURAL, "backbone.name": "sup21k-ft1k"}
+
 C_LORA = BaselineComponent(
     name="c-lora",
     config=options.CLoraConfig,
     summary="low-rank updates that are summed, penalised where they meet earlier ones",
     citation="Smith et al., Continual Diffusion: Continual Customization with C-LoRA, TMLR 2024",
     build=lazy("lw2g_lora.c_lora:CLora"),
-    presets=presets.C_LORA_OFFICIAL,
+    presets=rows.with_rows(presets.C_LORA_OFFICIAL, _INFLORA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
     tuned=presets.C_LORA_TUNED,
 )
 
@@ -30,7 +34,7 @@ HIDE_LORA = BaselineComponent(
     citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
     build=lazy("lw2g_lora.hide_lora:HideLora"),
     retrieval="lora-classifier",
-    presets=presets.HIDE_OFFICIAL,
+    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.CODA, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.HIDE_TUNED,
 )
 
@@ -40,7 +44,7 @@ INFLORA = BaselineComponent(
     summary="low-rank updates whose inputs are designed off those of old tasks",
     citation="Liang & Li, InfLoRA: Interference-Free Low-Rank Adaptation for Continual Learning, CVPR 2024",
     build=lazy("lw2g_lora.inflora:InfLora"),
-    presets=presets.INFLORA_OFFICIAL,
+    presets=rows.with_rows(presets.INFLORA_OFFICIAL, _INFLORA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
     tuned=presets.INFLORA_TUNED,
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lw2g.blocks import rows
 from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.registry.markers import hookimpl
 from lw2g_prompts import options, presets
@@ -17,13 +18,17 @@ __all__ = [
     "lw2g_baselines",
 ]
 
+_HIDE = {**rows.NATURAL, "backbone.name": "sup21k"}
+_CODA = {**rows.NATURAL, "backbone.name": "sup21k-ft1k"}
+_CPROMPT = {**rows.SEED_1993, "backbone.name": "sup21k-ft1k"}
+
 CODA_PROMPT = BaselineComponent(
     name="coda-prompt",
     config=options.CodaPromptConfig,
     summary="sums of components weighed by a masked query; every set adds components",
     citation="Smith et al., CODA-Prompt: Continual Decomposed Attention-based Prompting, CVPR 2023",
     build=lazy("lw2g_prompts.coda_prompt:CodaPrompt"),
-    presets=presets.CODA_OFFICIAL,
+    presets=rows.with_rows(presets.CODA_OFFICIAL, _CODA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
     tuned=presets.CODA_TUNED,
 )
 
@@ -34,7 +39,7 @@ CPROMPT = BaselineComponent(
     citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
     build=lazy("lw2g_prompts.cprompt:CPrompt"),
     retrieval="class-keys",
-    presets=presets.CPROMPT_OFFICIAL,
+    presets=rows.with_rows(presets.CPROMPT_OFFICIAL, _CPROMPT, rows.CODA, {"cifar100": rows.CPROMPT_CIFAR}),
     tuned=presets.CPROMPT_TUNED,
 )
 
@@ -45,7 +50,7 @@ DUAL_PROMPT = BaselineComponent(
     citation="Wang et al., DualPrompt: Complementary Prompting for Rehearsal-free CL, ECCV 2022",
     build=lazy("lw2g_prompts.dual_prompt:DualPrompt"),
     retrieval="key-cosine",
-    presets=presets.DUAL_OFFICIAL,
+    presets=rows.with_rows(presets.DUAL_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.DUAL_TUNED,
 )
 
@@ -56,7 +61,7 @@ HIDE_PROMPT = BaselineComponent(
     citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
     build=lazy("lw2g_prompts.hide_prompt:HidePrompt"),
     retrieval="classifier",
-    presets=presets.HIDE_OFFICIAL,
+    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.HIDE_TUNED,
 )
 
@@ -67,7 +72,7 @@ L2P = BaselineComponent(
     citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
     build=lazy("lw2g_prompts.l2p:L2P"),
     growth="fixed",
-    presets=presets.L2P_OFFICIAL,
+    presets=rows.with_rows(presets.L2P_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.L2P_TUNED,
 )
 
@@ -77,7 +82,7 @@ OS_PROMPT = BaselineComponent(
     summary="sums of components weighed by the class token entering each block: one forward per image",
     citation="Kim et al., One-stage Prompt-based Continual Learning, ECCV 2024",
     build=lazy("lw2g_prompts.os_prompt:OsPrompt"),
-    presets=presets.OS_OFFICIAL,
+    presets=rows.with_rows(presets.OS_OFFICIAL, _CODA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
     tuned=presets.OS_TUNED,
 )
 
@@ -88,7 +93,7 @@ S_PROMPT_PLUS_PLUS = BaselineComponent(
     citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
     build=lazy("lw2g_prompts.s_prompt:SPromptPlusPlus"),
     retrieval="key-cosine",
-    presets=presets.S_PROMPT_OFFICIAL,
+    presets=rows.with_rows(presets.S_PROMPT_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.S_PROMPT_TUNED,
 )
 

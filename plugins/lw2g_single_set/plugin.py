@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lw2g.blocks import rows
 from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.registry.markers import hookimpl
 from lw2g_single_set import options, presets
@@ -18,6 +19,12 @@ __all__ = [
 
 _CITATION = "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024"
 
+_PILOT = {**rows.HIDE, "backbone.name": "sup21k-ft1k"}
+_REVISITING = {**rows.HIDE, "backbone.name": "sup21k-augreg"}
+_APER = {"cifar100": _PILOT, "imagenet-r": _PILOT}
+_NO_TRAINING = {**_REVISITING, "benchmark.train_transform": "none"}
+_CONTROLS = {**rows.NATURAL, "backbone.name": "sup21k"}  # those of the prompt methods they stand beside
+
 APER_VPT_DEEP = BaselineComponent(
     name="aper-vpt-deep",
     config=options.AperVptDeepConfig,
@@ -25,7 +32,7 @@ APER_VPT_DEEP = BaselineComponent(
     citation=_CITATION,
     build=lazy("lw2g_single_set.aper:AperVptDeep"),
     growth="fixed",
-    presets=presets.APER_VPT_DEEP_OFFICIAL,
+    presets=rows.with_rows(presets.APER_VPT_DEEP_OFFICIAL, rows.SEED_1993, _REVISITING, _APER),
     tuned=presets.APER_TUNED,
 )
 
@@ -36,7 +43,7 @@ APER_ADAPTER = BaselineComponent(
     citation=_CITATION,
     build=lazy("lw2g_single_set.aper:AperAdapter"),
     growth="fixed",
-    presets=presets.APER_ADAPTER_OFFICIAL,
+    presets=rows.with_rows(presets.APER_ADAPTER_OFFICIAL, rows.SEED_1993, _REVISITING, _APER),
     tuned=presets.APER_TUNED,
 )
 
@@ -47,6 +54,7 @@ SIMPLE_CIL = BaselineComponent(
     citation="Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
     build=lazy("lw2g_single_set.controls:SimpleCIL"),
     growth="fixed",
+    presets=rows.with_rows(presets.CONTROLS, rows.SEED_1993, _NO_TRAINING, {}),
 )
 
 NO_PROMPT = BaselineComponent(
@@ -55,6 +63,7 @@ NO_PROMPT = BaselineComponent(
     summary="control: a linear head on frozen features, task after task",
     build=lazy("lw2g_single_set.controls:NoPrompt"),
     growth="fixed",
+    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.CONTROLS_TUNED,
 )
 
@@ -65,6 +74,7 @@ JOINT = BaselineComponent(
     build=lazy("lw2g_single_set.controls:Joint"),
     growth="fixed",
     joint=True,
+    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.CONTROLS_TUNED,
 )
 
@@ -75,7 +85,12 @@ ONE_PROMPT = BaselineComponent(
     citation="Huang et al., OVOR: OnePrompt with Virtual Outlier Regularization, ICLR 2024",
     build=lazy("lw2g_single_set.one_prompt:OnePrompt"),
     growth="fixed",
-    presets=presets.ONE_PROMPT_OFFICIAL,
+    presets=rows.with_rows(
+        presets.ONE_PROMPT_OFFICIAL,
+        {**rows.NATURAL, "backbone.name": "sup21k-ft1k"},
+        rows.CODA,
+        {"cifar100": rows.CODA_CIFAR},
+    ),
     tuned=presets.ONE_PROMPT_TUNED,
 )
 

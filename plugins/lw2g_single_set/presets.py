@@ -10,6 +10,7 @@ __all__ = [
     "APER_ADAPTER_OFFICIAL",
     "APER_TUNED",
     "APER_VPT_DEEP_OFFICIAL",
+    "CONTROLS",
     "CONTROLS_TUNED",
     "ONE_PROMPT_OFFICIAL",
     "ONE_PROMPT_TUNED",
@@ -44,6 +45,9 @@ APER_ADAPTER_OFFICIAL: Presets = {
 }
 
 APER_TUNED: Presets = {name: _recipe(5, 0.05, 16) for name in _OURS}
+
+# Controls have no values of their own, but take part in tables of methods that have.
+CONTROLS: Presets = {name: {} for name in ("cifar100", "imagenet-r", "omnibenchmark", "cub200")}
 
 CONTROLS_TUNED: Presets = {
     name: {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.05} for name in _OURS

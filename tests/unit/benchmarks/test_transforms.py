@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+
+import attrs
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from lw2g_benchmarks.options import NORMALISATIONS, TRAIN_TRANSFORMS
+from lw2g.blocks import rows
+from lw2g_benchmarks.options import NORMALISATIONS, TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.5)
+ROWS = {name: getattr(rows, name) for name in ("HIDE_CIFAR", "HIDE", "CODA", "CODA_CIFAR", "CPROMPT_CIFAR")}
 
 
 def image(height=40, width=30):
@@ -17,16 +24,31 @@ def image(height=40, width=30):
     return torch.randint(0, 256, (3, height, width), dtype=torch.uint8, generator=generator)
 
 
-def make(**options):
-    """Return transforms to 28 pixels."""
-    return make_transforms(image_size=28, mean=MEAN, std=STD, **options)
+def make(image_size=28, **options):
+    """Return transforms, to 28 pixels unless told otherwise."""
+    return make_transforms(TransformOptions(**options), image_size=image_size, mean=MEAN, std=STD)
 
 
-@pytest.mark.parametrize("train_transform", TRAIN_TRANSFORMS)
+def of_row(name, image_size=28, **more):
+    """Return the transforms of an official row."""
+    own = {key.removeprefix("benchmark."): value for key, value in ROWS[name].items()}
+    return make(image_size, **own, **more)
+
+
+def trained(transforms, picture, draws=64):
+    """Return what the training transform gives in several draws."""
+    torch.manual_seed(1)
+    return torch.stack([transforms.train(picture) for _ in range(draws)])
+
+
+@pytest.mark.parametrize("train_transform", ["none", "light", "rrc"])
 @pytest.mark.parametrize("test_resize", ["crop", "squash"])
-def test_shape_and_determinism(train_transform, test_resize):
+@pytest.mark.parametrize("jitter_first", [False, True])
+def test_shape_and_determinism(train_transform, test_resize, jitter_first):
     """Both transforms give float32 [3, S, S]; testing repeats, and training does so as it declares."""
-    pair = make(train_transform=train_transform, test_resize=test_resize)
+    pair = make(
+        train_transform=train_transform, test_resize=test_resize, jitter=0.25, jitter_first=jitter_first
+    )
     for transform in (pair.train, pair.test):
         assert transform(image()).shape == (3, 28, 28)
         assert transform(image()).dtype == torch.float32
@@ -36,10 +58,12 @@ def test_shape_and_determinism(train_transform, test_resize):
     assert pair.train_is_deterministic == (train_transform == "none")
 
 
-@pytest.mark.parametrize("train_transform", ["light", "rrc", "official"])
-def test_augmentation_follows_the_global_cpu_generator(train_transform):
+@pytest.mark.parametrize(
+    "options", [{"train_transform": "light"}, {}, {"jitter": 0.25}, {"jitter": 0.25, "jitter_first": True}]
+)
+def test_augmentation_follows_the_global_cpu_generator(options):
     """Seeding torch's CPU generator fixes the augmented image."""
-    train = make(train_transform=train_transform).train
+    train = make(**options).train
     torch.manual_seed(5)
     first = train(image())
     second = train(image())
@@ -51,7 +75,7 @@ def test_augmentation_follows_the_global_cpu_generator(train_transform):
 def test_unit_keeps_the_range():
     """Without statistics values lie in [0, 1] and an image of the right size is only divided by 255."""
     exact = image(28, 28)
-    result = make(normalise="unit").test(exact)
+    result = make(normalise="unit", test_resize="squash").test(exact)
     torch.testing.assert_close(result, exact.float() / 255)
     assert result.min() == 0
     assert result.max() == 1
@@ -76,3 +100,75 @@ def test_crop_takes_the_middle_of_an_eighth_more():
     wide[:, :, 18:46] = 255  # the middle 28 columns at the resized height 32
     assert make(normalise="unit", test_resize="crop").test(wide).min() == 1
     assert make(normalise="unit", test_resize="squash").test(wide).min() == 0
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_the_filters_are_those_named(interpolation):
+    """Testing resamples as PIL, the authors' library, does, to the rounding of pixels."""
+    picture = image(40, 20) // 2 + 64  # overshoot would be clipped at another moment than PIL does
+    drawn = Image.fromarray(picture.permute(1, 2, 0).numpy())
+    resized = drawn.resize((28, 28), resample=Image.Resampling[interpolation.upper()])
+    expected = torch.from_numpy(np.array(resized)).permute(2, 0, 1).float()
+    found = make(normalise="unit", test_resize="squash", test_interpolation=interpolation).test(picture) * 255
+    assert (found - expected).abs().max() < 1.01
+    both = {
+        name: trained(make(train_interpolation=name, flip=False), picture) for name in ("bilinear", "bicubic")
+    }
+    assert not torch.equal(both["bilinear"], both["bicubic"])
+
+
+def test_jitter_scales_brightness_and_no_more_than_told():
+    """A grey image keeps its grey up to a factor of [1 - j, 1 + j]; without jitter it stays as it is."""
+    grey = torch.full((3, 40, 40), 100, dtype=torch.uint8)
+    for first, jitter in itertools.product((False, True), (0.0, 0.25)):
+        levels = (
+            trained(make(normalise="unit", jitter=jitter, jitter_first=first), grey).mean((1, 2, 3)) * 255
+        )
+        bounds = (100 * (1 - jitter) - 1, 100 * (1 + jitter) + 1)
+        assert bounds[0] <= levels.min() <= levels.max() <= bounds[1]
+        assert (levels.std() > 5) == bool(jitter)
+
+
+@pytest.mark.parametrize("train_transform", ["light", "rrc"])
+def test_flip_can_be_left_out(train_transform):
+    """Dark left, bright right: mirrored in about half of the draws, and in none where flips are off."""
+    half = torch.zeros(3, 28, 28, dtype=torch.uint8)
+    half[:, :, 14:] = 255
+    for flip, low, high in ((True, 16, 48), (False, 0, 0)):
+        draws = trained(make(normalise="unit", train_transform=train_transform, flip=flip), half)
+        mirrored = draws[..., 0].mean((1, 2)) > draws[..., -1].mean((1, 2))
+        assert low <= int(mirrored.sum()) <= high
+
+
+def test_scale_is_the_least_share_of_a_crop():
+    """At a least share of all but everything, crops of a ramp keep its contrast; at 0.05 many lose it."""
+    ramp = torch.arange(64, dtype=torch.uint8).mul(4).expand(3, 64, 64).contiguous()
+    kept = {}
+    for scale in (0.05, 0.99):
+        draws = trained(make(normalise="unit", train_scale=scale, flip=False), ramp)
+        kept[scale] = (draws[..., -1] - draws[..., 0]).mean((1, 2))
+    assert kept[0.99].min() > 0.8
+    assert kept[0.05].min() < 0.6
+
+
+def test_official_rows_differ_where_the_authors_do():
+    """Test pixels of a wide image: four rows; on a small square one CODA's own CIFAR row is another one."""
+    wide = {name: of_row(name).test(image(300, 400)) for name in ROWS if name != "CODA_CIFAR"}
+    for first, second in itertools.combinations(wide, 2):
+        assert not torch.allclose(wide[first], wide[second], atol=1e-4), (first, second)
+    small = image(32, 32)
+    tests = [of_row(name, 56).test(small) for name in ("CODA_CIFAR", "HIDE", "CODA")]
+    assert all(not torch.allclose(a, b, atol=1e-4) for a, b in itertools.combinations(tests, 2))
+    train = {name: trained(of_row(name), image(96, 96), 6) for name in ROWS}
+    equal = [
+        {first, second}
+        for first, second in itertools.combinations(train, 2)
+        if torch.equal(train[first], train[second])
+    ]
+    assert equal == [{"CODA", "CODA_CIFAR"}]
+
+
+def test_the_defaults_are_one_row_for_all_methods():
+    """Like-for-like is LAMDA's row under the statistics of the backbone."""
+    expected = {**rows.HIDE, "benchmark.normalise": "native"}
+    assert {f"benchmark.{key}": value for key, value in attrs.asdict(TransformOptions()).items()} == expected
