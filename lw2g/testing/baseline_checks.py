@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.interfaces.baseline import FeatureScope
-from lw2g.interfaces.component import BaselineComponent, Kind
+from lw2g.interfaces.component import BaselineComponent, Kind, Presets
 from lw2g.interfaces.pool import Pool
 from lw2g.registry.catalogue import Registered
 from lw2g.testing.bench import (
@@ -70,22 +70,27 @@ def check_builds(subject: Subject) -> None:
 def check_presets_name_options(subject: Subject) -> None:
     """Every preset, official or tuned, names options that exist, with values that they take."""
     component: BaselineComponent = subject.component
-    families = [*component.presets, *component.tuned]
-    if not families:
+    if not component.presets and not component.tuned:
         raise NotApplicable("it has no presets")
-    for family in dict.fromkeys(families):
-        for values in (component.presets.get(family), component.tuned.get(family)):
-            if values is not None:
-                _resolve_preset(subject, family, values)
+    for kind, presets in (("presets", component.presets), ("tuned", component.tuned)):
+        for family, values in presets.items():
+            _resolve_preset(subject, kind, family, values)
 
 
-def _resolve_preset(subject: Subject, family: str, values: Mapping[str, Any]) -> None:
-    """Resolve the values as the preset of a benchmark of the family, or of the tiny one where none is."""
+def _resolve_preset(subject: Subject, kind: str, family: str, values: Mapping[str, Any]) -> None:
+    """Resolve the values as the preset of a benchmark of the family.
+
+    Where none is registered, the tiny one stands in, and nothing is known of the benchmark's own options.
+    """
     catalogue, name = subject.catalogue, subject.component.name
     offered = [catalogue.get("benchmark", known) for known in catalogue.names("benchmark")]
-    benchmark = next((one for one in offered if one.family == family), catalogue.get("benchmark", "tiny"))
+    benchmark = next((one for one in offered if one.family == family), None)
+    if benchmark is None:
+        benchmark = catalogue.get("benchmark", "tiny")
+        values = {key: value for key, value in values.items() if not key.startswith("benchmark.")}
     entries = dict(catalogue.entries)
-    only = attrs.evolve(subject.component, presets={benchmark.family: values}, tuned={})
+    empty: dict[str, Presets] = {"presets": {}, "tuned": {}}
+    only = attrs.evolve(subject.component, **(empty | {kind: {benchmark.family: values}}))
     replaced: tuple[tuple[Kind, Any], ...] = (("baseline", only), ("benchmark", benchmark))
     for kind, record in replaced:
         entries[kind, record.name] = Registered(component=record, origin=entries[kind, record.name].origin)
@@ -95,7 +100,7 @@ def _resolve_preset(subject: Subject, family: str, values: Mapping[str, Any]) ->
             attrs.evolve(catalogue, entries=entries),
             baseline=name,
             benchmark=benchmark.name,
-            backbone="tiny",
+            backbone=None if "backbone.name" in values else "tiny",
             constraints=used,
         )
     except ConfigError as error:

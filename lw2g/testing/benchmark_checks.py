@@ -11,16 +11,19 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.stream import ImageTransform, Task, TaskData, TaskStream, Transforms
 from lw2g.testing.guards import available, available_once, bearing, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 
 __all__ = [
     "check_classes_are_disjoint",
     "check_every_class_has_images",
     "check_fingerprint_is_one_of_content",
     "check_images_are_rgb_bytes",
+    "check_like_for_like_names_options",
     "check_no_look_ahead",
     "check_same_options_same_stream",
     "check_samples_belong_to_one_task_and_split",
@@ -49,6 +52,18 @@ def check_classes_are_disjoint(subject: Subject) -> None:
         )
     if len(set(stream.class_order)) != len(stream.class_order):
         raise ContractViolation("class_order repeats a raw label; list every class once")
+
+
+@check("benchmark")
+def check_like_for_like_names_options(subject: Subject) -> None:
+    """What it holds equal for all methods names options that exist, with values that they take."""
+    component: BenchmarkComponent = subject.component
+    if not component.like_for_like:
+        raise NotApplicable("it holds nothing equal")
+    try:
+        resolve(subject.catalogue, benchmark=component.name, overrides={"run.protocol": "like-for-like"})
+    except ConfigError as error:
+        raise ContractViolation(f"correct like_for_like of {component.name!r}: {error}") from error
 
 
 @check("benchmark")

@@ -96,7 +96,9 @@ PRESETS = (
     ({"cifar100": {"baseline.epoch": 3}}, "baseline.epoch.*epochs"),
     ({"nobodys": {"baseline.lr": -1.0}}, "'nobodys': baseline.lr"),
     ({"glyphs": {"constraints.orthagonal.on": "update"}}, "orthagonal"),
-    ({"glyphs": {"backbone.name": "micro"}}, "backbone.name: no such section"),
+    ({"glyphs": {"run.seed": 1}}, "run.seed: no such section"),
+    ({"cifar100": {"backbone.name": "macro"}}, "'macro'"),
+    ({"cifar100": {"benchmark.jitter": 3}}, "benchmark.jitter"),
 )
 """Presets that cannot be used, and what the message points at."""
 

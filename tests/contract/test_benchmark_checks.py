@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -56,7 +56,10 @@ class Sane:
 
 def benchmark(cls: type[Sane]) -> BenchmarkComponent:
     name = f"broken-{cls.__name__.lower()}"
-    return BenchmarkComponent(name=name, family="tiny", config=Options, summary="for tests", build=cls)
+    held = getattr(cls, "held", {})
+    return BenchmarkComponent(
+        name=name, family="tiny", config=Options, summary="for tests", build=cls, like_for_like=held
+    )
 
 
 def breaks(check: str, words: str) -> Any:
@@ -72,6 +75,11 @@ def breaks(check: str, words: str) -> Any:
 def evolved(made: Any, **changes: Any) -> Any:
     """Return the training transform replaced (or the like), the rest as it was."""
     return SimpleNamespace(**vars(made) | changes)
+
+
+@breaks("like_for_like_names_options", "benchmark.normalise")
+class HoldsNothingItHas(Sane):
+    held: ClassVar = {"benchmark.normalise": "native"}
 
 
 @breaks("classes_are_disjoint", "the next contiguous range")

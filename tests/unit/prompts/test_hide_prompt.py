@@ -228,11 +228,7 @@ def test_the_released_log_gives_six_sets():
 
 
 def test_presets_carry_the_authors_values():
-    """Preset keys are options of the baseline and its classifier; phi is one minus the released threshold."""
-    for preset in (*HIDE_PROMPT.presets.values(), *HIDE_PROMPT.tuned.values()):
-        for prefix, config in (("baseline.", HidePromptConfig()), ("retrieval.", ClassifierConfig())):
-            own = {key.removeprefix(prefix): v for key, v in preset.items() if key.startswith(prefix)}
-            assert attrs.evolve(config, **own) is not None
+    """Phi is one minus the released threshold."""
     released = {"cifar100": 0.5, "imagenet-r": 0.2, "cub200": 1.0}
     phi = {family: HIDE_PROMPT.presets[family]["constraints.cpk.phi"] for family in released}
     assert phi == pytest.approx({family: 1 - threshold for family, threshold in released.items()})

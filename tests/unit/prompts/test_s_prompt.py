@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 import torch
 
@@ -93,9 +92,7 @@ def test_every_retrieval_strategy_fits(bench, kind, config):
         assert logits.shape == (4, 6)
 
 
-def test_presets_are_options_and_hold_no_unpublished_value():
+def test_presets_hold_no_unpublished_value():
     """LW2G published no energy or phi for this method, so none is preset."""
     for preset in (*S_PROMPT_PLUS_PLUS.presets.values(), *S_PROMPT_PLUS_PLUS.tuned.values()):
-        own = {k.removeprefix("baseline."): v for k, v in preset.items() if k.startswith("baseline.")}
-        assert {key for key in preset if not key.startswith("baseline.")} <= {"retrieval.lr_factor"}
-        assert attrs.evolve(SPromptPlusPlusConfig(), **own) is not None
+        assert not [key for key in preset if key.startswith(("growth.", "constraints."))]

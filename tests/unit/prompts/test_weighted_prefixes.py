@@ -353,12 +353,9 @@ def test_options_that_cannot_work_are_refused(bench):
 
 
 @pytest.mark.parametrize("component", [CODA_PROMPT, OS_PROMPT], ids=lambda component: component.name)
-def test_components_make_no_hard_choice_and_presets_are_options(component):
-    """Without retrieval PRA is null; every preset key is an option of the baseline."""
+def test_components_make_no_hard_choice_and_train_the_released_epochs(component):
+    """Without retrieval PRA is null; epochs are those of the release."""
     assert component.retrieval is None
     assert component.build.load().feature_scope == "pool"
-    for preset in (*component.presets.values(), *component.tuned.values()):
-        own = {key.removeprefix("baseline."): value for key, value in preset.items()}
-        assert attrs.evolve(component.config(), **own) is not None
     epochs = {family: preset["baseline.epochs"] for family, preset in component.presets.items()}
     assert epochs == {"cifar100": 20, "imagenet-r": 50, "domainnet": 5}
