@@ -10,10 +10,12 @@ from pathlib import Path
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 
-__all__ = ["RUNS", "new_directory"]
+__all__ = ["LOCK", "RUNS", "new_directory"]
 
 RUNS = Path("runs")
 """Where runs go for which no directory is named."""
+LOCK = "lock"
+"""The file in a run's directory that names its writer."""
 
 
 @contextmanager
@@ -40,7 +42,8 @@ def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
     except BaseException:
         with suppress(OSError):  # not empty: something worth keeping is in it
             for folder in made:
-                folder.rmdir()
+                with suppress(FileNotFoundError):
+                    folder.rmdir()
         raise
 
 
@@ -60,7 +63,7 @@ def _require_free(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise ConfigError(f"{str(directory)!r} is no directory; choose another --out")
-    if not any(directory.iterdir()):
+    if all(path.name == LOCK for path in directory.iterdir()):
         return
     if (directory / "config.toml").exists() or (directory / "seeds.json").exists():
         raise ConfigError(

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
-from lw2g.config.toml import dump_resolved
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
@@ -257,21 +256,21 @@ def _advance(
     """Run from the beginning, or from the newest checkpoint, to the end or to the cut."""
     session = opened(subject, resolved)
     files = RunDirectory(directory)
-    files.write_config(dump_resolved(resolved))
-    files.write_samples(session.evaluator.ids)
+    store = CheckpointStore(files.checkpoints)
+    run = Run(resolved, session, files, store)
+    if resumed:
+        run.take_up(*store.newest())
     backbone, wires = everything({"backbone": session.backbone}), wiring(session.backbone)
     notes = _Notes(session, files, cut)
     with suppress(_CutError):
-        Run(resolved, session, files, [notes]).go_on(resumed=resumed)
-    store = CheckpointStore(files.checkpoints)
-    kept = {task: store.newest_of_task(task)[0] for task in notes.after}
+        run.go_on([notes])
     return SmallRun(
         resolved=resolved,
         session=session,
         after=notes.after,
         phases=notes.phases,
         epochs=notes.epochs,
-        checkpoints={task: one for task, one in kept.items() if one is not None},
+        checkpoints={task: store.of_task(task) for task in notes.after if task in store.finished},
         backbone=backbone,
         wires=wires,
     )

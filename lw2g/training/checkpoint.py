@@ -1,16 +1,19 @@
-"""Checkpoints: tensors in safetensors, progress in JSON, both verified by checksum, never a pickle.
+"""Checkpoints: what has changed since the last finished task, in one sealed safetensors file, never a pickle.
 
-A checkpoint is two files with one number. Both are written under a temporary name, synced and renamed, the
-JSON last: a checkpoint exists once its JSON does. Checkpoints of finished tasks are kept, of those within a
-task the last two.
+``task-003.safetensors`` is the state at the end of a task and is kept; ``task-003.step-000007.safetensors`` a
+state within it, of which the last few are kept until it ends. Both hold the tensors that differ from the end
+of the task before and name that file by its checksum; the state itself is put together from the first task
+on. So every finished task can be restored, and what a task adds to the disk does not depend on how many came
+before it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +24,15 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g.errors import DataError
+from lw2g.training.differences import apply, changes
+from lw2g.training.sealed import UNSEALED, seal_tensors, unseal_tensors, write_atomically
 
-__all__ = ["Checkpoint", "CheckpointStore", "write_atomically"]
+__all__ = ["Checkpoint", "CheckpointStore", "part", "under"]
 
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either whole or not there, even after a crash."""
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+FORMAT = 2
+_DONE = re.compile(r"task-(\d{3,})\.safetensors")
+_STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
+_OLD = re.compile(r"\d{6}\.json")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -45,14 +40,21 @@ class Checkpoint:
     """What a run can go on from.
 
     Attributes:
-        tensors: All state by name.
-        progress: JSON-able: where the run stands and its record so far.
+        tensors: All state by name; empty before anything was learned.
+        progress: JSON-able: where the run stands, and what it must not go on without.
+        ledger: JSON-able: what it has found so far. Its lists only ever get longer.
         task_done: The task that is finished, None within a task.
+        base: Within a task: the end of the task before; None within the first.
     """
 
     tensors: Mapping[str, Tensor]
     progress: Mapping[str, Any]
+    ledger: Mapping[str, Any] = attrs.field(factory=dict)
     task_done: int | None = None
+    base: Checkpoint | None = None
+
+
+_NOTHING = Checkpoint(tensors={}, progress={})
 
 
 class CheckpointStore:
@@ -60,93 +62,183 @@ class CheckpointStore:
 
     Args:
         directory: Where they lie; made when the first one is written.
-        keep: How many checkpoints within a task are kept.
     """
 
-    def __init__(self, directory: Path, keep: int = 2) -> None:
-        self._directory, self._keep = directory, keep
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._base, self._base_sum = _NOTHING, ""
 
-    def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint and drop those it makes superfluous; return its JSON file."""
+    def save(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
+        """Write a checkpoint and drop those it makes superfluous.
+
+        Args:
+            checkpoint: What to write.
+            keep: How many checkpoints within a task are kept.
+
+        Returns:
+            Its file.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
-        numbers = self._numbers()
-        name = f"{(numbers[-1] + 1 if numbers else 0):06d}"
-        tensors = {key: value.detach().cpu().contiguous() for key, value in checkpoint.tensors.items()}
-        content = save_tensors(_separate(tensors))
-        header = {
-            "task_done": checkpoint.task_done,
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
+        base, done = self._base, checkpoint.task_done
+        tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()}
+        stored, sliced = changes(base.tensors, tensors)
+        known = {name: len(value) for name, value in base.ledger.items() if isinstance(value, list)}
+        entry = {
+            "format": FORMAT,
+            "base": self._base_sum,
+            "task_done": done,
+            "sliced": sliced,
+            "dropped": [name for name in base.tensors if name not in tensors],
             "progress": dict(checkpoint.progress),
+            "ledger": {name: _since(value, known.get(name, 0)) for name, value in checkpoint.ledger.items()},
         }
-        header["header_sha256"] = _header_sum(header)
-        write_atomically(self._directory / f"{name}.safetensors", content)
-        path = self._directory / f"{name}.json"
-        write_atomically(path, json.dumps(header).encode())
-        self._prune(after_task=checkpoint.task_done is not None)
+        metadata = {"lw2g": json.dumps(entry, allow_nan=False), "sha256": UNSEALED}
+        content, checksum = seal_tensors(save_tensors(_separate(stored), metadata))
+        path = self._directory / (self._next_step() if done is None else _name(done))
+        write_atomically(path, content)
+        if done is not None:
+            kept = {
+                name: value.clone() if name in stored else base.tensors[name]
+                for name, value in tensors.items()
+            }
+            ledger = {name: _since(value, 0) for name, value in checkpoint.ledger.items()}
+            self._base = attrs.evolve(checkpoint, tensors=kept, ledger=ledger)
+            self._base_sum = checksum
+        self._prune(keep, after=done)
         return path
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the newest checkpoint that is whole, and one line for each damaged one passed over."""
-        return self._first_whole(lambda done: True)
+        """Return the state furthest along of which everything is whole, and a line for what is damaged.
 
-    def newest_of_task(self, task: int | None) -> tuple[Checkpoint | None, list[str]]:
-        """Return the checkpoint of a finished task, the last one where none is named; likewise."""
-        return self._first_whole(lambda done: done is not None and task in (None, done))
+        What is saved from now on builds on it.
 
-    def _first_whole(self, wanted: Callable[[int | None], bool]) -> tuple[Checkpoint | None, list[str]]:
+        Raises:
+            DataError: The checkpoints are of an older lw2g.
+        """
+        self._refuse_old_format()
         complaints: list[str] = []
-        for number in reversed(self._numbers()):
+        self._base, self._base_sum = _NOTHING, ""
+        count = 1 + max(self.finished, default=-1)
+        for task in range(count):
             try:
-                checkpoint = self._read(number)
+                self._base, self._base_sum = self._read(_name(task), self._base, self._base_sum)
             except DataError as error:
-                complaints.append(str(error))
+                after = f"the end of task {task}" if task else "the beginning"
+                more = f", with it what builds on it up to task {count}" if task + 1 < count else ""
+                complaints.append(f"checkpoint {error}{more}; going on from {after}")
+                break
+        finished = None if self._base is _NOTHING else self._base
+        for task, number in reversed(self._steps()):
+            if task != self._current:
                 continue
-            if wanted(checkpoint.task_done):
-                return checkpoint, complaints
-        return None, complaints
+            try:
+                step, _ = self._read(_name(task, number), self._base, self._base_sum)
+            except DataError as error:
+                complaints.append(f"checkpoint {error}; skipped")
+                continue
+            return attrs.evolve(_copy(step), base=finished and _copy(finished)), complaints
+        return finished and _copy(finished), complaints
 
-    def _numbers(self) -> list[int]:
-        return sorted(int(path.stem) for path in self._directory.glob("[0-9]*.json"))
+    def of_task(self, task: int | None = None) -> Checkpoint:
+        """Return the checkpoint of a finished task, of the last one where none is named.
 
-    def _read(self, number: int) -> Checkpoint:
-        path = self._directory / f"{number:06d}.json"
-        tensors_path = path.with_suffix(".safetensors")
-        try:
-            header = json.loads(path.read_bytes())
-            content = tensors_path.read_bytes()
-            whole = header["header_sha256"] == _header_sum(header)
-            sound = header["sha256"] == hashlib.sha256(content).hexdigest()
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"checkpoint {path.name} cannot be read ({type(error).__name__}); skipped"
-            ) from error
-        if not (whole and sound):
-            damaged = path.name if not whole else tensors_path.name
-            raise DataError(f"checkpoint file {damaged} does not match its checksum; skipped")
-        return Checkpoint(
-            tensors=load_tensors(content), progress=header["progress"], task_done=header["task_done"]
+        Raises:
+            DataError: The task is not finished, or its checkpoint or one that it builds on is damaged.
+        """
+        self._refuse_old_format()
+        wanted = max(self.finished, default=-1) if task is None else task
+        if wanted < 0 or not (self._directory / _name(wanted)).exists():
+            raise DataError("no task is finished" if task is None else f"task {task + 1} is not finished")
+        found, checksum = _NOTHING, ""
+        for earlier in range(wanted + 1):
+            try:
+                found, checksum = self._read(_name(earlier), found, checksum)
+            except DataError as error:
+                whole = f"; the models of tasks 1 to {earlier} are whole" if earlier else ""
+                raise DataError(
+                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}{whole}"
+                ) from error
+        return found
+
+    @property
+    def finished(self) -> list[int]:
+        """The finished tasks that have a checkpoint, damaged or not."""
+        return sorted(int(found[1]) for found in map(_DONE.fullmatch, self._names()) if found)
+
+    def _steps(self) -> list[tuple[int, int]]:
+        return sorted(
+            (int(found[1]), int(found[2])) for found in map(_STEP.fullmatch, self._names()) if found
         )
 
-    def _prune(self, *, after_task: bool) -> None:
-        within = [number for number in self._numbers() if self._task_done(number) is None]
-        surplus = within if after_task else within[: -self._keep]
-        for number in surplus:
-            for suffix in (".json", ".safetensors"):
-                (self._directory / f"{number:06d}{suffix}").unlink(missing_ok=True)
-
-    def _task_done(self, number: int) -> int | None:
+    def _names(self) -> list[str]:
         try:
-            header = json.loads((self._directory / f"{number:06d}.json").read_bytes())
-            done = header["task_done"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return done if isinstance(done, int) else None
+            with os.scandir(self._directory) as entries:
+                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+    def _refuse_old_format(self) -> None:
+        if any(_OLD.fullmatch(name) for name in self._names()):
+            run = self._directory.parent
+            raise DataError(
+                f"the checkpoints of {str(run)!r} are of an older lw2g; run it anew: "
+                f"lw2g run {run / 'config.toml'} --out NEW"
+            )
+
+    @property
+    def _current(self) -> int:
+        """The task under way."""
+        return 0 if self._base.task_done is None else self._base.task_done + 1
+
+    def _next_step(self) -> str:
+        return _name(self._current, 1 + max((number for _, number in self._steps()), default=-1))
+
+    def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
+        """Return a checkpoint that builds on another, and its checksum."""
+        content, entry, checksum = unseal_tensors(self._directory / name)
+        if entry.get("format") != FORMAT:
+            raise DataError(f"{name!r} has format {entry.get('format')!r} instead of {FORMAT}")
+        if entry["base"] != base_sum:
+            raise DataError(f"{name!r} builds on another end of the task before it")
+        earlier = base.ledger
+        ledger = {
+            name: [*earlier.get(name, ()), *value] if isinstance(value, list) else value
+            for name, value in entry["ledger"].items()
+        }
+        found = Checkpoint(
+            tensors=apply(base.tensors, load_tensors(content), entry["sliced"], entry["dropped"]),
+            progress=entry["progress"],
+            ledger=ledger,
+            task_done=entry["task_done"],
+        )
+        return found, checksum
+
+    def _prune(self, keep: int, *, after: int | None) -> None:
+        """Drop all but the last steps of the task under way, and what builds on a task now learned anew."""
+        steps = self._steps()
+        under_way = [step for step in steps if step[0] == self._current][-keep:]
+        surplus = [_name(*step) for step in steps if step not in under_way]
+        surplus += [_name(task) for task in self.finished if after is not None and task > after]
+        for name in surplus:
+            (self._directory / name).unlink(missing_ok=True)
 
 
-def _header_sum(header: Mapping[str, Any]) -> str:
-    content = {key: value for key, value in header.items() if key != "header_sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _copy(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a copy that may be changed: what is saved next is compared with the original."""
+    return attrs.evolve(
+        checkpoint,
+        tensors={name: value.clone() for name, value in checkpoint.tensors.items()},
+        ledger={name: copy(value) for name, value in checkpoint.ledger.items()},
+    )
+
+
+def _name(task: int, step: int | None = None) -> str:
+    return f"task-{task:03d}.safetensors" if step is None else f"task-{task:03d}.step-{step:06d}.safetensors"
+
+
+def _since(value: Any, length: int) -> Any:
+    """Return what a list has got since it had a length; anything else whole."""
+    return value[length:] if isinstance(value, list) else value
 
 
 def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

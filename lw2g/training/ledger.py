@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -15,10 +15,11 @@ from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices import environment
 from lw2g.training.evaluation import Predictions
-from lw2g.training.record import candidate_entry, run_metrics
+from lw2g.training.record import candidate_entry, prediction_name, run_metrics
 from lw2g.training.session import Session
+from lw2g.training.state import fingerprints
 
-__all__ = ["Ledger", "build_record"]
+__all__ = ["Ledger", "build_record", "matrix"]
 
 Matrix = list[list[float | None]]
 
@@ -27,23 +28,29 @@ Matrix = list[list[float | None]]
 class Ledger:
     """Mutable state of a run that is not a tensor; JSON-able throughout.
 
+    Lists have an entry per task and only ever get longer, so that a checkpoint stores what is new in them.
+
     Attributes:
         task_to_set: The pool's map.
-        accuracy: ``A[i][t]`` in percent, None for ``i > t``.
+        accuracy: Per evaluation, the accuracy of each seen task in percent.
         retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
         decisions: The record's entries.
+        predictions: SHA-256 of each evaluation's file.
+        files: SHA-256 of the files written once.
         seconds: Clocks by part.
         images: Training images stepped on so far.
         flops: Floating point operations per image.
     """
 
     task_to_set: list[int] = attrs.field(factory=list)
-    accuracy: Matrix = attrs.field(factory=list)
-    retrieval: Matrix = attrs.field(factory=list)
+    accuracy: list[list[float]] = attrs.field(factory=list)
+    retrieval: list[list[float]] = attrs.field(factory=list)
     drift: list[list[float | None]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
+    predictions: list[str] = attrs.field(factory=list)
+    files: dict[str, str] = attrs.field(factory=dict)
     seconds: dict[str, float] = attrs.field(factory=dict)
     images: int = 0
     flops: dict[str, float | None] = attrs.field(factory=dict)
@@ -64,50 +71,66 @@ class Ledger:
         return entry
 
     def evaluate(self, predictions: Predictions) -> tuple[list[float], list[float] | None]:
-        """Add a column to the matrices; return the accuracies and retrieval accuracies by task."""
+        """Note an evaluation; return the accuracies and retrieval accuracies by task."""
         accuracies = predictions.accuracies()
         retrievals = predictions.retrievals(self.task_to_set)
-        _add_column(self.accuracy, accuracies)
+        self.accuracy.append(accuracies)
         if retrievals is not None:
-            _add_column(self.retrieval, retrievals)
+            self.retrieval.append(retrievals)
         return accuracies, retrievals
 
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the fields by name, as they are."""
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Ledger)}
 
-def _add_column(matrix: Matrix, column: list[float]) -> None:
-    after = len(column) - 1
-    while len(matrix) < len(column):
-        matrix.append([None] * after)
-    for row, value in zip(matrix, column, strict=True):
-        row.append(value)
+    def metrics(self, session: Session) -> dict[str, Any]:
+        """Return all metrics of the run so far."""
+        tasks = len(self.accuracy)
+        return run_metrics(
+            matrix(self.accuracy),
+            matrix(self.retrieval) if self.retrieval else None,
+            self.task_to_set[:tasks] if _has_sets(session) else None,
+            session.evaluator.sizes(tasks),
+        )
+
+
+def matrix(columns: Sequence[Sequence[float]]) -> Matrix:
+    """Return ``A[i][t]``, None for ``i > t``, from what each evaluation found of the tasks seen by then.
+
+    >>> matrix([[90.0], [70.0, 80.0]])
+    [[90.0, 70.0], [None, 80.0]]
+    """
+    tasks = range(len(columns))
+    return [[column[task] if task < len(column) else None for column in columns] for task in tasks]
+
+
+def _has_sets(session: Session) -> bool:
+    return any(True for module in session.pool.sets for _ in module.parameters())
 
 
 def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[str, Any]:
     """Return the record of a run, finished or not."""
     tasks = len(ledger.accuracy)
-    samples = session.evaluator.sizes(tasks)
-    has_sets = any(True for module in session.pool.sets for _ in module.parameters())
-    sets = ledger.task_to_set[:tasks] if has_sets else None
+    sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
     planted = session.stream.planted_groups
     training = ledger.seconds.get("training", 0.0)
-    record = {
+    predictions = {prediction_name(task): checksum for task, checksum in enumerate(ledger.predictions)}
+    return {
         "lw2g_version": __version__,
         "protocol": session.config.run.protocol,
         "protocol_changes": resolved.protocol_changes,
         "config": to_mapping(session.config),
         "seed": session.config.run.seed,
         "environment": environment(session.engine),
-        "fingerprints": {
-            "benchmark": session.stream.fingerprint,
-            "backbone": session.backbone.fingerprint.sha256,
-        },
+        "fingerprints": fingerprints(session),
         "backbone": attrs.asdict(session.backbone.fingerprint),
         "class_order": list(session.stream.class_order),
         "class_names": list(session.stream.class_names),
-        "accuracy_matrix": ledger.accuracy,
-        "retrieval_matrix": ledger.retrieval or None,
+        "accuracy_matrix": matrix(ledger.accuracy),
+        "retrieval_matrix": matrix(ledger.retrieval) if ledger.retrieval else None,
         "decisions": ledger.decisions,
         "task_to_set": list(ledger.task_to_set),
-        "metrics": run_metrics(ledger.accuracy, ledger.retrieval or None, sets, samples),
+        "metrics": ledger.metrics(session),
         "planted_groups": list(planted) if planted is not None else None,
         "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
         "feature_drift": ledger.drift,
@@ -127,10 +150,8 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         },
         "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
+        "files": {**ledger.files, **predictions},
     }
-    # What is returned equals what is written: lists, not tuples, and plain strings.
-    plain: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False))
-    return plain
 
 
 def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:

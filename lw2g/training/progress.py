@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -33,29 +34,46 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """Set by the first Ctrl-C (or SIGTERM); read at safe points."""
+    """Whether a run was asked to stop, and whether that has to wait for a safe point.
+
+    Attributes:
+        wanted: Set by the first signal within :meth:`after_batch`.
+    """
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.wanted, self._owner, self._waits = False, os.getpid(), False
+
+    @contextmanager
+    def after_batch(self) -> Iterator[None]:
+        """Let a request wait within the block, so that what was learned is saved first."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Answer a signal at once: with a line and a note, or by interrupting the process."""
+        if os.getpid() != self._owner:
+            return  # a process that decodes images ends with the one that asked for them
+        if not self._waits or self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+        os.write(2, b"\nstopping after this batch ... (once more: at once)\n")
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[StopRequest]:
-    """Turn the first SIGINT or SIGTERM into a request; the second SIGINT interrupts at once.
+    """Let SIGINT and SIGTERM stop what the block does: at once, but within a batch after it is saved.
 
-    Outside the main thread signals are left alone.
+    Whatever is interrupted can be gone on with as after a crash. Outside the main thread signals are left
+    alone.
     """
     request = StopRequest()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if request.wanted:
-            raise KeyboardInterrupt
-        request.wanted = True
-
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, handle)
+            previous[number] = signal.signal(number, request.handle)
     try:
         yield request
     finally:

@@ -1,12 +1,14 @@
 """The run directory: configuration, events, predictions and the record, in files that anything can read.
 
-``record.json``'s keys are stable. Percentages are 0 to 100, undefined values are null, never NaN.
+``record.json`` carries its own checksum and, under ``files``, those of the configuration, the sample ids and
+all predictions. Its keys are stable. Percentages are 0 to 100, undefined values are null, never NaN.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,19 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from lw2g import metrics
-from lw2g.errors import DataError
+from lw2g.config.structure import NONE
+from lw2g.config.toml import read_toml
+from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.growth import CandidateEvidence
 from lw2g.interfaces.tracker import Event
-from lw2g.training.checkpoint import write_atomically
 from lw2g.training.evaluation import Predictions
+from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
 
-__all__ = ["EventLog", "RunDirectory", "candidate_entry", "run_metrics"]
+__all__ = ["EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
 
 Matrix = list[list[float | None]]
+
+PREDICTIONS, RECORD = "predictions", "record.json"
 
 
 class RunDirectory:
@@ -46,34 +52,101 @@ class RunDirectory:
         """The complete, resolved configuration."""
         return self.path / "config.toml"
 
-    def write_config(self, text: str) -> None:
-        """Write ``config.toml``."""
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.config.exists()
+
+    def require_run(self) -> None:
+        """Refuse a directory in which no run was begun.
+
+        Raises:
+            DataError: It has no configuration.
+        """
+        if not self.exists():
+            raise DataError(f"no run at {str(self.path)!r}: it has no config.toml; start one with lw2g run")
+
+    def require_unedited(self, checksum: str) -> None:
+        """Refuse a configuration that is not the one the run began with.
+
+        Args:
+            checksum: What a checkpoint says of ``config.toml``.
+
+        Raises:
+            DataError: It is another one; the options that differ are named where the record tells them.
+        """
+        if sha256_of(self.config) != checksum:
+            raise DataError(
+                f"{str(self.config)!r} is not the one the run began with{self._differences()}; put it back, "
+                f"or run it as a new one: lw2g run {self.config} --out NEW"
+            )
+
+    def _differences(self) -> str:
+        try:
+            now, before = flat(read_toml(self.config)), flat(self.read_record()["config"])
+        except (ConfigError, DataError, KeyError):
+            return ""
+        found = [
+            f"{key} is {now.get(key)!r} and was {value!r}"
+            for key, value in before.items()
+            if value is not None and now.get(key) != value
+        ]
+        return f" ({', '.join(found)})" if found else ""
+
+    def prepare(self) -> None:
+        """Clear away what a killed process was writing.
+
+        Raises:
+            DataError: A folder that lw2g writes to is a link to somewhere else.
+        """
+        for folder in (self.path, self.checkpoints, self.path / PREDICTIONS):
+            if folder is not self.path and folder.is_symlink():
+                raise DataError(
+                    f"{str(folder)!r} is a link; lw2g writes and clears up in a run's own folders only: "
+                    "replace it by a folder, or move or link the whole run"
+                )
+            for leftover in folder.glob(LEFTOVER):
+                leftover.unlink(missing_ok=True)
+
+    def write_config(self, text: str) -> str:
+        """Write ``config.toml`` and return its checksum."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.config, text.encode())
+        return self._write("config.toml", text.encode())
 
-    def write_samples(self, ids: Sequence[str]) -> None:
-        """Write ``samples.json``: the ids that the predictions' ``sample`` column counts."""
-        write_atomically(self.path / "samples.json", json.dumps(list(ids)).encode())
+    def write_samples(self, ids: Sequence[str]) -> str:
+        """Write ``samples.json``, the ids that the predictions' ``sample`` column counts, and likewise."""
+        return self._write("samples.json", json.dumps(list(ids)).encode())
 
-    def write_predictions(self, task: int, predictions: Predictions) -> None:
-        """Write the predictions of one evaluation, one row per sample, as safetensors of int32 columns."""
-        folder = self.path / "predictions"
-        folder.mkdir(exist_ok=True)
+    def write_predictions(self, task: int, predictions: Predictions) -> str:
+        """Write the predictions of one evaluation and return the checksum.
+
+        They are safetensors of int32 columns, one row per sample.
+        """
+        (self.path / PREDICTIONS).mkdir(exist_ok=True)
         columns = {
             field.name: getattr(predictions, field.name).astype(np.int32)
             for field in attrs.fields(Predictions)
         }
-        write_atomically(folder / f"task-{task:03d}.safetensors", save(columns))
+        return self._write(prediction_name(task), save(columns))
+
+    def _write(self, name: str, content: bytes) -> str:
+        write_atomically(self.path / name, content)
+        return hashlib.sha256(content).hexdigest()
 
     def read_predictions(self, task: int) -> Predictions:
         """Return the predictions that were made after a task.
 
         Raises:
-            DataError: There are none.
+            DataError: There are none, or they are not those that the record tells of.
         """
-        path = self.path / "predictions" / f"task-{task:03d}.safetensors"
-        if not path.exists():
-            raise DataError(f"no predictions at {str(path)!r}; the run has not finished task {task}")
+        path = self.path / prediction_name(task)
+        checksum = sha256_of(path)
+        if checksum is None:
+            raise DataError(f"no predictions at {str(path)!r}; the run has not finished task {task + 1}")
+        recorded = self.read_record()["files"] if (self.path / RECORD).exists() else {}
+        if recorded.get(prediction_name(task), checksum) != checksum:
+            raise DataError(
+                f"{str(path)!r} does not match its checksum in {RECORD}: it is damaged or was edited"
+            )
         columns = {name: value.astype(np.int64) for name, value in load_file(path).items()}
         return Predictions(**columns)
 
@@ -81,19 +154,39 @@ class RunDirectory:
         """Return the content of ``record.json``.
 
         Raises:
-            DataError: There is none, or it is no JSON.
+            DataError: There is none, or it is damaged.
         """
-        path = self.path / "record.json"
+        path = self.path / RECORD
+        if not path.exists():
+            raise DataError(f"no record at {str(path)!r}; the run has not finished a task")
         try:
-            record: dict[str, Any] = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise DataError(f"{str(path)!r} cannot be read; the run has not finished a task") from error
-        return record
+            return unseal_json(path)
+        except DataError as error:
+            raise DataError(f"{error}; write it anew: lw2g resume {self.path}") from error
 
-    def write_record(self, record: dict[str, Any]) -> None:
+    def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``record.json``."""
-        text = json.dumps(record, indent=1, allow_nan=False)
-        write_atomically(self.path / "record.json", text.encode())
+        write_atomically(self.path / RECORD, seal_json(record))
+
+
+def prediction_name(task: int) -> str:
+    """Return where in a run's directory the predictions after a task lie."""
+    return f"{PREDICTIONS}/task-{task:03d}.safetensors"
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by their dotted keys; the word ``none`` is None.
+
+    >>> flat({"run": {"seed": 1}, "retrieval": "none"})
+    {'run.seed': 1, 'retrieval': None}
+    """
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = None if value == NONE else value
+    return found
 
 
 class EventLog:

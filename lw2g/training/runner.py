@@ -6,7 +6,8 @@ session, going on from a checkpoint, and writing down what happened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,22 @@ from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.evaluation import Predictions
 from lw2g.training.evidence import collect_evidence, unmeasured
 from lw2g.training.flops import count_flops
 from lw2g.training.images import ImageSet
 from lw2g.training.ledger import Ledger, build_record
+from lw2g.training.lock import one_writer
 from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
 from lw2g.training.probe import Probe
 from lw2g.training.progress import Interrupted, Reporter, StopRequest, stop_on_interrupt
 from lw2g.training.protection import Protection
 from lw2g.training.record import EventLog, RunDirectory
+from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.spaces import absorb_task
-from lw2g.training.state import Position, restore, snapshot
+from lw2g.training.state import Position, beginning, require_same, restore, snapshot
 
 __all__ = ["Run", "resume", "start"]
 
@@ -55,33 +59,61 @@ def start(
         Interrupted: The run was stopped on request and can be resumed.
     """
     files = RunDirectory(directory)
-    if files.config.exists():
-        raise ConfigError(
-            f"{str(directory)!r} holds a run already; go on with it: lw2g resume {directory}, "
-            "or choose another --out"
-        )
-    session = open_session(resolved.config, catalogue)
-    trackers = build_trackers(resolved, catalogue, directory)
-    files.write_config(dump_resolved(resolved))
-    files.write_samples(session.evaluator.ids)
-    return Run(resolved, session, files, [*trackers, *listeners]).go_on(resumed=False)
+    directory.mkdir(parents=True, exist_ok=True)
+    with _writing(files) as (stop, _):
+        if files.exists():
+            raise ConfigError(
+                f"{str(directory)!r} holds a run already; go on with it: lw2g resume {directory}, "
+                "or choose another --out"
+            )
+        session = open_session(resolved.config, catalogue)
+        run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
+        return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
 
 
 def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] = ()) -> dict[str, Any]:
     """Go on with an interrupted run from its newest whole checkpoint and return its record.
 
+    Nothing is written before configuration, data and weights are found to be those the run began with.
+
     Raises:
-        DataError: There is no run, or its data or weights have changed.
+        DataError: There is no run, another process writes it, or its configuration, data or weights have
+            changed.
         Interrupted: The run was stopped on request and can be resumed again.
     """
     files = RunDirectory(directory)
-    if not files.config.exists():
-        raise DataError(f"no run at {str(directory)!r}: it has no config.toml; start one with lw2g run")
-    resolved = load_resolved(files.config, catalogue)
-    session = open_session(resolved.config, catalogue)
-    trackers = build_trackers(resolved, catalogue, directory)
-    files.write_samples(session.evaluator.ids)
-    return Run(resolved, session, files, [*trackers, *listeners]).go_on(resumed=True)
+    files.require_run()
+    with _writing(files) as (stop, gone):
+        store = CheckpointStore(files.checkpoints)
+        checkpoint, complaints = store.newest()
+        if checkpoint is not None:
+            files.require_unedited(checkpoint.ledger["files"][files.config.name])
+        if gone is not None:
+            complaints.insert(0, f"the run was left by {gone}, which has ended")
+        resolved = load_resolved(files.config, catalogue)
+        run = Run(resolved, open_session(resolved.config, catalogue), files, store, stop)
+        run.take_up(checkpoint, complaints)
+        return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
+
+
+@contextmanager
+def _writing(files: RunDirectory) -> Iterator[tuple[StopRequest, str | None]]:
+    """Be the directory's one writer, and answer Ctrl-C; leave no empty directory behind.
+
+    Yields:
+        Whether a stop was asked for, and who held the lock before without giving it back.
+    """
+    try:
+        with stop_on_interrupt() as stop, one_writer(files.path) as gone:
+            files.prepare()
+            yield stop, gone
+    except KeyboardInterrupt:
+        if files.exists():
+            raise Interrupted(files.path) from None
+        raise
+    finally:
+        with suppress(OSError):  # not empty: there is a run in it
+            files.path.rmdir()
 
 
 def build_trackers(resolved: Resolved, catalogue: Catalogue, directory: Path) -> list[Tracker]:
@@ -98,7 +130,8 @@ class Run:
         resolved: What is run.
         session: What it is run with.
         files: Where it is written down.
-        listeners: Receive its events.
+        store: Its checkpoints.
+        stop: Whether it is asked to stop.
     """
 
     def __init__(
@@ -106,31 +139,47 @@ class Run:
         resolved: Resolved,
         session: Session,
         files: RunDirectory,
-        listeners: Sequence[Tracker],
+        store: CheckpointStore,
+        stop: StopRequest | None = None,
     ) -> None:
         self._resolved, self._session, self._files = resolved, session, files
-        self._store = CheckpointStore(files.checkpoints, resolved.config.run.keep_checkpoints)
-        self._ledger = Ledger()
-        self._trackers: list[Tracker] = [EventLog(files.path / "events.jsonl"), *listeners]
-        self._reporter = Reporter(self._trackers, [len(task.train) for task in session.stream.tasks])
-        self._stop = StopRequest()
+        self._store, self._stop = store, stop or StopRequest()
+        self._sizes = [len(task.train) for task in session.stream.tasks]
+        self._tasks = len(self._sizes)
+        self._ledger, self._reporter = Ledger(), Reporter([], self._sizes)
         self._protection = Protection()
+        self._resumed, self._checkpoint, self._complaints = False, None, []
 
-    def go_on(self, *, resumed: bool) -> dict[str, Any]:
-        """Run from wherever the newest checkpoint stands to the end and return the record."""
-        tasks = len(self._session.stream.tasks)
-        name = self._files.path.name
-        self._reporter.send(RunStarted(name=name, config=to_mapping(self._session.config), resumed=resumed))
+    def take_up(self, checkpoint: Checkpoint | None, complaints: Sequence[str]) -> None:
+        """Say that the run goes on from a checkpoint, from the beginning where there is none.
+
+        Args:
+            checkpoint: Where it stands.
+            complaints: What its listeners are warned of.
+
+        Raises:
+            DataError: Its data or weights are not those it began with.
+        """
+        if checkpoint is not None:
+            require_same(self._session, checkpoint)
+        self._resumed, self._checkpoint, self._complaints = True, checkpoint, list(complaints)
+
+    def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
+        """Run from wherever it stands to the end, telling the listeners, and return the record."""
+        trackers = [EventLog(self._files.path / "events.jsonl"), *listeners]
+        self._reporter = Reporter(trackers, self._sizes)
+        config = to_mapping(self._session.config)
+        self._reporter.send(RunStarted(name=self._files.path.name, config=config, resumed=self._resumed))
         try:
-            with stop_on_interrupt() as self._stop:
-                position = self._restore() if resumed else Position()
-                for index in range(position.task, tasks):
-                    self._learn(index, position if index == position.task else Position(task=index))
-            # Written after the last task; a finished run that is resumed stays as it is.
-            record = self._files.read_record()
+            for line in self._complaints:
+                self._reporter.warn(line)
+            position = self._begin_anew() if self._checkpoint is None else self._restore(self._checkpoint)
+            for index in range(position.task, self._tasks):
+                self._learn(index, position if index == position.task else Position(task=index))
+            record = self._record()
             self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         finally:
-            for tracker in self._trackers:
+            for tracker in trackers:
                 tracker.close()
         return record
 
@@ -151,7 +200,7 @@ class Run:
             evidence = self._evidence(index, probe)
             self._grow_or_reuse(index, evidence)
         context = session.task_context(index, still)
-        self._begin(context, probe, position)
+        self._begin_task(context, probe, position)
         self._train(context, moving, still, position)
         self._absorb(context, probe)
         self._evaluate(index)
@@ -197,7 +246,7 @@ class Run:
         if full:
             self._reporter.warn(f"set {set_id} goes on although excluded ({full[0]}): it can hardly learn")
 
-    def _begin(self, context: TaskContext, probe: Probe, position: Position) -> None:
+    def _begin_task(self, context: TaskContext, probe: Probe, position: Position) -> None:
         """Tell retrieval and constraints that the task begins; after a resume, restore their state."""
         session = self._session
         if session.retrieval is not None and not position.within:
@@ -236,7 +285,6 @@ class Run:
             if number == max(first_host, position.phase):
                 # not earlier: a phase before it may design the set (InfLoRA)
                 self._protect(context, hosts, position)
-            self._check_stop()
             begin = position.progress if number == position.phase else PhaseProgress()
             share = begin.epoch / phase.epochs if isinstance(phase, TrainingPhase) else 0.0
             self._reporter.begin(index, phase.name, share)
@@ -284,7 +332,7 @@ class Run:
             save(optimizer, at)
             self._check_stop()
 
-        with only_trainable(self._session.modules, phase.trained):
+        with self._stop.after_batch(), only_trainable(self._session.modules, phase.trained):
             self._ledger.images += train_phase(
                 phase,
                 context,
@@ -301,7 +349,6 @@ class Run:
         """Extend the spaces of old tasks by the finished one."""
         if not self._session.builds_spaces:
             return
-        self._check_stop()
         self._reporter.begin(context.task.index, "spaces")
         with self._reporter.clock("subspace"):
             absorb_task(self._session, context, probe, self._rules, self._reporter.advance)
@@ -310,26 +357,28 @@ class Run:
 
     def _evaluate(self, index: int) -> None:
         """Evaluate all seen classes and write the predictions down."""
-        session = self._session
-        self._check_stop()
         self._reporter.begin(index, "evaluation")
-        with self._reporter.clock("evaluation"):
-            history = [session.info(earlier) for earlier in range(index + 1)]
-            predictions, drift = session.evaluator.evaluate(
-                session.baseline, session.pool, session.retrieval, history, self._reporter
-            )
-        self._files.write_predictions(index, predictions)
+        predictions, drift = self._predict(index)
+        self._ledger.predictions.append(self._files.write_predictions(index, predictions))
         accuracies, retrievals = self._ledger.evaluate(predictions)
         self._ledger.drift.append(drift)
-        metrics = build_record(self._resolved, session, self._ledger)["metrics"]
         self._reporter.send(
             TaskEvaluated(
                 task=index,
                 accuracy=tuple(accuracies),
                 retrieval=None if retrievals is None else tuple(retrievals),
-                metrics=metrics,
+                metrics=self._ledger.metrics(self._session),
             )
         )
+
+    def _predict(self, index: int) -> tuple[Predictions, list[float | None]]:
+        """Return predictions and drift over the test samples of the tasks seen by then."""
+        session = self._session
+        history = [session.info(earlier) for earlier in range(index + 1)]
+        with self._reporter.clock("evaluation"):
+            return session.evaluator.evaluate(
+                session.baseline, session.pool, session.retrieval, history, self._reporter
+            )
 
     # -- writing down and going on -----------------------------------------------------------------------
 
@@ -354,18 +403,46 @@ class Run:
     ) -> None:
         self._count_seconds()
         protection = self._protection if position.within else None
-        checkpoint = snapshot(self._session, position, attrs.asdict(self._ledger), protection, optimizer)
-        self._store.save(attrs.evolve(checkpoint, task_done=task_done))
+        found = snapshot(self._session, position, self._ledger.as_mapping(), protection, optimizer)
+        self._store.save(attrs.evolve(found, task_done=task_done), self._resolved.config.run.keep_checkpoints)
 
-    def _restore(self) -> Position:
-        checkpoint, complaints = self._store.newest()
-        for line in complaints:
-            self._reporter.warn(line)
-        if checkpoint is None:
-            self._reporter.warn("no checkpoint yet: starting from the first task")
-            return Position()
-        position, ledger = restore(self._session, checkpoint)
-        self._ledger = Ledger(**ledger)
-        self._ledger.task_to_set = self._session.pool.task_to_set
-        self._reporter.resume(self._ledger.seconds)
+    def _begin_anew(self) -> Position:
+        """Write down what is run, and return the first position."""
+        files, position = self._files, Position()
+        self._ledger.files = {
+            "config.toml": files.write_config(dump_resolved(self._resolved)),
+            "samples.json": files.write_samples(self._session.evaluator.ids),
+        }
+        self._store.save(beginning(self._session, position, self._ledger.as_mapping()))
         return position
+
+    def _restore(self, checkpoint: Checkpoint) -> Position:
+        """Put session, ledger and clocks into the state of a checkpoint; return where the run stands."""
+        session = self._session
+        self._ledger = Ledger(**checkpoint.ledger)
+        if sha256_of(self._files.path / "samples.json") != self._ledger.files["samples.json"]:
+            self._reporter.warn("samples.json does not match its checksum; written anew")
+            self._files.write_samples(session.evaluator.ids)
+        if self._ledger.seconds:
+            self._reporter.resume(self._ledger.seconds)
+        finished = checkpoint if checkpoint.task_done is not None else checkpoint.base
+        position = Position()
+        if finished is not None:
+            position = restore(session, finished)
+            if position.task < self._tasks:
+                # the next evaluation measures drift against the features of this one
+                self._reporter.begin(position.task - 1, "evaluation")
+                self._predict(position.task - 1)
+        if checkpoint is not finished:
+            position = restore(session, checkpoint, begun=position.task)
+        self._ledger.task_to_set = session.pool.task_to_set
+        return position
+
+    def _record(self) -> dict[str, Any]:
+        """Return the record of the finished run; one that is lost or damaged is written anew."""
+        try:
+            return self._files.read_record()
+        except DataError as error:
+            self._reporter.warn(f"{error}; written anew from the newest checkpoint")
+        self._write_record()
+        return self._files.read_record()

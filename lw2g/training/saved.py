@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import attrs
@@ -41,17 +40,16 @@ def open_run(
         ConfigError: The device is not there.
     """
     files = RunDirectory(directory)
-    if not files.config.exists():
-        raise DataError(f"no run at {str(directory)!r}: it has no config.toml; start one with lw2g run")
-    checkpoint, complaints = CheckpointStore(files.checkpoints).newest_of_task(task)
-    for line in complaints:
-        warnings.warn(line, stacklevel=2)
-    if checkpoint is None or checkpoint.task_done is None:
-        wanted = "a task" if task is None else f"task {task}"
-        raise DataError(f"run {str(directory)!r} has not finished {wanted}; go on: lw2g resume {directory}")
+    files.require_run()
+    try:
+        checkpoint = CheckpointStore(files.checkpoints).of_task(task)
+    except DataError as error:
+        whole = "choose one of them with --task, or " if "are whole" in str(error) else ""
+        raise DataError(f"run {str(directory)!r}: {error}; {whole}go on: lw2g resume {directory}") from error
+    files.require_unedited(checkpoint.ledger["files"][files.config.name])
     config = load_resolved(files.config, catalogue).config
     chosen = {"device": device, "evaluation_batch": batch_size}
     own = {name: value for name, value in chosen.items() if value is not None}
     session = open_session(attrs.evolve(config, run=attrs.evolve(config.run, **own)), catalogue)
-    restore(session, checkpoint)
-    return TrainedModel(session, checkpoint.task_done)
+    position = restore(session, checkpoint)
+    return TrainedModel(session, position.task - 1)

@@ -15,7 +15,7 @@ from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
 
-__all__ = ["Position", "restore", "snapshot"]
+__all__ = ["Position", "beginning", "fingerprints", "require_same", "restore", "snapshot"]
 
 
 @attrs.define(kw_only=True)
@@ -41,8 +41,8 @@ def snapshot(
     session: Session,
     position: Position,
     ledger: Mapping[str, Any],
-    protection: Protection | None,
-    optimizer: torch.optim.Optimizer | None,
+    protection: Protection | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> Checkpoint:
     """Return a checkpoint of everything that a continuation needs."""
     tensors = {
@@ -58,6 +58,11 @@ def snapshot(
         tensors |= under("protection", protection.state_dict())
     if optimizer is not None:
         tensors |= under("optimizer", optimizer_tensors(optimizer))
+    return attrs.evolve(beginning(session, position, ledger), tensors=tensors)
+
+
+def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -> Checkpoint:
+    """Return a checkpoint without any state: what a run starts from, as it was opened."""
     progress = {
         "position": {
             "task": position.task,
@@ -66,37 +71,52 @@ def snapshot(
             "epoch": position.progress.epoch,
             "step": position.progress.step,
         },
-        "fingerprints": _fingerprints(session),
-        "ledger": dict(ledger),
+        "fingerprints": fingerprints(session),
     }
-    return Checkpoint(tensors=tensors, progress=progress)
+    return Checkpoint(tensors={}, progress=progress, ledger=ledger)
 
 
-def restore(session: Session, checkpoint: Checkpoint) -> tuple[Position, dict[str, Any]]:
-    """Put a session into the state of a checkpoint; return where it stands and its ledger.
+def require_same(session: Session, checkpoint: Checkpoint) -> None:
+    """Refuse to go on with other data or weights than a run began with.
 
     Raises:
         DataError: The benchmark or the weights are not those the run began with.
     """
-    progress, tensors = checkpoint.progress, checkpoint.tensors
-    for what, now in _fingerprints(session).items():
-        if progress["fingerprints"][what] != now:
+    before = checkpoint.progress["fingerprints"]
+    for what, now in fingerprints(session).items():
+        if before[what] != now:
             raise DataError(
                 f"the {what} has changed since the run began (fingerprint {now[:12]} instead of "
-                f"{progress['fingerprints'][what][:12]}); restore it, or start a new run"
+                f"{before[what][:12]}); restore it, or start a new run"
             )
-    place, ledger = progress["position"], progress["ledger"]
-    begun = place["task"] + 1 if place["within"] else place["task"]
-    for index in range(begun):
+
+
+def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Position:
+    """Put a session into the state of a checkpoint and return where it stands.
+
+    Args:
+        session: A new session, or one that was restored to an earlier task.
+        checkpoint: The state.
+        begun: The tasks that the session has begun already.
+
+    Raises:
+        DataError: The benchmark or the weights are not those the run began with.
+    """
+    require_same(session, checkpoint)
+    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
+    for index in range(begun, place["task"] + int(place["within"])):
         session.begin_task(index)
-    session.baseline.load_state_dict(part(tensors, "baseline"))
-    session.pool.restore(ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None))
-    session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
-    if session.retrieval is not None:
-        session.retrieval.load_state_dict(part(tensors, "retrieval"))
-    for name, constraint in session.constraints.items():
-        constraint.load_state_dict(part(tensors, f"constraint.{name}"))
-    position = Position(
+    if tensors:
+        session.baseline.load_state_dict(part(tensors, "baseline"))
+        session.pool.restore(
+            checkpoint.ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None)
+        )
+        session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
+        if session.retrieval is not None:
+            session.retrieval.load_state_dict(part(tensors, "retrieval"))
+        for name, constraint in session.constraints.items():
+            constraint.load_state_dict(part(tensors, f"constraint.{name}"))
+    return Position(
         task=place["task"],
         within=place["within"],
         phase=place["phase"],
@@ -105,8 +125,8 @@ def restore(session: Session, checkpoint: Checkpoint) -> tuple[Position, dict[st
         ),
         protection=part(tensors, "protection"),
     )
-    return position, ledger
 
 
-def _fingerprints(session: Session) -> dict[str, str]:
+def fingerprints(session: Session) -> dict[str, str]:
+    """Return what identifies a run's data and weights."""
     return {"benchmark": session.stream.fingerprint, "backbone": session.backbone.fingerprint.sha256}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +18,13 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskEvaluated, Warned
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import resume, start
+from lw2g.training.saved import open_run
+from lw2g.training.sealed import sha256_of, unseal_json
 
-COMPARED = ("metrics", "accuracy_matrix", "retrieval_matrix", "decisions", "task_to_set")
+TIMES = ("seconds", "images_per_second", "sha256")
 
 
 class CrashError(Exception):
@@ -51,8 +55,26 @@ def crash() -> None:
     raise CrashError
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file but the log, to which a finished run adds that it was opened again."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != "events.jsonl"
+    }
+
+
+@pytest.fixture
+def copied(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return Path(shutil.copytree(finished[0], tmp_path / "copy"))
+
+
 def same(record: dict[str, Any], reference: dict[str, Any]) -> None:
-    assert {key: record[key] for key in COMPARED} == {key: reference[key] for key in COMPARED}
+    """The whole record is the same, times aside."""
+    assert record.keys() - {"sha256"} == reference.keys() - {"sha256"}
+    for key in reference.keys() - set(TIMES):
+        assert record[key] == reference[key], key
 
 
 @pytest.mark.slow
@@ -104,8 +126,9 @@ def test_a_stop_request_within_an_epoch_saves_the_step(
 
     with pytest.raises(Interrupted, match="lw2g resume"):
         start(resolved, catalogue, directory, [Press()])
-    headers = [json.loads(path.read_text()) for path in (directory / "checkpoints").glob("*.json")]
-    assert any(header["progress"]["position"]["step"] > 0 for header in headers)
+    checkpoint, _ = CheckpointStore(directory / "checkpoints").newest()
+    assert checkpoint is not None
+    assert checkpoint.progress["position"]["step"] > 0
     same(resume(directory, catalogue), reference)
 
 
@@ -133,14 +156,15 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(
     newest.write_bytes(newest.read_bytes()[:100])
     watch = Watch()
     same(resume(directory, catalogue, [watch]), reference)
-    assert any(newest.stem in line and "checksum" in line for line in watch.warnings)
+    assert any(newest.name in line for line in watch.warnings)
 
 
 def test_a_finished_run_resumes_to_itself(
     catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
 ) -> None:
-    """Nothing is done twice: the record stays and nothing is evaluated again."""
+    """Nothing is done twice: the files stay and nothing is evaluated again."""
     directory, reference = finished
+    before = contents(directory)
     seen: list[Event] = []
 
     class Collect(Watch):
@@ -149,20 +173,99 @@ def test_a_finished_run_resumes_to_itself(
 
     assert resume(directory, catalogue, [Collect()]) == reference
     assert not any(isinstance(event, TaskEvaluated) for event in seen)
+    assert contents(directory) == before
 
 
 def test_changed_data_are_refused(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+    catalogue: Catalogue,
+    quick: Callable[..., Resolved],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A run does not go on with another benchmark than it began with."""
+    """A run does not go on with another benchmark than it began with, and nothing is written."""
     directory = tmp_path / "run"
     with pytest.raises(CrashError):
         start(quick(), catalogue, directory, [Watch(12, crash)])
-    text = (directory / "config.toml").read_text()
-    assert "train = 12" in text
-    (directory / "config.toml").write_text(text.replace("train = 12", "train = 13"))
+    before = contents(directory)
+    monkeypatch.setattr(
+        "lw2g.training.state.fingerprints", lambda session: {"benchmark": "0" * 64, "backbone": "0" * 64}
+    )
     with pytest.raises(DataError, match="benchmark has changed since the run began"):
         resume(directory, catalogue)
+    assert contents(directory) == before
+
+
+@pytest.mark.parametrize("use", [resume, open_run])
+def test_an_edited_configuration_is_refused(
+    use: Callable[..., Any], copied: Path, catalogue: Catalogue
+) -> None:
+    """Whoever edits an option is told which one, and nothing is written: not even the log."""
+    config = copied / "config.toml"
+    text = config.read_text()
+    assert "\nlr = 0.03\n" in text
+    config.write_text(text.replace("\nlr = 0.03\n", "\nlr = 0.13\n"))
+    before = contents(copied)
+    with pytest.raises(
+        DataError, match=r"not the one the run began with \(baseline.lr is 0.13 and was 0.03\)"
+    ):
+        use(copied, catalogue)
+    config.write_text(text.replace("lr", "rl", 1))
+    with pytest.raises(DataError, match="not the one the run began with"):
+        use(copied, catalogue)
+    config.write_text(text)
+    assert contents(copied) == before | {"config.toml": text.encode()}
+
+
+def test_a_lost_or_damaged_record_is_written_anew(
+    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
+) -> None:
+    """The record of a finished run comes back from its newest checkpoint; samples.json likewise."""
+    record = copied / "record.json"
+    for damage in (record.unlink, lambda: record.write_bytes(record.read_bytes().replace(b"1", b"2", 1))):
+        damage()
+        (copied / "samples.json").write_text("[]")
+        watch = Watch()
+        same(resume(copied, catalogue, [watch]), finished[1])
+        assert any("record.json" in line for line in watch.warnings)
+        same(unseal_json(record), finished[1])
+        files = unseal_json(record)["files"]
+        assert sha256_of(copied / "samples.json") == files["samples.json"]
+
+
+def test_a_damaged_middle_task_is_refused_or_learned_anew(
+    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
+) -> None:
+    """No model is passed off as another one; what is whole can be asked for, and resume repairs the rest."""
+    middle = copied / "checkpoints" / "task-001.safetensors"
+    content = middle.read_bytes()
+    middle.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for task in (None, 1, 2):
+        with pytest.raises(DataError, match=r"task-001\.safetensors.*--task.*lw2g resume"):
+            open_run(copied, catalogue, task)
+    assert open_run(copied, catalogue, 0).task == 0
+    watch = Watch()
+    same(resume(copied, catalogue, [watch]), finished[1])
+    assert any("task-001.safetensors" in line and "end of task 1" in line for line in watch.warnings)
+    assert open_run(copied, catalogue).task == 2
+
+
+def test_a_linked_checkpoint_folder_is_refused(copied: Path, catalogue: Catalogue) -> None:
+    """Nothing is written or cleared away behind a link."""
+    elsewhere = copied.parent / "elsewhere"
+    (copied / "checkpoints").rename(elsewhere)
+    (copied / "checkpoints").symlink_to(elsewhere)
+    before = contents(elsewhere)
+    with pytest.raises(DataError, match="checkpoints' is a link"):
+        resume(copied, catalogue)
+    assert contents(elsewhere) == before
+
+
+def test_leftovers_of_a_killed_process_go(copied: Path, catalogue: Catalogue) -> None:
+    """What lw2g was writing when it was killed is cleared away, and nothing else."""
+    (copied / ".record.json.0123.lw2g-part").write_text("half")
+    (copied / ".mine.part").write_text("mine")
+    resume(copied, catalogue)
+    assert [path.name for path in copied.iterdir() if path.name.startswith(".")] == [".mine.part"]
 
 
 @pytest.mark.slow

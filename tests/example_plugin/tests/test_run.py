@@ -62,7 +62,7 @@ def grown(
 
 def set_after(directory: Path, task: int) -> AdapterSet:
     """Return set 0 as it stood after a task."""
-    checkpoint, _ = CheckpointStore(directory / "checkpoints").newest_of_task(task)
+    checkpoint = CheckpointStore(directory / "checkpoints").of_task(task)
     assert checkpoint is not None
     found = new_set()
     prefix = "pool/0."

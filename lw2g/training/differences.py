@@ -1,0 +1,96 @@
+"""What has changed between two states, so that a checkpoint stores that alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["apply", "changes"]
+
+_AT = "#at"
+_WORTH = 0.9
+"""Slices are stored instead of a whole tensor where they are fewer than this share of it."""
+
+
+def changes(
+    old: Mapping[str, Tensor], new: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
+    """Return what has to be stored to get from one state to another, bit for bit.
+
+    A tensor of which only some slices along an axis have changed (rows of a head, prompts of a pool, columns
+    of a basis), or which has grown along it, is stored by those slices: ``name`` holds them and ``name#at``
+    their positions.
+
+    Args:
+        old: The earlier state.
+        new: The later one; contiguous tensors on the CPU.
+
+    Returns:
+        Tensors to store, and ``[axis, size]`` of each tensor that is stored by slices.
+    """
+    stored: dict[str, Tensor] = {}
+    sliced: dict[str, list[int]] = {}
+    for name, value in new.items():
+        earlier = old.get(name)
+        if earlier is not None and _same(earlier, value):
+            continue
+        found = None if earlier is None else _slices(earlier, value)
+        if found is None:
+            stored[name] = value
+        else:
+            axis, at = found
+            stored[name], stored[name + _AT] = value.index_select(axis, at), at
+            sliced[name] = [axis, value.shape[axis]]
+    return stored, sliced
+
+
+def apply(
+    old: Mapping[str, Tensor], stored: Mapping[str, Tensor], sliced: Mapping[str, Any], dropped: list[str]
+) -> dict[str, Tensor]:
+    """Return the later state from the earlier one and what :func:`changes` returned."""
+    found = {name: value for name, value in old.items() if name not in dropped}
+    for name, value in stored.items():
+        if name.endswith(_AT) and name.removesuffix(_AT) in sliced:
+            continue
+        if name not in sliced:
+            found[name] = value
+            continue
+        axis, size = sliced[name]
+        shape = list(old[name].shape)
+        shape[axis] = size
+        whole = value.new_zeros(shape)
+        whole.narrow(axis, 0, old[name].shape[axis]).copy_(old[name])
+        found[name] = whole.index_copy_(axis, stored[name + _AT], value)
+    return found
+
+
+def _same(old: Tensor, new: Tensor) -> bool:
+    return old.dtype == new.dtype and old.shape == new.shape and torch.equal(_bits(old), _bits(new))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """Return a contiguous tensor's bytes, ``[*shape, bytes]``: zeros have signs, NaN equals itself."""
+    return tensor.reshape(*tensor.shape, 1).view(torch.uint8)
+
+
+def _slices(old: Tensor, new: Tensor) -> tuple[int, Tensor] | None:
+    """Return the axis with the smallest share of changed slices and their positions, None for all."""
+    if old.dtype != new.dtype or old.ndim != new.ndim or not old.numel() or not new.numel():
+        return None
+    grown = [axis for axis in range(new.ndim) if old.shape[axis] != new.shape[axis]]
+    if len(grown) > 1 or any(old.shape[axis] > new.shape[axis] for axis in grown):
+        return None
+    kept = new.narrow(grown[0], 0, old.shape[grown[0]]).contiguous() if grown else new
+    differs = (_bits(old) != _bits(kept)).any(-1)
+    best, least = None, _WORTH
+    for axis in grown or range(new.ndim):
+        others = [other for other in range(new.ndim) if other != axis]
+        changed = differs.any(others) if others else differs
+        fresh = torch.arange(old.shape[axis], new.shape[axis])
+        at = torch.cat([changed.nonzero()[:, 0], fresh])
+        if len(at) < least * new.shape[axis]:
+            best, least = (axis, at), len(at) / new.shape[axis]
+    return best

@@ -1,0 +1,156 @@
+"""Files that are whole or not there, and that tell when a bit of them has changed.
+
+Two kinds of file carry their own checksum, over every byte:
+
+- sealed JSON has one key a line; the last key, ``sha256``, is that of all lines before it, so that
+  ``head -n -2 record.json | sha256sum`` prints it;
+- sealed safetensors have the metadata ``lw2g`` (a JSON object) and ``sha256``: that of the file with 64 zeros
+  in its place.
+
+Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lw2g.errors import DataError
+
+__all__ = [
+    "LEFTOVER",
+    "UNSEALED",
+    "read_header",
+    "seal_json",
+    "seal_tensors",
+    "sha256_of",
+    "unseal_json",
+    "unseal_tensors",
+    "write_atomically",
+]
+
+UNSEALED = "0" * 64
+"""Stands in safetensors' metadata where :func:`seal_tensors` puts the checksum."""
+LEFTOVER = ".*.lw2g-part"
+"""Glob of what a killed process may leave beside the files it was writing."""
+
+_MARK = b'"sha256":"'
+_SEAL = ' "sha256": "{}"\n}}\n'
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is either whole or not there, even after a crash.
+
+    The temporary name is new and cannot be foreseen, so that no link laid there is followed.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.lw2g-part")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the SHA-256 of a file in hexadecimal digits, None where there is no such file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def seal_json(content: Mapping[str, Any]) -> bytes:
+    """Return a JSON object with its checksum as the last key; lists of rows have a line a row."""
+    body = "{\n" + "".join(f" {json.dumps(key)}: {_value(value)},\n" for key, value in content.items())
+    return (body + _SEAL.format(hashlib.sha256(body.encode()).hexdigest())).encode()
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], list | dict):
+        entries = ",\n".join(f"  {json.dumps(entry, allow_nan=False)}" for entry in value)
+        return f"[\n{entries}\n ]"
+    return json.dumps(value, allow_nan=False)
+
+
+def unseal_json(path: Path) -> dict[str, Any]:
+    """Return the content of sealed JSON without its checksum.
+
+    Raises:
+        DataError: It cannot be read, or does not match its checksum.
+    """
+    try:
+        text = path.read_bytes().decode()
+        content: dict[str, Any] = json.loads(text)
+        written = content.pop("sha256")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise DataError(f"{str(path)!r} cannot be read ({type(error).__name__})") from error
+    body = text.removesuffix(_SEAL.format(written))
+    if body == text or hashlib.sha256(body.encode()).hexdigest() != written:
+        raise DataError(f"{str(path)!r} does not match its checksum: it is damaged or was edited")
+    return content
+
+
+def read_header(content: bytes) -> dict[str, Any]:
+    """Return the header of safetensors.
+
+    Raises:
+        ValueError: It has none.
+    """
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    if not isinstance(header, dict):
+        raise ValueError(f"expected a header but got {header!r:.40}")
+    return header
+
+
+def seal_tensors(content: bytes) -> tuple[bytes, str]:
+    """Put the checksum in its place; return the file's bytes and the checksum.
+
+    Args:
+        content: Safetensors whose metadata has ``sha256`` with the value :data:`UNSEALED`.
+    """
+    place = content.index(_MARK) + len(_MARK)
+    checksum = hashlib.sha256(content).hexdigest()
+    return content[:place] + checksum.encode() + content[place + len(checksum) :], checksum
+
+
+def unseal_tensors(path: Path) -> tuple[bytes, dict[str, Any], str]:
+    """Return the bytes of sealed safetensors, its ``lw2g`` metadata, and its checksum.
+
+    Raises:
+        DataError: It cannot be read, or does not match its checksum.
+    """
+    try:
+        content = path.read_bytes()
+        metadata = read_header(content)["__metadata__"]
+        written, entry = metadata["sha256"], json.loads(metadata["lw2g"])
+        place = content.index(_MARK) + len(_MARK)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path.name!r} cannot be read ({type(error).__name__})") from error
+    found = hashlib.sha256(content[:place])
+    found.update(UNSEALED.encode())
+    found.update(memoryview(content)[place + len(UNSEALED) :])
+    if found.hexdigest() != written or not isinstance(entry, dict):
+        raise DataError(f"{path.name!r} does not match its checksum")
+    return content, entry, written
