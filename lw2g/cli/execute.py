@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.cli.options import check_seeds
 from lw2g.cli.output import console, note, print_metrics, print_summary
 from lw2g.errors import DataError
+from lw2g.training.sealed import seal_json, sha256_of, unseal_json, write_atomically
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
@@ -73,21 +72,20 @@ def run_seeds(resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: 
     from lw2g.config.toml import dump_resolved
 
     (directory / "experiment.toml").write_text(dump_resolved(resolved), encoding="utf-8")
-    (directory / "seeds.json").write_text(json.dumps(list(seeds)) + "\n", encoding="utf-8")
+    experiment = sha256_of(directory / "experiment.toml")
+    write_atomically(directory / "seeds.json", seal_json({"seeds": list(seeds), "experiment": experiment}))
     _go_on_with_seeds(resolved, catalogue, directory, seeds)
 
 
 def resume_seeds(directory: Path, catalogue: Catalogue) -> None:
     """Go on with the runs that :func:`run_seeds` has not finished."""
     from lw2g.config.resolve import load_resolved
-    from lw2g.config.toml import read_json
 
-    path = directory / "seeds.json"
-    seeds = read_json(path)
-    try:
-        check_seeds(seeds)
-    except ValueError as error:
-        raise DataError(f"{str(path)!r}: {error}; restore the list that the runs began with") from error
+    told = unseal_json(directory / "seeds.json")
+    experiment = directory / "experiment.toml"
+    if sha256_of(experiment) != told["experiment"]:
+        raise DataError(f"{str(experiment)!r} is not the one the runs began with; put it back")
+    seeds = told["seeds"]
     resolved = load_resolved(directory / "experiment.toml", catalogue)
     _go_on_with_seeds(resolved, catalogue, directory, seeds)
 
@@ -111,7 +109,7 @@ def _go_on_with_seeds(
 
         records.append(_uninterrupted(go, directory))
     summary = {"seeds": list(seeds), "metrics": summarise([record["metrics"] for record in records])}
-    (directory / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_atomically(directory / "summary.json", seal_json(summary))
     print_summary(summary)
     click.echo(f"runs: {directory}")
 
@@ -146,8 +144,10 @@ def _uninterrupted(action: Callable[[], Record], resume_at: Path) -> Record:
 
     try:
         return action()
-    except (Interrupted, KeyboardInterrupt):
-        click.echo(f"interrupted; resume with: lw2g resume {resume_at}", err=True)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        begun = isinstance(stop, Interrupted) or (resume_at / "seeds.json").exists()
+        go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
+        click.echo(f"interrupted{go_on}", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from lw2g.cli.output import console, number, print_metrics, print_summary, table
-from lw2g.config.toml import read_json
 from lw2g.errors import DataError
 from lw2g.metrics import DEFINITIONS
+from lw2g.training.sealed import unseal_json
 
 __all__ = ["show"]
 
@@ -29,9 +29,12 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     Tasks count from 1; sets are shown by their ids (#0 is the first); percentages are 0 to 100.
     """
     path = _record_path(run)
-    record = read_json(path)
+    try:
+        record = unseal_json(path)
+    except DataError as error:
+        raise DataError(f"{error}; write it anew: lw2g resume {path.parent}") from error
     if as_json:
-        click.echo(path.read_text(encoding="utf-8").rstrip("\n"))
+        click.echo(path.read_text(encoding="utf-8"), nl=False)
         return
     try:
         if "seeds" in record and "metrics" in record and "config" not in record:

@@ -148,7 +148,9 @@ class Run:
         self._tasks = len(self._sizes)
         self._ledger, self._reporter = Ledger(), Reporter([], self._sizes)
         self._protection = Protection()
-        self._resumed, self._checkpoint, self._complaints = False, None, []
+        self._resumed = False
+        self._checkpoint: Checkpoint | None = None
+        self._complaints: list[str] = []
 
     def take_up(self, checkpoint: Checkpoint | None, complaints: Sequence[str]) -> None:
         """Say that the run goes on from a checkpoint, from the beginning where there is none.

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lw2g.config.toml import read_json
 from lw2g.errors import DataError
 
 __all__ = [
@@ -99,12 +100,11 @@ def unseal_json(path: Path) -> dict[str, Any]:
     Raises:
         DataError: It cannot be read, or does not match its checksum.
     """
-    try:
-        text = path.read_bytes().decode()
-        content: dict[str, Any] = json.loads(text)
-        written = content.pop("sha256")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise DataError(f"{str(path)!r} cannot be read ({type(error).__name__})") from error
+    content = read_json(path)
+    if not isinstance(content, dict) or "sha256" not in content:
+        raise DataError(f"{str(path)!r} has no checksum: it was edited, or is of an older lw2g")
+    written = content.pop("sha256")
+    text = path.read_bytes().decode()
     body = text.removesuffix(_SEAL.format(written))
     if body == text or hashlib.sha256(body.encode()).hexdigest() != written:
         raise DataError(f"{str(path)!r} does not match its checksum: it is damaged or was edited")

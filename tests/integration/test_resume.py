@@ -16,7 +16,7 @@ import pytest
 
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
-from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskEvaluated, Warned
+from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, TaskEvaluated, Warned
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.progress import Interrupted
@@ -301,3 +301,58 @@ start(resolved, catalogue, Path({str(directory)!r}), [Kill()])
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert not (directory / "predictions" / "task-001.safetensors").exists()
     same(resume(directory, catalogue), reference)
+
+
+class Signal:
+    """Sends this process a signal at the first event of a kind, and again if asked."""
+
+    def __init__(self, kind: type[Event], number: signal.Signals, times: int = 1) -> None:
+        self.kind, self.number, self.times = kind, number, times
+
+    def on_event(self, event: Event) -> None:
+        while isinstance(event, self.kind) and self.times:
+            self.times -= 1
+            os.kill(os.getpid(), self.number)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_outside_training_stops_at_once(
+    number: signal.Signals, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Nothing is lost by it: what was saved stands, the lock is given back, handlers are as before."""
+    before = signal.getsignal(number)
+    directory, trainings = tmp_path / "run", Watch()
+    with pytest.raises(Interrupted, match="lw2g resume"):
+        start(quick(), catalogue, directory, [trainings, Signal(TaskDecided, number)])
+    assert trainings.count == 2  # begun and decided, nothing else
+    assert signal.getsignal(number) is before
+    assert not (directory / "lock").exists()
+    assert CheckpointStore(directory / "checkpoints").newest()[0] is not None
+
+
+def test_a_second_signal_within_a_batch_stops_at_once(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first is answered before the batch has ended, the second does not wait for it."""
+    directory = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        start(quick({"baseline.batch_size": 4}), catalogue, directory, [Signal(Stepped, signal.SIGINT, 2)])
+    assert capfd.readouterr().err.count("stopping after this batch ...") == 1
+    checkpoint, _ = CheckpointStore(directory / "checkpoints").newest()
+    assert checkpoint is not None
+    assert not checkpoint.tensors
+
+
+def test_a_signal_while_opening_leaves_nothing(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is written, there is nothing to resume and no directory."""
+    monkeypatch.setattr(
+        "lw2g.training.runner.open_session", lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        start(quick(), catalogue, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -28,6 +28,7 @@ from lw2g.interfaces.component import (
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.markers import hookimpl
+from lw2g.training.sealed import seal_json
 
 
 @attrs.frozen(kw_only=True)
@@ -290,13 +291,19 @@ def test_a_refused_run_leaves_nothing_behind(fake_catalogue, runner_calls, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("stop", [Interrupted(), KeyboardInterrupt()])
-def test_an_interrupted_run_says_how_to_go_on(fake_catalogue, runner_calls, stop):
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        (Interrupted(), "; resume with: lw2g resume here"),
+        (KeyboardInterrupt(), " before anything was learned"),
+    ],
+)
+def test_an_interrupted_run_says_how_to_go_on(fake_catalogue, runner_calls, stop, said):
     """Ctrl-C ends with the command that resumes and the exit code of an interrupted program."""
     runner_calls.outcome["raises"] = stop
     result = invoke("run", "--out", "here")
     assert result.exit_code == 130
-    assert result.stderr.splitlines()[-1] == "interrupted; resume with: lw2g resume here"
+    assert result.stderr.splitlines()[-1].startswith(f"interrupted{said}")
 
 
 def test_resume_calls_the_runner_and_prints_the_metrics(fake_catalogue, runner_calls):
@@ -314,6 +321,7 @@ def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner
         Path("many") / f"seed-{seed}" for seed in (0, 1, 5)
     ]
     summary = json.loads((tmp_path / "many" / "summary.json").read_text(encoding="utf-8"))
+    assert len(summary.pop("sha256")) == 64
     assert summary == {
         "seeds": [0, 1, 5],
         "metrics": {
@@ -340,6 +348,10 @@ def test_interrupted_seeds_go_on_where_they_stopped(fake_catalogue, runner_calls
     assert [next(iter(call)) for call in runner_calls.made] == ["resume", "start"]
     assert runner_calls.made[1]["resolved"].config.run.seed == 4
     assert (tmp_path / "many" / "summary.json").exists()
+    (tmp_path / "many" / "experiment.toml").write_text("# edited", encoding="utf-8")
+    refused = invoke("resume", "many")
+    assert refused.exit_code == 2
+    assert "not the one the runs began with" in refused.stderr
 
 
 def test_plugins_lists_components_in_json(fake_catalogue):
@@ -399,7 +411,7 @@ def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     """Evidence of every candidate, both matrices, metrics and deviations come from the record alone."""
-    (tmp_path / "record.json").write_text(json.dumps(RECORD), encoding="utf-8")
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD))
     text = invoke("show", tmp_path).stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["1", "grow", "#0", "-", "-", "-", "-", "-", "-", "-", "-"] in rows
@@ -432,8 +444,9 @@ def test_show_explains_every_number_it_prints(finished):
 
 def test_show_json_is_the_record_itself(tmp_path):
     """Nothing is lost or rounded."""
-    (tmp_path / "record.json").write_text(json.dumps(RECORD), encoding="utf-8")
-    assert json.loads(invoke("show", tmp_path, "--json").stdout) == RECORD
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD))
+    printed = json.loads(invoke("show", tmp_path, "--json").stdout)
+    assert printed == RECORD | {"sha256": printed["sha256"]}
 
 
 @pytest.mark.parametrize(
@@ -442,6 +455,11 @@ def test_show_json_is_the_record_itself(tmp_path):
         ({}, "no run at"),
         ({"config.toml": ""}, "has finished no task yet; go on with it: lw2g resume"),
         ({"record.json": "{"}, "is no JSON"),
+        ({"record.json": '{"faa": 80.0}'}, "has no checksum"),
+        (
+            {"record.json": seal_json(RECORD).decode().replace("41.25", "14.25")},
+            "does not match its checksum",
+        ),
     ],
 )
 def test_show_without_a_record_says_why(tmp_path, files, message):
