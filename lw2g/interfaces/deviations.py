@@ -6,7 +6,7 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["UNSEEN_MASKED", "VALUES_FREE", "Condition", "Deviation"]
+__all__ = ["PLAIN_IMAGES", "UNSEEN_MASKED", "VALUES_FREE", "Condition", "Deviation"]
 
 Condition = Literal["always", "reuse", "spaces"]
 
@@ -40,6 +40,13 @@ UNSEEN_MASKED = Deviation(
     value="masked",
     published="scored",
     note="the released evaluation leaves the untrained outputs of future classes in the argmax",
+)
+
+PLAIN_IMAGES = Deviation(
+    topic="spaces.images",
+    value="under the test transform",
+    published="under training augmentation",
+    note="spaces and evidence should not depend on random crops; the paper says nothing, the code augments",
 )
 
 VALUES_FREE = Deviation(

@@ -14,6 +14,9 @@ __all__ = ["list_deviations"]
 
 Entry = dict[str, Any]
 
+_EVIDENCE_ALONE = ("growth.evidence", "growth.centre")
+"""Options that say nothing of a run which collects no evidence."""
+
 
 def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[int]) -> list[Entry]:
     """Return one mapping ``{option, value, published, note}`` per difference.
@@ -44,10 +47,10 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
     records += [(f"constraints.{one.name}", one.config) for one in config.constraints]
     if session.builds_spaces:
         records.append(("growth", config.growth))
-    listed = {entry["option"] for entry in resolved.preset_differences}
+    told = {*resolved.preset_values, *(() if session.collects_evidence else _EVIDENCE_ALONE)}
     for path, record in records:
         for entry in published_differences(record, path):
-            if entry["option"] not in listed and entry["option"] not in resolved.preset_values:
+            if entry["option"] not in told:
                 yield {
                     **entry,
                     "value": unstructure(entry["value"]),

@@ -59,10 +59,15 @@ class Session:
         return self.baseline_component.growth == "fixed"
 
     @property
+    def collects_evidence(self) -> bool:
+        """Whether hindrance is measured before each decision."""
+        return self.policy_component.needs_evidence and not self.fixed
+
+    @property
     def keeps_memory(self) -> bool:
         """Whether anyone reads the memory's spaces; otherwise nothing is paid for them."""
         wanted = any(constraint.needs_memory for constraint in self.constraints.values())
-        return wanted or (self.policy_component.needs_evidence and not self.fixed)
+        return wanted or self.collects_evidence
 
     @property
     def builds_spaces(self) -> bool:

@@ -10,6 +10,7 @@ from attrs.validators import and_, ge, gt, in_, le
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import ConstraintComponent
+from lw2g.interfaces.deviations import PLAIN_IMAGES
 from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
 
@@ -236,6 +237,7 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="a reused set moves only outside the space of its old tasks",
             citation=_LW2G,
             build=_orthogonal,
+            deviations=(PLAIN_IMAGES,),
         ),
         ConstraintComponent(
             name="cpk",
@@ -243,6 +245,7 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="every task gives up part of its motion inside the pre-trained space",
             citation=_LW2G,
             build=_cpk,
+            deviations=(PLAIN_IMAGES,),
         ),
         ConstraintComponent(
             name="pgp",
@@ -250,6 +253,7 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="every set moves only outside the space of all old tasks",
             citation=_PGP,
             build=_pgp,
+            deviations=(PLAIN_IMAGES,),
         ),
         ConstraintComponent(
             name="lgcl",

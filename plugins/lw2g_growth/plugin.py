@@ -8,6 +8,7 @@ import attrs
 from attrs.validators import and_, ge, lt
 
 from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.deviations import PLAIN_IMAGES
 from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
 
@@ -106,6 +107,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             summary="grow iff every old space hinders more than the pre-trained one, else reuse the least",
             citation=_LW2G,
             build=_min,
+            deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
             name="max",
@@ -113,6 +115,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             summary="grow like min, but reuse the set that hinders most (ablation)",
             citation=_LW2G,
             build=_max,
+            deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
             name="rnd",
@@ -120,6 +123,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             summary="grow like min, but reuse a set at random (ablation)",
             citation=_LW2G,
             build=_random,
+            deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
             name="one",

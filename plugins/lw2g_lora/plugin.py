@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lw2g.blocks import rows
 from lw2g.interfaces.component import BaselineComponent, lazy
+from lw2g.interfaces.deviations import UNSEEN_MASKED, Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_lora import options, presets
 
@@ -16,6 +17,14 @@ __all__ = [
 
 _INFLORA = {**rows.NATURAL, "backbone.name": "sup21k-augreg"}
 _HIDE = {**rows.NATURAL, "backbone.name": "sup21k-ft1k"}
+
+_NO_MERGE = Deviation(
+    topic="baseline.ensemble",
+    value="new sets alone, with the other live sets",
+    published="the set of every task, with those of all earlier tasks",
+    note="mixing would carry a reused set into the space of its old tasks",
+    when="reuse",
+)
 
 C_LORA = BaselineComponent(
     name="c-lora",
@@ -36,6 +45,7 @@ HIDE_LORA = BaselineComponent(
     retrieval="lora-classifier",
     presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.CODA, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.HIDE_TUNED,
+    deviations=(UNSEEN_MASKED, _NO_MERGE),
 )
 
 INFLORA = BaselineComponent(

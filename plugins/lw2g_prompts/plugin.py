@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lw2g.blocks import rows
 from lw2g.interfaces.component import BaselineComponent, lazy
+from lw2g.interfaces.deviations import UNSEEN_MASKED, VALUES_FREE, Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_prompts import options, presets
 
@@ -22,6 +23,28 @@ _HIDE = {**rows.NATURAL, "backbone.name": "sup21k"}
 _CODA = {**rows.NATURAL, "backbone.name": "sup21k-ft1k"}
 _CPROMPT = {**rows.SEED_1993, "backbone.name": "sup21k-ft1k"}
 
+_SHARED_SPACE = Deviation(
+    topic="sites.g_prompt",
+    value="one space for the whole run, kept from task 2 on",
+    published="the reused set's own space, kept when a set is reused",
+    note="every old set depends on the G-prompt, which the released code leaves free when it grows",
+    when="spaces",
+)
+_NO_MERGE = Deviation(
+    topic="baseline.ensemble",
+    value="new sets alone, with the other live sets",
+    published="the set of every task, with those of all earlier tasks",
+    note="mixing would carry a reused set into the space of its old tasks",
+    when="reuse",
+)
+_NO_DECAY = Deviation(
+    topic="baseline.weight_decay",
+    value="not for reused sets",
+    published="for the set of every task",
+    note="decay moves a reused set inside the space of its old tasks",
+    when="reuse",
+)
+
 CODA_PROMPT = BaselineComponent(
     name="coda-prompt",
     config=options.CodaPromptConfig,
@@ -30,6 +53,7 @@ CODA_PROMPT = BaselineComponent(
     build=lazy("lw2g_prompts.coda_prompt:CodaPrompt"),
     presets=rows.with_rows(presets.CODA_OFFICIAL, _CODA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
     tuned=presets.CODA_TUNED,
+    deviations=(VALUES_FREE,),
 )
 
 CPROMPT = BaselineComponent(
@@ -41,6 +65,7 @@ CPROMPT = BaselineComponent(
     retrieval="class-keys",
     presets=rows.with_rows(presets.CPROMPT_OFFICIAL, _CPROMPT, rows.CODA, {"cifar100": rows.CPROMPT_CIFAR}),
     tuned=presets.CPROMPT_TUNED,
+    deviations=(_NO_DECAY,),
 )
 
 DUAL_PROMPT = BaselineComponent(
@@ -52,6 +77,7 @@ DUAL_PROMPT = BaselineComponent(
     retrieval="key-cosine",
     presets=rows.with_rows(presets.DUAL_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.DUAL_TUNED,
+    deviations=(UNSEEN_MASKED, VALUES_FREE, _SHARED_SPACE),
 )
 
 HIDE_PROMPT = BaselineComponent(
@@ -63,6 +89,7 @@ HIDE_PROMPT = BaselineComponent(
     retrieval="classifier",
     presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.HIDE_TUNED,
+    deviations=(UNSEEN_MASKED, VALUES_FREE, _NO_MERGE),
 )
 
 L2P = BaselineComponent(
@@ -74,6 +101,7 @@ L2P = BaselineComponent(
     growth="fixed",
     presets=rows.with_rows(presets.L2P_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.L2P_TUNED,
+    deviations=(UNSEEN_MASKED,),
 )
 
 OS_PROMPT = BaselineComponent(
@@ -84,6 +112,7 @@ OS_PROMPT = BaselineComponent(
     build=lazy("lw2g_prompts.os_prompt:OsPrompt"),
     presets=rows.with_rows(presets.OS_OFFICIAL, _CODA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
     tuned=presets.OS_TUNED,
+    deviations=(VALUES_FREE,),
 )
 
 S_PROMPT_PLUS_PLUS = BaselineComponent(
@@ -95,6 +124,7 @@ S_PROMPT_PLUS_PLUS = BaselineComponent(
     retrieval="key-cosine",
     presets=rows.with_rows(presets.S_PROMPT_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
     tuned=presets.S_PROMPT_TUNED,
+    deviations=(UNSEEN_MASKED, VALUES_FREE),
 )
 
 

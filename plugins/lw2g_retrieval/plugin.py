@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lw2g.interfaces.component import RetrievalComponent, lazy
+from lw2g.interfaces.deviations import Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_retrieval import options
 
@@ -15,6 +16,20 @@ __all__ = [
     "ORACLE",
     "lw2g_retrievals",
 ]
+
+_SEEN_KEYS = Deviation(
+    topic="retrieval.keys_of_future_tasks",
+    value="no candidates",
+    published="candidates",
+    note="the released code lets test samples choose untrained keys",
+)
+_KEYS_FREE = Deviation(
+    topic="retrieval.keys",
+    value="neither measured nor projected",
+    published="measured and projected with the prompt",
+    note="the paper's set is prompt and key, the released code takes the prompt; old keys are frozen instead",
+    when="spaces",
+)
 
 CENTROIDS = RetrievalComponent(
     name="centroids",
@@ -46,6 +61,7 @@ KEY_COSINE = RetrievalComponent(
     summary="learned prompt keys; the nearest key by cosine similarity names the task",
     citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
     build=lazy("lw2g_retrieval.key_cosine:KeyCosine"),
+    deviations=(_SEEN_KEYS, _KEYS_FREE),
 )
 
 LORA_CLASSIFIER = RetrievalComponent(

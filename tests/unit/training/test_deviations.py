@@ -48,6 +48,52 @@ def test_standing_differences_are_listed_once_and_where_they_apply(
     assert topics(session_of(**names), quick(**names), task_to_set) == expected
 
 
+UNSEEN, KEYS = "evaluation.unseen_classes", "retrieval.keys_of_future_tasks"
+VALUES, IMAGES, MERGE = "sites.values", "spaces.images", "baseline.ensemble"
+
+
+@pytest.mark.parametrize(
+    ("baseline", "policy", "shared", "expected"),
+    [
+        ("dual-prompt", "always", False, {UNSEEN, KEYS}),
+        ("dual-prompt", "min", True, {UNSEEN, KEYS, VALUES, IMAGES, "sites.g_prompt", "retrieval.keys"}),
+        ("s-prompt-plus-plus", "min", False, {UNSEEN, KEYS, VALUES, IMAGES, "retrieval.keys"}),
+        ("hide-prompt", "always", False, {UNSEEN}),
+        ("hide-prompt", "min", False, {UNSEEN, VALUES, IMAGES}),
+        ("hide-prompt", "min", True, {UNSEEN, VALUES, IMAGES, MERGE}),
+        ("hide-lora", "min", True, {UNSEEN, IMAGES, MERGE}),
+        ("coda-prompt", "always", False, set()),
+        ("os-prompt", "min", True, {VALUES, IMAGES}),
+        ("cprompt", "min", True, {IMAGES, "baseline.weight_decay"}),
+        ("inflora", "min", True, {IMAGES}),
+        ("c-lora", "always", False, set()),
+        ("l2p", "always", False, {UNSEEN}),
+        ("one-prompt", "always", False, set()),
+        ("aper-adapter", "always", False, set()),
+        ("no-prompt", "always", False, set()),
+    ],
+)
+def test_what_each_method_declares(session_of, quick, baseline, policy, shared, expected):
+    """The published baseline lists what its own release does otherwise; LW2G on it lists what LW2G's does."""
+    small = {"baseline.components": 3} if baseline in ("coda-prompt", "os-prompt") else {}
+    names = {"baseline": baseline, "policy": policy}
+    session, resolved = session_of(small, **names), quick(small, **names)
+    assert session.fixed == (baseline in ("l2p", "one-prompt", "aper-adapter", "no-prompt"))
+    topics = {deviation.topic for component in session.components for deviation in component.deviations}
+    found = {entry["option"] for entry in list_deviations(resolved, session, [0, 0] if shared else [0, 1])}
+    assert found & topics == expected
+
+
+def test_options_of_evidence_are_listed_where_evidence_is_collected(session_of, quick):
+    """PGP builds spaces, but nothing is measured before a decision."""
+    for names, listed in (({"policy": "always", "constraints": ["pgp"]}, False), ({"policy": "min"}, True)):
+        overrides = {"growth.centre": True, "growth.energy_power": 4}
+        found = list_deviations(quick(overrides, **names), session_of(overrides, **names), [0])
+        options = {entry["option"] for entry in found}
+        assert ("growth.centre" in options) == listed
+        assert "growth.energy_power" in options
+
+
 @pytest.mark.parametrize(
     ("retrieval", "note"),
     [
