@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lw2g.config.directory import RUNS
 from lw2g.doctor.finding import Finding, note, ok, problem
+from lw2g.vit.room import CGROUP, usable_memory
 
 __all__ = ["machine_findings", "memory_finding", "run_directory_findings", "thread_finding", "usable_cores"]
 
@@ -19,13 +20,12 @@ GIB = 2**30
 _LITTLE_MEMORY = 4 * GIB
 _LITTLE_ROOM = 1 * GIB
 _NO_ROOM = GIB // 10
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def machine_findings() -> Iterator[Finding]:
     """Yield what is to be said of Python, memory and cores."""
     yield ok("machine", f"Python {platform.python_version()} on {platform.platform()}")
-    yield memory_finding(_memory())
+    yield memory_finding(usable_memory())
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     yield thread_finding(usable_cores(), load, os.environ.get("OMP_NUM_THREADS"))
 
@@ -94,21 +94,10 @@ def run_directory_findings(directory: Path = RUNS) -> Iterator[Finding]:
         yield level("machine", f"{text}: checkpoints may not fit", "make room, or use --out on another disk")
 
 
-def usable_cores(cgroup: Path = _CGROUP) -> float:
+def usable_cores(cgroup: Path = CGROUP) -> float:
     """Return how many cores this process may use: those it is bound to, or a container's share of them."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = (cgroup / "cpu.max").read_text().split()
         return min(bound, int(quota) / int(period))
     return bound
-
-
-def _memory(cgroup: Path = _CGROUP) -> int | None:
-    """Return the bytes of memory that this process may use, None where the system does not say."""
-    try:
-        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-    with suppress(OSError, ValueError):
-        return min(size, int((cgroup / "memory.max").read_text()))
-    return size

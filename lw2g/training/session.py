@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
@@ -29,6 +30,7 @@ from lw2g.training.evaluation import Evaluator
 from lw2g.training.images import ImageSet
 from lw2g.training.probe import Probe
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.room import bounded, bytes_per_image, require_room
 
 __all__ = ["Session", "open_session"]
 
@@ -146,13 +148,19 @@ class Session:
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""
-        return self.baseline.new_set(source).to(self.engine.device).requires_grad_(False).eval()
+        with self._bounded():
+            made = self.baseline.new_set(source)
+        return made.to(self.engine.device).requires_grad_(False).eval()
 
     def begin_task(self, index: int) -> None:
         """Let the baseline make room for a task; its draws depend on the task alone."""
         torch.manual_seed(self.seed_of(index, "begin"))
-        self.baseline.begin_task(self.info(index))
+        with self._bounded():
+            self.baseline.begin_task(self.info(index))
         self.baseline.to(self.engine.device).requires_grad_(False).eval()
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        return bounded(f"baseline {self.config.baseline.name!r}", self.engine.device)
 
     def seed_of(self, index: int, purpose: str) -> int:
         """Return the seed of one purpose within a task."""
@@ -183,6 +191,12 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
     if engine.precision == "bf16-mixed":
         backbone.to_bf16()
     backbone.to(engine.device)
+    require_room(
+        config.run.evaluation_batch * bytes_per_image(backbone.model),
+        f"run.evaluation_batch: {config.run.evaluation_batch} images",
+        "lower it",
+        engine.device,
+    )
     print_of = backbone.fingerprint
     transforms = benchmark.transforms(print_of.image_size, print_of.mean, print_of.std)
     context = BuildContext(
@@ -193,7 +207,9 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         seed=config.run.seed,
     )
     torch.manual_seed(derive_seed(config.run.seed, "build"))
-    baseline = component.build(config.baseline.config, context).to(engine.device).requires_grad_(False)
+    with bounded(f"baseline {config.baseline.name!r}", engine.device):
+        baseline = component.build(config.baseline.config, context)
+    baseline.to(engine.device).requires_grad_(False)
     retrieval = None
     if config.retrieval is not None:
         torch.manual_seed(derive_seed(config.run.seed, "build retrieval"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -383,4 +384,7 @@ def _per_channel(values: Sequence[float], what: str) -> tuple[float, float, floa
     if len(values) != 3:
         raise ConfigError(f"{what} {list(values)!r} has not one number per channel; give three")
     red, green, blue = (float(value) for value in values)
+    if not all(map(math.isfinite, (red, green, blue))) or (what == "std" and min(red, green, blue) <= 0):
+        allowed = "positive numbers" if what == "std" else "finite numbers"
+        raise ConfigError(f"{what} {list(values)!r} does not normalise an image; give three {allowed}")
     return red, green, blue

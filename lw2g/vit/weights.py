@@ -5,24 +5,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import math
-import pickle
 import re
-import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import timm
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models import get_deprecated_models
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.vit.room import bytes_per_image, require_room
 
 __all__ = [
     "convert_state_dict",
@@ -30,6 +28,7 @@ __all__ = [
     "file_sha256",
     "load_weights",
     "require_loaded",
+    "require_possible",
     "resolve_name",
     "state_sha256",
 ]
@@ -102,6 +101,8 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
         # random initialisation must not move the caller's generator
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            if image_size is not None:
+                require_possible(timm_name, lambda: timm.create_model(timm_name, num_classes=0, **size))
             return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
     except TypeError as error:
         raise ConfigError(f"backbone {timm_name!r} cannot be built ({error}); use a plain ViT") from error
@@ -110,6 +111,32 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
             f"weights of {timm_name!r} cannot be fetched from the hub; download the file elsewhere and pass "
             "it with --weights FILE"
         ) from error
+
+
+def require_possible(name: str, build: Callable[[], nn.Module]) -> None:
+    """Refuse an image size that does not divide into patches, or a model that cannot fit.
+
+    Args:
+        name: Of the backbone, for the message.
+        build: Makes the model; called where tensors have shapes and no memory.
+
+    Raises:
+        ConfigError: if so.
+    """
+    with torch.device("meta"):
+        plan = build()
+    if not isinstance(plan, VisionTransformer):
+        return
+    side, patch = plan.patch_embed.img_size[0], plan.patch_embed.patch_size[0]
+    if side < patch or side % patch:
+        raise ConfigError(
+            f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}; "
+            f"set backbone.image_size, for example to {max(patch, side // patch * patch)}"
+        )
+    needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan)
+    require_room(
+        needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
+    )
 
 
 def load_weights(model: VisionTransformer, path: Path) -> None:
@@ -133,21 +160,30 @@ def load_weights(model: VisionTransformer, path: Path) -> None:
         _load_npz(model, path)
         return
     state = convert_state_dict(_read(path), source=str(path))
+    _require_numbers(state, model, path)
     _fit_positions(state, model)
     _require_fit(state, model, path)
     model.load_state_dict(state, strict=True)
 
 
 def require_loaded(model: VisionTransformer, name: str) -> None:
-    """Refuse a model that claims trained weights and has a final norm of ones, as at initialisation.
+    """Refuse a model that claims trained weights and cannot have been trained.
 
     Raises:
-        DataError: if so.
+        DataError: if a number is not finite, a matrix is all zero, or the final norm is all ones, as at
+            initialisation.
     """
-    weight = model.norm.weight
-    if torch.equal(weight, torch.ones_like(weight)):
+    for key, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            reason = f"{key!r} holds NaN or infinity"
+        elif tensor.ndim > 1 and key.endswith("weight") and not tensor.any():
+            reason = f"{key!r} is all zero"
+        elif key == "norm.weight" and (tensor == 1).all():
+            reason = "the final norm is all ones"
+        else:
+            continue
         raise DataError(
-            f"weights of {name!r} look untrained (the final norm is all ones); check the file and its keys"
+            f"weights of {name!r} look untrained or damaged ({reason}); check the file and its keys"
         )
 
 
@@ -205,7 +241,9 @@ def _read(path: Path) -> Mapping[str, Any]:
         # full training checkpoints hold their command line; nothing else but tensors is let in
         with torch.serialization.safe_globals([argparse.Namespace]):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # an unpickler fed with text or noise raises whatever its opcodes run into
         raise DataError(
             f"weights file {str(path)!r} cannot be read ({_one_line(error)}); download it again, or "
             "export its state dict as safetensors"
@@ -218,17 +256,31 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _load_npz(model: VisionTransformer, path: Path) -> None:
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
+            whole = [name for name in arrays.files if not np.issubdtype(arrays[name].dtype, np.floating)]
+            if whole:
+                raise ValueError(f"{whole[0]!r} holds {arrays[whole[0]].dtype}")
             blocks = {match[1] for name in arrays.files if (match := re.search(r"encoderblock_(\d+)/", name))}
         if blocks and len(blocks) != len(model.blocks):
             # timm reads the blocks it needs and ignores the rest
             raise ValueError(f"it has {len(blocks)} blocks and the model {len(model.blocks)}")
         model.load_pretrained(str(path))
-    except (KeyError, ValueError, RuntimeError, OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # an archive of noise raises whatever its readers run into
         raise DataError(
             f"weights file {str(path)!r} does not fit the model ({_one_line(error)}); name the "
             "architecture the file was made for"
         ) from error
+
+
+def _require_numbers(state: Mapping[str, Tensor], model: VisionTransformer, path: Path) -> None:
+    """Refuse tensors of whole numbers, which loading would turn into floats without a word."""
+    for name in model.state_dict():
+        tensor = state.get(name)
+        if tensor is not None and not tensor.is_floating_point():
+            raise DataError(
+                f"weights file {str(path)!r} does not hold trained weights: {name!r} holds {tensor.dtype}; "
+                "export the state dict before it is quantised"
+            )
 
 
 def _fit_positions(state: dict[str, Tensor], model: VisionTransformer) -> None:

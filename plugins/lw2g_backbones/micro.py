@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from lw2g.errors import DataError
+from lw2g.errors import DataError, shown
 
 if TYPE_CHECKING:
     from lw2g.vit.backbone import Backbone, WeightSource
@@ -18,6 +18,8 @@ __all__ = ["FILE", "MicroConfig", "build_micro"]
 
 FILE = "micro.safetensors"
 """Name of the weights file beside this module."""
+_LARGEST = {"img_size": 1024, "patch_size": 64, "embed_dim": 4096, "depth": 128, "num_heads": 64}
+_WIDEST = 1e3
 
 
 @attrs.frozen(kw_only=True)
@@ -46,11 +48,12 @@ def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
     from timm.models.vision_transformer import VisionTransformer
 
     from lw2g.vit.backbone import Backbone
-    from lw2g.vit.weights import file_sha256, load_weights
+    from lw2g.vit.weights import file_sha256, load_weights, require_possible
 
     described = _describe(path)
     architecture = described["architecture"] | ({} if image_size is None else {"img_size": image_size})
     with torch.random.fork_rng(devices=[]):  # the random start must not move the caller's generator
+        require_possible("micro", lambda: VisionTransformer(**architecture, num_classes=0))
         model = VisionTransformer(**architecture, num_classes=0)
     load_weights(model, path)
     return Backbone.wrap(
@@ -65,6 +68,31 @@ def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
     )
 
 
+def _require_sense(described: dict[str, Any]) -> None:
+    """Refuse a description of anything but a ViT that someone could have trained.
+
+    Raises:
+        ValueError: So it is.
+    """
+    architecture = described["architecture"]
+    if not isinstance(architecture, dict) or architecture.keys() != _LARGEST.keys():
+        raise ValueError(f"architecture: expected {', '.join(_LARGEST)}")
+    for key, largest in _LARGEST.items():
+        value = architecture[key]
+        if type(value) is not int or not 1 <= value <= largest:
+            raise ValueError(f"{key}: expected a number of 1 to {largest} but got {shown(value)}")
+    if architecture["embed_dim"] % architecture["num_heads"]:
+        raise ValueError("embed_dim: expected a multiple of num_heads")
+    for key in ("mean", "std"):
+        values = described[key]
+        if not isinstance(values, list) or len(values) != 3:
+            raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
+        if not all(type(value) in (int, float) and abs(value) <= _WIDEST for value in values):
+            raise ValueError(f"{key}: expected three numbers but got {shown(values)}")
+        if key == "std" and min(values) <= 0:
+            raise ValueError(f"{key}: expected positive numbers but got {shown(values)}")
+
+
 def _describe(path: Path) -> dict[str, Any]:
     """Read architecture and input statistics from the metadata of the file."""
     from safetensors import SafetensorError, safe_open
@@ -72,8 +100,10 @@ def _describe(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-        return {key: json.loads(metadata[key]) for key in ("architecture", "mean", "std")}
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+        described = {key: json.loads(metadata[key]) for key in ("architecture", "mean", "std")}
+        _require_sense(described)
+        return described
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise DataError(
             f"{str(path)!r} is no micro ViT ({error}); use a file written by scripts/train_micro_vit.py, or "
             "name the architecture with --backbone"

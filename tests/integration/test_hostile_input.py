@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from lw2g.cli.main import main
 from lw2g.vit.weights import file_sha256
@@ -74,6 +76,11 @@ OPTIONS = [
     ("backbone.weights=a\udcffb", "'a\\udcffb'"),
     ("benchmark.order_seed=4294967296", "benchmark.order_seed: must be <= 4294967295: 4294967296"),
     ("run.seed=-1", "run.seed: must be >= 0: -1"),
+    ("backbone.image_size=4", "cannot take images of 4 pixels: a side is a multiple of 8"),
+    ("backbone.image_size=33", "for example to 32"),
+    ("backbone.image_size=100000", "for images of 100000 pixels cannot fit"),
+    ("run.evaluation_batch=1000000000", "run.evaluation_batch: 1000000000 images cannot fit"),
+    ("baseline.shared_length=1000000000000", "1000000000000"),
     ("baseline.batch_size=0", "baseline.batch_size: must be >= 1: 0"),
 ]
 
@@ -82,6 +89,13 @@ OPTIONS = [
 def test_options(setting, told):
     """A value that no run could use is refused before anything is allocated or written."""
     assert told in refused("run", *DIGITS, "--set", setting)
+
+
+def test_a_set_that_cannot_fit():
+    """The first set of a task is refused by its size before it is made."""
+    result, lines = execute("run", *DIGITS, "--set", "baseline.length=1000000000000")
+    assert result.exit_code == 2
+    assert "error: baseline 'dual-prompt': a tensor of size [3, 1000000000000, 128] cannot fit: " in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +134,88 @@ def test_arguments(arguments, told):
         "deep.toml",
         "file",
     ]
+
+
+def changed(change):
+    """Return the micro weights after a change."""
+    state = load_file(MICRO)
+    change(state)
+    return state
+
+
+def _nan(state):
+    state["blocks.1.mlp.fc1.bias"][3] = torch.nan
+
+
+def _inf(state):
+    state["blocks.1.mlp.fc1.weight"][3, 2] = -torch.inf
+
+
+def _zero(state):
+    for tensor in state.values():
+        tensor.zero_()
+
+
+def _integer(state):
+    state["blocks.0.attn.qkv.weight"] = (state["blocks.0.attn.qkv.weight"] * 10).to(torch.int8)
+
+
+def micro_metadata():
+    """Return the metadata of the embedded weights."""
+    with safe_open(MICRO, "pt") as file:
+        return dict(file.metadata())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_nan, "'blocks.1.mlp.fc1.bias' holds NaN or infinity"),
+        (_inf, "'blocks.1.mlp.fc1.weight' holds NaN or infinity"),
+        (_zero, "is all zero"),
+        (_integer, "'blocks.0.attn.qkv.weight' holds torch.int8"),
+    ],
+)
+def test_numbers_in_weights(change, told):
+    """Weights that cannot have been trained are refused by the tensor's name."""
+    save_file(changed(change), "w.safetensors", metadata=micro_metadata())
+    line = refused("run", *DIGITS, "--weights", "w.safetensors")
+    assert told in line
+    assert "w.safetensors" in line
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"architecture": "[]"},
+        {"architecture": "{"},
+        {"architecture": "{}"},
+        {"architecture": '{"embed_dim": "x"}'},
+        {"architecture": '{"embed_dim": 1000000000}'},
+        {"architecture": "[" * DEEP},
+        {"architecture": '{"no_such": 1}'},
+        {"mean": "[1, 2]"},
+        {"mean": "3"},
+        {"mean": '["a", "b", "c"]'},
+        {"mean": "[NaN, 0, 0]"},
+        {"std": "[0, 0, 0]"},
+        {"std": "[-1, 1, 1]"},
+    ],
+)
+def test_metadata_of_weights(metadata):
+    """What weights say of themselves is not believed before it is understood."""
+    save_file(load_file(MICRO), "w.safetensors", metadata=micro_metadata() | metadata)
+    assert "w.safetensors" in refused("run", *DIGITS, "--weights", "w.safetensors")
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.tar", "w.bin", "w.npz", "w.safetensors", "w.txt"])
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\n", b"\x80\x02}q\x00.", b"PK\x03\x04 no archive", bytes(range(256)) * 8]
+)
+def test_files_that_are_no_weights(name, content):
+    """Text, nothing, an empty pickle or noise under the name of a weights file."""
+    write(name, content)
+    arguments = ("--backbone", "deit_tiny_patch16_224.fb_in1k", "--weights", name)
+    assert repr(name)[1:-1] in refused("run", *DIGITS, *arguments)
 
 
 RECORDS = [
