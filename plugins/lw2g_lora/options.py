@@ -39,7 +39,7 @@ class CLoraConfig(TrainedFactorsOptions):
 
 @attrs.frozen(kw_only=True)
 class HideLoraConfig(TrainedFactorsOptions, ScheduleOptions, ReplayOptions):
-    """Options of ``hide-lora``; defaults are the authors' for CIFAR-100."""
+    """Options of ``hide-lora``; defaults are those of one of the authors' processes on CIFAR-100."""
 
     blocks: tuple[int, ...] = blocks_option(
         (0, 1, 2, 3, 4), "blocks that get a set's updates; empty for all", empty=True

@@ -102,7 +102,7 @@ class KeyCosineConfig:
 
 @attrs.frozen(kw_only=True)
 class LoraClassifierConfig(ClassPredictorOptions):
-    """Options of ``lora-classifier``; defaults are the authors' for CIFAR-100."""
+    """Options of ``lora-classifier``; defaults are those of one of the authors' processes on CIFAR-100."""
 
     blocks: tuple[int, ...] = blocks_option(
         (0, 1, 2, 3, 4), "blocks that get the shared update; empty for all", empty=True
