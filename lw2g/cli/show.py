@@ -86,10 +86,11 @@ def _print_record(record: Record) -> None:
 
 def _by_task(drift: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
     """Turn entries by evaluation into rows by task, in percent, as matrices of accuracies are."""
-    return [
-        [None if task >= len(column) or column[task] is None else 100 * column[task] for column in drift]
-        for task in range(len(drift) - 1)
-    ]
+    found: list[list[float | None]] = [[None] * len(drift) for _ in drift[1:]]
+    for after, column in enumerate(drift):
+        for task, value in enumerate(column):
+            found[task][after] = None if value is None else 100 * value
+    return found
 
 
 _COSTS = {

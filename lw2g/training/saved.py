@@ -48,8 +48,11 @@ def open_run(
         raise DataError(f"run {str(directory)!r}: {error}; {whole}go on: lw2g resume {directory}") from error
     files.require_unedited(checkpoint.ledger["files"][files.config.name])
     config = load_resolved(files.config, catalogue).config
-    chosen = {"device": device, "evaluation_batch": batch_size}
-    own = {name: value for name, value in chosen.items() if value is not None}
-    session = open_session(attrs.evolve(config, run=attrs.evolve(config.run, **own)), catalogue)
+    run = attrs.evolve(
+        config.run,
+        device=config.run.device if device is None else device,
+        evaluation_batch=config.run.evaluation_batch if batch_size is None else batch_size,
+    )
+    session = open_session(attrs.evolve(config, run=run), catalogue)
     position = restore(session, checkpoint)
     return TrainedModel(session, position.task - 1)
