@@ -31,6 +31,9 @@ class Activation:
         cut: Where the energy of z is cut. ``"tap"``: among the directions of x; the space of z is the image
             of x's, which keeps ``up down x`` for every x in it, but is everything once the space of x has
             more directions than D has rows. ``"map"``: among the directions of z, which leaves room.
+        exact: Whether the parameter multiplies these rows and nothing else, so that its gradient is made of
+            them. False for a stand-in: a prompt token meets the image tokens beside it only behind a norm and
+            a projection, so what protects it holds approximately.
 
     Raises:
         ValueError: ``cut = "map"`` was given without a map.
@@ -39,6 +42,7 @@ class Activation:
     tap: Tap
     map: Callable[[], Tensor] | None = None
     cut: Literal["tap", "map"] = "tap"
+    exact: bool = True
 
     def __attrs_post_init__(self) -> None:
         if self.cut == "map" and self.map is None:

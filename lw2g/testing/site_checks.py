@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,25 @@ from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
 from lw2g.interfaces.site import Owner, Site
-from lw2g.testing.bench import Bench, built
+from lw2g.testing.bench import Bench, built, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 
 __all__ = [
+    "OUTSIDE",
     "check_probe_reaches_measured_sites",
     "check_site_names_differ",
     "check_sites_fit_their_activations",
     "check_sites_name_own_tensors",
     "check_taps_fire",
+    "check_taps_read_what_is_multiplied",
+    "outside_the_tap",
 ]
 
 _ENERGY = 0.9
+_NOTHING = 1e-6
+
+OUTSIDE = 1e-3
+"""Share of a gradient that rounding may leave outside the span of the rows it is made of (seen: 1e-6)."""
 
 
 def _declared(subject: Subject) -> list[tuple[int | None, list[Site]]]:
@@ -142,6 +149,77 @@ def check_sites_fit_their_activations(subject: Subject) -> None:
                 f"{_called(set_id, site)} is {list(rows.shape)}, but its activation is {width} wide; give "
                 "the axis that multiplies the activation last, or map the activation"
             )
+
+
+@check("baseline")
+def check_taps_read_what_is_multiplied(subject: Subject) -> None:
+    """A site's tap reads the activation its parameter multiplies: gradients are made of tapped rows."""
+    looked_at = 0
+    bench = built(subject)
+    for set_id, sites in _declared(subject):
+        for site, share in outside_the_tap(bench, set_id, [one for one in sites if one.activation.exact]):
+            looked_at += 1
+            if share > OUTSIDE:
+                raise ContractViolation(
+                    f"{share:.2f} of one image's gradient at {_called(set_id, site)} lies outside the rows "
+                    f"that tap {str(site.activation.tap)!r} reads of it; name the tap (and map) of what the "
+                    "parameter's last axis multiplies, or say exact=False where there is no such tap"
+                )
+    if not looked_at:
+        raise NotApplicable("it declares no exact site that a gradient reaches")
+
+
+def outside_the_tap(bench: Bench, set_id: int | None, sites: Sequence[Site]) -> Iterator[tuple[Site, float]]:
+    """Yield which share of one image's gradient lies outside the span of the rows at each site's tap.
+
+    Queries are looked at head by head, because logits are formed per head (ruling b). Sites that no gradient
+    reaches are left out, and those whose tapped rows span everything.
+    """
+    if not sites:
+        return
+    routing = bench.pool.force(bench.pool.ids[0] if set_id is None else set_id)
+    batch = bench.batch(torch.arange(1))
+    batch.query  # noqa: B018  known before, as above
+
+    def forward() -> Tensor:
+        return bench.baseline.features(batch, routing)
+
+    gradients = _gradients(bench, sites, forward)
+    read = bench.backbone.read(list(dict.fromkeys(site.activation.tap for site in sites)), forward)
+    for site in sites:
+        gradient = gradients[id(site.parameter)]
+        if gradient is None or not bool(site.view(gradient).any()):
+            continue
+        rows, tap = site.rows(gradient).double(), site.activation.tap
+        tapped = read[tap].detach().double().flatten(0, -2)
+        heads = bench.backbone.heads if tap.kind == "query" else 1
+        if site.activation.map is not None:
+            tapped = tapped @ site.activation.map().detach().double().T
+        left, everything = 0.0, True
+        for part, made_of in zip(rows.chunk(heads, dim=1), tapped.chunk(heads, dim=1), strict=True):
+            _, values, directions = torch.linalg.svd(made_of, full_matrices=False)
+            basis = directions[values > _NOTHING * values.max()]
+            left += float((part - part @ basis.T @ basis).square().sum())
+            everything &= len(basis) == part.shape[1]
+        if not everything:
+            yield site, (left / float(rows.square().sum())) ** 0.5
+
+
+def _gradients(
+    bench: Bench, sites: Sequence[Site], forward: Callable[[], Tensor]
+) -> dict[int, Tensor | None]:
+    """Return the gradient of random sums of features and logits, by the parameters' identities."""
+    parameters = list({id(site.parameter): site.parameter for site in sites}.values())
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    with torch.enable_grad(), seeded(0):
+        features = forward().float()
+        logits = bench.baseline.logits(features)[:, : bench.history[-1].seen]
+        total = sum((one * torch.randn_like(one)).sum() for one in (features, logits))
+        found = torch.autograd.grad(torch.as_tensor(total), parameters, allow_unused=True)
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    return {id(one): gradient for one, gradient in zip(parameters, found, strict=True)}
 
 
 @check("baseline")

@@ -193,7 +193,7 @@ class CPrompt(Baseline):
                 name=f"blocks.{block}.tokens",
                 parameter=rows,
                 index=(position,),
-                activation=Activation(tap=Tap(block=block, kind="block_in")),
+                activation=Activation(tap=Tap(block=block, kind="block_in"), exact=False),
             )
             for position, block in enumerate(self.blocks)
         )

@@ -130,6 +130,6 @@ class L2P(Baseline):
             Site(
                 name="blocks.0.tokens",
                 parameter=prompt,
-                activation=Activation(tap=Tap(block=0, kind="block_in")),
+                activation=Activation(tap=Tap(block=0, kind="block_in"), exact=False),
             ),
         )

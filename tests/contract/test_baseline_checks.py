@@ -325,6 +325,20 @@ class NoForward(SPromptPlusPlus):
         return batch.query + routing.select(lambda one: one.key).flatten(-3, -2).sum(-2)
 
 
+@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.1.query'")
+class TapOfTheNextBlock(OtherSites):
+    def altered(self, site, parameters):
+        block = (site.activation.tap.block + 1) % 6
+        return attrs.evolve(site, activation=Activation(tap=Tap(block=block, kind="query")))
+
+
+@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.0.attn_in'")
+class TapBeforeTheProjection(OtherSites):
+    def altered(self, site, parameters):
+        tap = Tap(block=site.activation.tap.block, kind="attn_in")
+        return attrs.evolve(site, activation=Activation(tap=tap))
+
+
 @breaks("sites_fit_their_activations", r"is \[32, 3\], but its activation is 32 wide")
 class WrongAxis(SPromptPlusPlus):
     def new_set(self, source):
