@@ -85,7 +85,7 @@ def bounded(what: str, device: torch.device) -> Iterator[None]:
 
     made = 0
 
-    class Bounded(TorchDispatchMode):
+    class Bounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
@@ -98,5 +98,5 @@ def bounded(what: str, device: torch.device) -> Iterator[None]:
                 require_room(made, f"{what}: a tensor of size {list(size)}", "lower its options", device)
             return func(*args, **(kwargs or {}))
 
-    with Bounded():
+    with Bounded():  # type: ignore[no-untyped-call]
         yield
