@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import attrs
@@ -29,10 +29,12 @@ class StepOutput:
     Attributes:
         loss: Scalar to minimise.
         features: What the head was fed, ``[B, F]`` with gradient, for losses that others add.
+        parts: What the framework has added the loss up from, by component; a phase's step leaves it empty.
     """
 
     loss: Tensor
     features: Tensor | None = None
+    parts: Mapping[str, Tensor] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -6,16 +6,16 @@ draws what an uninterrupted run draws.
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 
 import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext, derive_seed
@@ -24,6 +24,7 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
+from lw2g.training.finite import LossWatch
 from lw2g.training.images import ImageSet
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
@@ -39,36 +40,48 @@ class PhaseProgress:
         epoch: The epoch to go on with.
         step: The step of that epoch to go on with.
         optimizer: The optimizer's state as tensors by name; empty at the start.
+        require_sound: Raises where a loss of the epoch was not finite; to be called before a state within it
+            is saved.
     """
 
     epoch: int = 0
     step: int = 0
     optimizer: dict[str, Tensor] = attrs.field(factory=dict)
+    require_sound: Callable[[], None] = attrs.field(default=lambda: None, eq=False, repr=False)
 
 
 def hosted(
     phase: TrainingPhase,
     context: TaskContext,
-    retrieval: RetrievalStrategy | None,
-    constraints: Sequence[Constraint],
+    owner: str,
+    retrieval: tuple[str, RetrievalStrategy] | None,
+    constraints: Mapping[str, Constraint],
 ) -> TrainingPhase:
-    """Return the host phase joined by the retrieval strategy and by losses of constraints."""
+    """Return the host phase joined by the retrieval strategy and by losses of constraints.
+
+    Args:
+        phase: The phase; any but a host is returned as it is.
+        context: The task.
+        owner: Whose phase it is, for messages.
+        retrieval: The strategy and its name for messages.
+        constraints: The constraints, likewise.
+    """
     if not phase.host:
         return phase
     groups: list[ParameterGroup] = list(phase.groups)
     if retrieval is not None:
-        groups.extend(retrieval.parameter_groups(context, phase.groups[0].lr))
+        groups.extend(retrieval[1].parameter_groups(context, phase.groups[0].lr))
 
     def step(batch: Batch) -> StepOutput:
         output = phase.step(batch)
-        loss = output.loss
+        parts: dict[str, Tensor | None] = {owner: output.loss}
         if retrieval is not None:
-            added = retrieval.loss(batch, context)
-            loss = loss if added is None else loss + added
-        for constraint in constraints:
-            added = constraint.extra_loss(batch, output, context)
-            loss = loss if added is None else loss + added
-        return StepOutput(loss=loss, features=output.features)
+            parts[retrieval[0]] = retrieval[1].loss(batch, context)
+        for name, constraint in constraints.items():
+            parts[name] = constraint.extra_loss(batch, output, context)
+        given = {name: part for name, part in parts.items() if part is not None}
+        loss = reduce(operator.add, given.values())
+        return StepOutput(loss=loss, features=output.features, parts=given)
 
     return attrs.evolve(phase, groups=tuple(groups), step=step)
 
@@ -131,6 +144,7 @@ def train_phase(
     context: TaskContext,
     images: ImageSet,
     *,
+    owner: str,
     engine: Engine,
     protection: Protection,
     reporter: Reporter,
@@ -144,6 +158,7 @@ def train_phase(
         phase: What to train.
         context: The task.
         images: The task's training images.
+        owner: The component whose phase it is, for messages.
         engine: Device and precision.
         protection: Constraints on the phase's sites.
         reporter: Told about every step and epoch.
@@ -153,6 +168,9 @@ def train_phase(
 
     Returns:
         The number of images trained on.
+
+    Raises:
+        ConfigError: A loss is not finite, or parameters are not after an epoch.
     """
     optimizer = phase.build_optimizer()
     base = [group["lr"] for group in optimizer.param_groups]
@@ -166,9 +184,16 @@ def train_phase(
         order = epoch_order(images, phase, seed)
         began, done, total_loss = time.perf_counter(), 0, torch.zeros((), device=engine.device)
         todo = order[progress.step :]
+        where = f"epoch {epoch + 1} of phase {phase.name!r} of task {context.task.index + 1}"
+        watch = LossWatch(phase, where, engine.device)
+        progress.require_sound = watch.require_sound
         for batch in images.batches(todo, seed=seed):
             torch.manual_seed(derive_seed(seed, progress.step))
-            total_loss += _step(phase, batch, optimizer, engine, protection) * len(batch)
+            with engine.autocast():
+                output = phase.step(batch)
+            watch.see(progress.step, {**(output.parts or {owner: output.loss}), "all together": output.loss})
+            _step(phase, output.loss, optimizer, engine, protection)
+            total_loss += output.loss.detach() * len(batch)
             done, progress.step = done + len(batch), progress.step + 1
             if progress.step < len(order):
                 after_step(optimizer, progress)
@@ -181,11 +206,7 @@ def train_phase(
                 images_per_second=done / (time.perf_counter() - began),
             )
         engine.synchronize()
-        if not torch.isfinite(total_loss):
-            raise ConfigError(
-                f"training diverged in phase {phase.name!r} of task {context.task.index + 1} "
-                f"(loss {float(total_loss)}); lower baseline.lr"
-            )
+        watch.require_sound_parameters()
         speed = done / max(time.perf_counter() - began, 1e-9)
         seen += done
         progress.epoch, progress.step = epoch + 1, 0
@@ -210,15 +231,13 @@ def _mean(total: Tensor, count: int) -> float:
 
 def _step(
     phase: TrainingPhase,
-    batch: Batch,
+    loss: Tensor,
     optimizer: torch.optim.Optimizer,
     engine: Engine,
     protection: Protection,
-) -> Tensor:
-    """Take one optimizer step under the constraints and return the detached loss."""
+) -> None:
+    """Take one optimizer step under the constraints."""
     optimizer.zero_grad(set_to_none=True)
-    with engine.autocast():
-        loss = phase.step(batch).loss
     engine.backward(loss)
     if phase.clip_norm is not None:
         nn.utils.clip_grad_norm_(phase.trained, phase.clip_norm)
@@ -228,4 +247,3 @@ def _step(
     optimizer.step()
     if phase.host:
         protection.after_step()
-    return loss.detach()

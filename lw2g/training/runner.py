@@ -265,12 +265,10 @@ class Run:
     def _train(self, context: TaskContext, moving: ImageSet, still: ImageSet, position: Position) -> None:
         """Run the phases of retrieval strategy and baseline, from the given position on."""
         session, index = self._session, context.task.index
-        constraints = list(session.constraints.values())
+        owner, strategy, rules = session.labels
         first = [] if session.retrieval is None else list(session.retrieval.phases(context))
         phases = [
-            hosted(phase, context, session.retrieval, constraints)
-            if isinstance(phase, TrainingPhase)
-            else phase
+            hosted(phase, context, owner, strategy, rules) if isinstance(phase, TrainingPhase) else phase
             for phase in (*first, *session.baseline.phases(context))
         ]
         hosts = [phase for phase in phases if isinstance(phase, TrainingPhase) and phase.host]
@@ -292,7 +290,8 @@ class Run:
             self._reporter.begin(index, phase.name, share)
             with self._reporter.clock("training"):
                 if isinstance(phase, TrainingPhase):
-                    self._train_phase(phase, number, context, moving, begin)
+                    whose = strategy[0] if strategy is not None and number < len(first) else owner
+                    self._train_phase(phase, number, whose, context, moving, begin)
                 else:
                     torch.manual_seed(session.seed_of(index, phase.name))
                     phase.run(self._reporter.advance)
@@ -315,6 +314,7 @@ class Run:
         self,
         phase: TrainingPhase,
         number: int,
+        owner: str,
         context: TaskContext,
         images: ImageSet,
         progress: PhaseProgress,
@@ -323,6 +323,7 @@ class Run:
         index = context.task.index
 
         def save(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
+            at.require_sound()
             self._save(Position(task=index, within=True, phase=number, progress=at), optimizer=optimizer)
 
         def after_step(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
@@ -339,6 +340,7 @@ class Run:
                 phase,
                 context,
                 images,
+                owner=owner,
                 engine=self._session.engine,
                 protection=self._protection,
                 reporter=self._reporter,

@@ -82,6 +82,18 @@ class Session:
         found: list[nn.Module] = [self.baseline, *self.pool.sets]
         return found if self.retrieval is None else [*found, self.retrieval]
 
+    @property
+    def labels(self) -> tuple[str, tuple[str, RetrievalStrategy] | None, dict[str, Constraint]]:
+        """The baseline's name for messages; strategy and constraints with theirs."""
+        chosen = self.config.retrieval
+        strategy = (
+            None
+            if self.retrieval is None or chosen is None
+            else (f"retrieval {chosen.name!r}", self.retrieval)
+        )
+        rules = {f"constraint {name!r}": constraint for name, constraint in self.constraints.items()}
+        return f"baseline {self.config.baseline.name!r}", strategy, rules
+
     def info(self, index: int) -> TaskInfo:
         """Return what is known of a task before it is learned."""
         task = self.stream.tasks[index]

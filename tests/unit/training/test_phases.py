@@ -17,6 +17,7 @@ from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.site import Activation, Restriction, Site
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.training.finite import LossWatch
 from lw2g.training.phases import (
     PhaseProgress,
     epoch_order,
@@ -77,6 +78,7 @@ def run(
         phase,
         session.task_context(0, images),
         images,
+        owner="baseline 'b'",
         engine=session.engine,
         protection=protection or Protection(),
         reporter=Reporter([listener], [1, 1, 1]),
@@ -207,29 +209,81 @@ def test_retrieval_and_extra_losses_join_the_host_phase_only(session: Session) -
         batch_size=2,
         host=True,
     )
-    joined = hosted(phase, context, session.retrieval, [Extra()])
     assert session.retrieval is not None
+    others = ("retrieval 'r'", session.retrieval), {"constraint 'c'": Extra()}
+    joined = hosted(phase, context, "baseline 'b'", *others)
     pull = session.retrieval.loss(batch, context)
     assert pull is not None
-    loss = joined.step(batch).loss.detach()
-    assert float(loss) == pytest.approx(10.0 + float(pull.detach()))
+    output = joined.step(batch)
+    assert float(output.loss.detach()) == pytest.approx(10.0 + float(pull.detach()))
+    assert list(output.parts) == ["baseline 'b'", "retrieval 'r'", "constraint 'c'"]
     assert len(joined.trained) == 2
     plain = TrainingPhase(name="x", groups=phase.groups, step=phase.step, epochs=1, batch_size=2)
-    assert hosted(plain, context, session.retrieval, [Extra()]) is plain
+    assert hosted(plain, context, "baseline 'b'", *others) is plain
 
 
-def test_divergence_is_one_clear_error(session: Session) -> None:
-    """A loss that is not finite stops the run and says what to lower."""
-    weight = nn.Parameter(torch.ones(1))
-    phase = TrainingPhase(
-        name="bad",
-        groups=(ParameterGroup(parameters=(weight,), lr=0.1),),
-        step=lambda batch: StepOutput(loss=weight.sum() * float("nan")),
-        epochs=1,
-        batch_size=8,
-    )
-    with pytest.raises(ConfigError, match="diverged in phase 'bad' of task 1"):
+def failing(weight: nn.Parameter, step: int, value: float, **parts: float) -> TrainingPhase:
+    """Return a phase of three epochs of four steps whose loss is bad in one step, counted from 1."""
+    count = iter(range(1, 100))
+
+    def loss(batch: Any) -> StepOutput:
+        bad = next(count) == step
+        own = weight.sum() * (value if bad else 1.0)
+        added = {f"constraint {name!r}": torch.tensor(part if bad else 0.0) for name, part in parts.items()}
+        return StepOutput(loss=own, parts={"baseline 'b'": own, **added} if parts else {})
+
+    return attrs.evolve(phase_of(weight), step=loss)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    ("step", "told"), [(1, "step 1 of epoch 1"), (6, "step 2 of epoch 2"), (12, "step 4 of epoch 3")]
+)
+def test_a_bad_loss_stops_in_its_step(session: Session, value: float, step: int, told: str) -> None:
+    """The message names step, epoch, phase, task and component; nothing has moved or is saved."""
+    weight, saved = nn.Parameter(torch.ones(1)), []
+    before: list[torch.Tensor] = []
+
+    def save(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
+        before.append(weight.detach().clone())
+        saved.append((at.epoch, at.step))
+
+    with pytest.raises(
+        ConfigError, match=f"loss of baseline 'b' is not finite in {told} of phase 'test' of task 1"
+    ):
+        run(session, failing(weight, step, value), PhaseProgress(), after_step=save, after_epoch=save)
+    assert len(saved) == step - 1
+    assert torch.equal(weight, before[-1] if before else torch.ones(1))
+
+
+def test_a_bad_loss_is_told_by_its_component(session: Session) -> None:
+    """Among the parts of a loss the one that is not finite is named."""
+    phase = failing(nn.Parameter(torch.ones(1)), 2, 1.0, good=0.5, bad=torch.nan)
+    with pytest.raises(ConfigError, match="the loss of constraint 'bad' is not finite in step 2 of"):
         run(session, phase, PhaseProgress())
+
+
+def test_a_device_is_asked_only_before_something_is_saved() -> None:
+    """Where a number is dear the first bad step is remembered, and told by whoever is about to save."""
+    watch = LossWatch(phase_of(nn.Parameter(torch.ones(1))), "epoch 1", torch.device("cpu"))
+    watch._at_once = False
+    for step, loss in enumerate([1.0, torch.inf, torch.nan, 1.0]):
+        watch.see(step, {"a": torch.tensor(0.0), "b": torch.tensor(loss)})
+    with pytest.raises(ConfigError, match="the loss of b is not finite in step 2 of epoch 1"):
+        watch.require_sound()
+
+
+def test_parameters_are_looked_at_after_every_epoch(session: Session) -> None:
+    """A finite loss with a gradient that is not leaves no checkpoint either, in the last step above all."""
+    weight, saved = nn.Parameter(torch.zeros(1)), []
+    phase = attrs.evolve(
+        phase_of(weight, epochs=1, batch_size=24), step=lambda batch: StepOutput(loss=weight.sqrt().sum() * 0)
+    )
+    with pytest.raises(
+        ConfigError, match="parameters are not finite after epoch 1 of phase 'test' of task 1"
+    ):
+        run(session, phase, PhaseProgress(), after_epoch=lambda optimizer, at: saved.append(at))
+    assert not saved
 
 
 def test_an_optimizers_state_survives_the_round_trip() -> None:

@@ -1,0 +1,75 @@
+"""Numbers that training cannot go on from: losses and parameters that are not finite, and where they arose.
+
+A loss is looked at in the step that gave it. On the CPU that ends the run before the optimizer has moved; on
+an accelerator, where reading a number would make every step wait, the first bad step is remembered on the
+device and told before anything is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.phase import TrainingPhase
+
+__all__ = ["LossWatch"]
+
+
+class LossWatch:
+    """Watches the losses of one epoch.
+
+    Args:
+        phase: What is trained.
+        where: Of the epoch, for the message.
+        device: Where losses lie.
+    """
+
+    def __init__(self, phase: TrainingPhase, where: str, device: torch.device) -> None:
+        self._phase, self._where, self._device = phase, where, device
+        self._at_once = device.type == "cpu"
+        self._names: tuple[str, ...] = ()
+        self._first = torch.full((), -1, dtype=torch.int64, device=device)
+
+    def see(self, step: int, losses: Mapping[str, Tensor]) -> None:
+        """Look at the losses of a step (from 0), by the component that gave them.
+
+        Raises:
+            ConfigError: On the CPU, where one is not finite.
+        """
+        self._names = tuple(losses)
+        values = torch.stack([loss.detach().float().to(self._device).reshape(()) for loss in losses.values()])
+        bad = ~torch.isfinite(values)
+        code = torch.where(bad.any(), bad.int().argmax() + step * len(losses), -1)
+        self._first = torch.where(self._first < 0, code, self._first)
+        if self._at_once:
+            self.require_sound()
+
+    def require_sound(self) -> None:
+        """Tell of the first bad loss; waits for the device.
+
+        Raises:
+            ConfigError: There was one.
+        """
+        first = int(self._first)
+        if first >= 0:
+            step, place = divmod(first, len(self._names))
+            self._refuse(
+                f"the loss of {self._names[place]} is not finite in step {step + 1} of {self._where}"
+            )
+
+    def require_sound_parameters(self) -> None:
+        """Tell of parameters that are not finite although every loss was; waits for the device.
+
+        Raises:
+            ConfigError: There are some.
+        """
+        self.require_sound()
+        sound = [torch.isfinite(parameter).all() for parameter in self._phase.trained]
+        if sound and not bool(torch.stack(sound).all()):
+            self._refuse(f"parameters are not finite after {self._where}, although every loss was")
+
+    def _refuse(self, what: str) -> None:
+        raise ConfigError(f"training diverged: {what}; lower baseline.lr, or clip with baseline.clip_norm")
