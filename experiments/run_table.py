@@ -56,14 +56,31 @@ def mean_of(records: list[dict[str, Any]], section: str, key: str) -> str:
     return f"{mean:.2f}" if len(values) == 1 else f"{mean:.2f} ± {statistics.stdev(values):.2f}"
 
 
-def table(rows: list[str], seeds: list[int], out: Path) -> str:
+def read_records(rows: list[str], seeds: list[int], out: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of each row, one per seed."""
+    return {
+        row: [
+            json.loads((out / row.replace(":", "-") / f"seed-{seed}" / "record.json").read_text())
+            for seed in seeds
+        ]
+        for row in rows
+    }
+
+
+def require_one_protocol(runs: dict[str, list[dict[str, Any]]]) -> None:
+    """Refuse a table whose rows were run under different protocols: their numbers do not compare."""
+    protocols = {row: {record["protocol"] for record in records} for row, records in runs.items()}
+    if len(set().union(*protocols.values())) > 1:
+        found = ", ".join(f"{row}: {' and '.join(sorted(names))}" for row, names in protocols.items())
+        raise SystemExit(f"the rows mix protocols ({found}); name one by --protocol, or say --mix-protocols")
+
+
+def table(runs: dict[str, list[dict[str, Any]]]) -> str:
     """Return the table of finished runs in Markdown; means and standard deviations over seeds."""
-    head = ["row", *COLUMNS, "ARI", *(f"{part} s" for part in SECONDS), "images/s"]
+    head = ["row", "protocol", *COLUMNS, "ARI", *(f"{part} s" for part in SECONDS), "images/s"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for row in rows:
-        paths = [out / row.replace(":", "-") / f"seed-{seed}" / "record.json" for seed in seeds]
-        records = [json.loads(path.read_text()) for path in paths]
-        cells = [row, *(mean_of(records, "metrics", key) for key in COLUMNS)]
+    for row, records in runs.items():
+        cells = [row, records[0]["protocol"], *(mean_of(records, "metrics", key) for key in COLUMNS)]
         cells.append(mean_of([{"r": record} for record in records], "r", "adjusted_rand_index"))
         cells += [mean_of(records, "seconds", part) for part in SECONDS]
         cells.append(mean_of([{"r": record} for record in records], "r", "images_per_second"))
@@ -82,7 +99,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as for lw2g run")
+    parser.add_argument("--protocol", choices=["official", "like-for-like"], help="as for lw2g run")
+    parser.add_argument("--mix-protocols", action="store_true", help="print rows of both protocols")
     arguments = parser.parse_args()
+    if arguments.protocol:
+        arguments.set.append(f"run.protocol={arguments.protocol}")
     cells = [(row, seed) for seed in arguments.seeds for row in arguments.rows]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(
@@ -91,7 +112,10 @@ def main() -> None:
                 cells,
             )
         )
-    print(table(arguments.rows, arguments.seeds, arguments.out))
+    runs = read_records(arguments.rows, arguments.seeds, arguments.out)
+    if not arguments.mix_protocols:
+        require_one_protocol(runs)
+    print(table(runs))
 
 
 if __name__ == "__main__":

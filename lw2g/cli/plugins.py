@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -109,10 +109,6 @@ def _print_detail(entry: Registered) -> None:
         click.echo(f"  citation: {component.citation}")
     for line in _traits(component):
         click.echo(f"  {line}")
-    options = describe_options(component.config)
-    if not options:
-        click.echo("  no options\n")
-        return
     rows = [
         (
             option.name,
@@ -122,10 +118,13 @@ def _print_detail(entry: Registered) -> None:
             "" if option.published is None else _plain(option.published),
             option.help,
         )
-        for option in options
+        for option in describe_options(component.config)
     ]
-    console().print(table("", ("option", "type", "default", "range", "published", "help"), rows, left=6))
-    for line in _presets(component):
+    if rows:
+        console().print(table("", ("option", "type", "default", "range", "published", "help"), rows, left=6))
+    else:
+        click.echo("  no options\n")
+    for line in (*_values(component), *_deviations(component)):
         click.echo(f"  {line}")
 
 
@@ -145,14 +144,24 @@ def _traits(component: Component) -> Iterator[str]:
             return
 
 
-def _presets(component: Component) -> Iterator[str]:
-    if not isinstance(component, BaselineComponent):
-        return
-    for kind, presets in (("official", component.presets), ("tuned", component.tuned)):
-        for family, values in presets.items():
-            yield f"preset {kind} {family}: " + ", ".join(
-                f"{key}={_plain(value)}" for key, value in values.items()
-            )
+def _values(component: Component) -> Iterator[str]:
+    """Yield the values that a baseline has for benchmarks, or what a benchmark holds equal for baselines."""
+    named: dict[str, Mapping[str, Any]] = {}
+    match component:
+        case BaselineComponent():
+            for kind, presets in (("official", component.presets), ("tuned", component.tuned)):
+                named |= {f"preset {kind} {family}": values for family, values in presets.items()}
+        case BenchmarkComponent(like_for_like=held) if held:
+            named["like-for-like"] = held
+    for name, values in named.items():
+        yield f"{name}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items())
+
+
+def _deviations(component: Component) -> Iterator[str]:
+    """Yield what differs from the published method whatever the options are."""
+    when = {"always": "", "reuse": " (where tasks share a set)", "spaces": " (where spaces are kept)"}
+    for one in component.deviations:
+        yield f"differs{when[one.when]}: {one.topic} {one.value}; published: {one.published}; {one.note}"
 
 
 def _plain(value: Any) -> str:

@@ -25,6 +25,7 @@ from lw2g.interfaces.component import (
     PolicyComponent,
     RetrievalComponent,
 )
+from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.markers import hookimpl
@@ -58,6 +59,9 @@ def fake_plugins(*, broken=False):
                 citation="Somebody 2023",
                 presets={"cifar100": {"baseline.epochs": 40}},
                 tuned={"glyphs": {"baseline.epochs": 5}},
+                deviations=(
+                    Deviation(topic="a.b", value="ours", published="theirs", note="so", when="reuse"),
+                ),
             )
         ],
         "lw2g_retrievals": [component(RetrievalComponent, "classifier")],
@@ -69,7 +73,15 @@ def fake_plugins(*, broken=False):
             component(ConstraintComponent, "orthogonal"),
             component(ConstraintComponent, "cpk"),
         ],
-        "lw2g_benchmarks": [component(BenchmarkComponent, "glyphs", family="glyphs", embedded=True)],
+        "lw2g_benchmarks": [
+            component(
+                BenchmarkComponent,
+                "glyphs",
+                family="glyphs",
+                embedded=True,
+                like_for_like={"backbone.name": "micro"},
+            )
+        ],
         "lw2g_backbones": [component(BackboneComponent, "micro", embedded=True)],
     }
     good = ModuleType("good")
@@ -394,8 +406,12 @@ def test_plugins_describes_one_component(fake_catalogue):
         "passes over the images",
         "preset official cifar100: baseline.epochs=40",
         "preset tuned glyphs: baseline.epochs=5",
+        "differs (where tasks share a set): a.b ours; published: theirs; so",
     ):
         assert part in text
+    benchmark = invoke("plugins", "glyphs").stdout
+    assert "no options" in benchmark
+    assert "like-for-like: backbone.name=micro" in benchmark
     row = next(line.split() for line in text.splitlines() if line.strip().startswith("epochs"))
     assert row[:6] == ["epochs", "int", "50", ">=", "1", "40"]
     detailed = json.loads(invoke("plugins", "hide-prompt", "--json").stdout)
