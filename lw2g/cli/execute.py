@@ -108,7 +108,11 @@ def _go_on_with_seeds(
             return start(seeded, catalogue, place, listeners)
 
         records.append(_uninterrupted(go, directory))
-    summary = {"seeds": list(seeds), "metrics": summarise([record["metrics"] for record in records])}
+    summary = {
+        "seeds": list(seeds),
+        "protocol": resolved.config.run.protocol,
+        "metrics": summarise([record["metrics"] for record in records]),
+    }
     write_atomically(directory / "summary.json", seal_json(summary))
     print_summary(summary)
     click.echo(f"runs: {directory}")

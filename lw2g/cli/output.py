@@ -67,4 +67,4 @@ def print_summary(summary: Mapping[str, Any]) -> None:
         for name, entry in summary["metrics"].items()
     ]
     columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
-    console().print(table(f"{len(seeds)} seeds", columns, rows))
+    console().print(table(f"{len(seeds)} seeds, protocol {summary['protocol']}", columns, rows))

@@ -336,6 +336,7 @@ def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner
     assert len(summary.pop("sha256")) == 64
     assert summary == {
         "seeds": [0, 1, 5],
+        "protocol": "like-for-like",
         "metrics": {
             "faa": {"mean": 82.0, "std": pytest.approx(7**0.5), "values": [80.0, 81.0, 85.0]},
             "pra": {"mean": None, "std": None, "values": [None, None, None]},
