@@ -8,6 +8,7 @@ import pytest
 from lw2g.config.resolve import resolve
 from lw2g.config.structure import structure
 from lw2g.config.toml import to_mapping
+from lw2g.interfaces.options import published_differences
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_benchmarks.options import TransformOptions
 
@@ -91,6 +92,9 @@ def test_protocols_of_every_method_on_cifar100(method):
     official = resolve(CATALOGUE, baseline=method.name, benchmark="cifar100", overrides=settings)
     assert (official.config.run.protocol, official.preset_differences) == ("official", [])
     assert official.config.backbone.name == OFFICIAL[method.name][0]
+    for path, chosen in (("baseline", official.config.baseline), ("retrieval", official.config.retrieval)):
+        listed = published_differences(chosen.config, path) if chosen is not None else []
+        assert {entry["option"] for entry in listed} <= official.preset_values.keys()
     equal = resolve(
         CATALOGUE,
         baseline=method.name,
