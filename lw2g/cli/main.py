@@ -22,6 +22,7 @@ from lw2g.cli.plugins import plugins
 from lw2g.cli.predict import predict
 from lw2g.cli.resume import resume
 from lw2g.cli.show import show
+from lw2g.cli.verify import verify
 from lw2g.errors import Lw2gError, nearest
 
 __all__ = ["main"]
@@ -122,5 +123,5 @@ def main() -> None:
     """
 
 
-for command in (run, resume, predict, plugins, show, config, new_plugin, check, doctor, completion):
+for command in (run, resume, predict, plugins, show, verify, config, new_plugin, check, doctor, completion):
     main.add_command(command)

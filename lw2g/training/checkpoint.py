@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,28 @@ class CheckpointStore:
                     f"the model after task {wanted + 1} cannot be restored: checkpoint {error}{whole}"
                 ) from error
         return found
+
+    def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
+        """Yield of every file its name, its task, what is wrong (None: nothing), and what its ledger adds.
+
+        Raises:
+            DataError: The checkpoints are of an older lw2g.
+        """
+        self._refuse_old_format()
+        sums = {-1: ""}
+        numbers = [(task, None) for task in range(1 + max(self.finished, default=-1))]
+        for task, step in [*numbers, *self._steps()]:
+            name, ledger, complaint = _name(task, step), {}, None
+            try:
+                _, entry, checksum = unseal_tensors(self._directory / name)
+                if entry["base"] != sums.get(task - 1):
+                    complaint = "builds on a file that is damaged or another one"
+                ledger = entry["ledger"]
+            except DataError as error:
+                complaint = str(error).removeprefix(f"{name!r} ")
+            if step is None and complaint is None:
+                sums[task] = checksum
+            yield name, task, complaint, ledger
 
     @property
     def finished(self) -> list[int]:

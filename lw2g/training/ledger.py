@@ -10,7 +10,7 @@ import attrs
 from lw2g import __version__
 from lw2g.config.resolve import Resolved
 from lw2g.config.toml import to_mapping
-from lw2g.interfaces.growth import Evidence
+from lw2g.interfaces.growth import CandidateEvidence, Evidence
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices import environment
@@ -61,7 +61,7 @@ class Ledger:
         """Note a decision and return its entry."""
         entry = {
             "task": task,
-            "candidates": [candidate_entry(candidate) for candidate in evidence.candidates],
+            "candidates": [candidate_entry(one) for one in evidence.candidates if _tells(one)],
             "decision": "grow" if grew else "reuse",
             "set": set_id,
             "margin": margin,
@@ -92,6 +92,11 @@ class Ledger:
             self.task_to_set[:tasks] if _has_sets(session) else None,
             session.evaluator.sizes(tasks),
         )
+
+
+def _tells(candidate: CandidateEvidence) -> bool:
+    """Whether anything is known of a set; a record would grow with every set that nobody looked at."""
+    return candidate.hfc is not None or bool(candidate.rank) or candidate.excluded is not None
 
 
 def matrix(columns: Sequence[Sequence[float]]) -> Matrix:

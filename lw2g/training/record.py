@@ -25,7 +25,7 @@ from lw2g.interfaces.tracker import Event
 from lw2g.training.evaluation import Predictions
 from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
 
-__all__ = ["EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
+__all__ = ["RECORD", "EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
 
 Matrix = list[list[float | None]]
 

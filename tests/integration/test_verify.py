@@ -1,0 +1,192 @@
+"""``lw2g verify`` says what holds of a run, and names whatever does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save_file
+
+from lw2g.cli.main import main
+from lw2g.config.resolve import Resolved
+from lw2g.metrics import adjusted_rand_index
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.progress import Interrupted
+from lw2g.training.recomputed import rand_index
+from lw2g.training.runner import start
+from lw2g.training.sealed import seal_json, sha256_of, unseal_json
+from lw2g.training.verification import verify
+
+CHECKPOINT, PREDICTIONS = "checkpoints/task-001.safetensors", "predictions/task-001.safetensors"
+
+
+@pytest.fixture
+def run(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return Path(shutil.copytree(finished[0], tmp_path / "run"))
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["verify", *map(str, arguments)])
+
+
+def broken(directory: Path) -> set[str]:
+    return {one.what for one in verify(directory) if one.holds is False}
+
+
+def flip(path: Path, place: int = -1) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+def reseal(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the record as somebody would who knows of checksums."""
+    record = unseal_json(directory / "record.json")
+    change(record)
+    (directory / "record.json").write_bytes(seal_json(record))
+
+
+def test_a_whole_run_holds(run: Path) -> None:
+    """Every file and every metric is named, and all of them hold."""
+    result = invoke(run)
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "everything holds")
+    findings = {one.what: one.holds for one in verify(run)}
+    files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()} - {"events.jsonl"}
+    assert files <= findings.keys()
+    values = {f"record.json: metrics.{name}" for name in unseal_json(run / "record.json")["metrics"]}
+    assert values | {"record.json: accuracy_matrix", "record.json: retrieval_matrix"} <= findings.keys()
+    assert all(findings.values())
+
+
+@pytest.mark.parametrize("name", ["config.toml", "samples.json", "record.json", PREDICTIONS, CHECKPOINT])
+def test_a_flipped_bit_is_named(run: Path, name: str) -> None:
+    """The file is named in the table and in the JSON, with exit code 1."""
+    flip(run / name, (run / name).stat().st_size // 2)
+    assert name in broken(run)
+    result = invoke(run, "--json")
+    report = json.loads(result.output)
+    assert result.exit_code == 1
+    assert not report["holds"]
+    assert name in {one["what"] for one in report["findings"] if one["holds"] is False}
+
+
+@pytest.mark.parametrize("name", ["config.toml", "samples.json", PREDICTIONS, CHECKPOINT, "record.json"])
+def test_a_lost_file_is_named(run: Path, name: str) -> None:
+    """What the record or a checkpoint tells of is missed."""
+    (run / name).unlink()
+    if name == "config.toml":
+        assert invoke(run).exit_code == 2
+    else:
+        assert name in broken(run)
+
+
+@pytest.mark.parametrize(
+    "key", ["faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "pra", "ssp", "chance_pra"]
+)
+def test_a_metric_that_does_not_follow_is_named(run: Path, key: str) -> None:
+    """A number that was put into the record, checksum and all, is not what the predictions say."""
+    reseal(run, lambda record: record["metrics"].update({key: record["metrics"][key] + 0.01}))
+    assert broken(run) == {f"record.json: metrics.{key}"}
+
+
+def test_a_matrix_that_does_not_follow_is_named(run: Path) -> None:
+    """The message says which entry, what is written and what follows from the predictions."""
+
+    def change(record: dict[str, Any]) -> None:
+        record["accuracy_matrix"][0][2] = 101.0
+
+    reseal(run, change)
+    text = next(one.text for one in verify(run) if one.what == "record.json: accuracy_matrix")
+    assert text.startswith("task 1 after task 3: 101.0 written, ")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("sample", 7, "samples are not counted from 0"),
+        ("true", 1, "samples have other labels or tasks than before"),
+        ("predicted", 5, "classes are predicted that were not seen"),
+        ("retrieved", 2, "tasks are retrieved that were not seen"),
+        ("set", 9, "sets are not those of the retrieved tasks"),
+        ("task", 1, "samples have other labels or tasks than before"),
+    ],
+)
+def test_predictions_that_cannot_be_are_named(run: Path, column: str, value: int, said: str) -> None:
+    """Also where every checksum was put right."""
+    columns = load_file(run / PREDICTIONS)
+    columns[column][0] = value
+    save_file(columns, run / PREDICTIONS)
+    checksum = sha256_of(run / PREDICTIONS)
+    reseal(run, lambda record: record["files"].update({PREDICTIONS: checksum}))
+    findings = {one.what: one for one in verify(run)}
+    assert said in findings[PREDICTIONS].text
+    assert findings[PREDICTIONS].holds is False
+    assert "another checksum of predictions/task-001" in findings[CHECKPOINT].text
+
+
+def test_an_unfinished_run_holds_as_far_as_it_came(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Without a record, checkpoints tell what configuration and samples must be."""
+
+    class Stop:
+        def on_event(self, event: object) -> None:
+            if type(event).__name__ == "TaskDecided":
+                raise KeyboardInterrupt
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    with pytest.raises(Interrupted):
+        start(quick(), catalogue, tmp_path / "run", [Stop()])
+    found = {one.what: one.holds for one in verify(tmp_path / "run")}
+    assert found == {
+        "record.json": None,
+        "config.toml": True,
+        "samples.json": True,
+        "checkpoints/task-000.step-000000.safetensors": True,
+    }
+    flip(tmp_path / "run" / "config.toml")
+    assert broken(tmp_path / "run") == {"config.toml"}
+
+
+def test_seeds_are_verified_one_by_one(run: Path, tmp_path: Path) -> None:
+    """Each run below its own name, and the summary against what the seeds reached."""
+    seeds = tmp_path / "seeds"
+    for seed in (1, 2):
+        shutil.copytree(run, seeds / f"seed-{seed}")
+    (seeds / "experiment.toml").write_text("")
+    told = {"seeds": [1, 2, 3], "experiment": sha256_of(seeds / "experiment.toml")}
+    (seeds / "seeds.json").write_bytes(seal_json(told))
+    assert invoke(seeds).exit_code == 0
+    faa = unseal_json(run / "record.json")["metrics"]["faa"]
+    summary = {"faa": {"mean": faa, "std": 0.0, "values": [faa, faa]}}
+    (seeds / "summary.json").write_bytes(seal_json({"seeds": [1, 2], "metrics": summary}))
+    assert broken(seeds) == set()
+    summary["faa"]["std"] = 1.0
+    (seeds / "summary.json").write_bytes(seal_json({"seeds": [1, 2], "metrics": summary}))
+    flip(seeds / "seed-2" / "samples.json")
+    assert broken(seeds) == {"summary.json: faa", "seed-2/samples.json"}
+
+
+def test_no_run_is_bad_usage(tmp_path: Path) -> None:
+    """There is nothing to verify: exit code 2 and one line."""
+    result = invoke(tmp_path)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "no run at" in result.stderr
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_recomputed_rand_index_is_that_of_the_library(seed: int) -> None:
+    """Pair counting and contingency tables give the same number."""
+    rng = np.random.default_rng(seed)
+    left, right = rng.integers(0, 3, 8).tolist(), rng.integers(0, 3, 8).tolist()
+    expected = adjusted_rand_index(dict(enumerate(left)), dict(enumerate(right)))
+    assert rand_index(left, right) == pytest.approx(expected)
