@@ -22,7 +22,8 @@ Floats = npt.NDArray[np.float64]
 
 def read_columns(path: Path) -> Columns:
     """Return the columns of a file of predictions."""
-    return load_file(path)
+    columns: Columns = load_file(path)
+    return columns
 
 
 def matrices(evaluations: Sequence[Columns], task_to_set: Sequence[int]) -> tuple[Floats, Floats | None]:
