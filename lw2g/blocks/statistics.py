@@ -87,6 +87,7 @@ class ClassStatistics(nn.Module):
         self.register_buffer("mean", torch.zeros(num_classes, size, dim))
         self.register_buffer("spread", torch.zeros(num_classes, size, *spread))
         self.register_buffer("count", torch.zeros(num_classes, size, dtype=torch.long))
+        self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def fit(self, label: int, features: Tensor) -> None:
         """Replace the statistics of one class.
@@ -114,8 +115,21 @@ class ClassStatistics(nn.Module):
 
     def centroids(self, classes: Sequence[int]) -> Tensor:
         """Return the means of all clusters of the given classes, ``[m, dim]``, class after class."""
-        index = self._index(classes)
-        return self.mean[index][self.count[index] > 0]
+        label, position = self._existing(tuple(classes))
+        return self.mean[label, position]
+
+    def _existing(self, classes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return class and number of each existing cluster of the classes, on the device.
+
+        Losses ask at every step. Which clusters exist must be read from the device, so the answer is kept
+        until a count has changed.
+        """
+        stamp = (classes, self.count._version, self.count.data_ptr())
+        if self._known is None or self._known[0] != stamp:
+            row, position = (self.count[list(classes)] > 0).cpu().nonzero().unbind(1)
+            label = torch.tensor(classes, dtype=torch.long)[row]
+            self._known = (stamp, label.to(self.mean.device), position.to(self.mean.device))
+        return self._known[1:]
 
     def sample(
         self,
@@ -141,27 +155,31 @@ class ClassStatistics(nn.Module):
         Raises:
             ValueError: A class has not been fitted.
         """
-        pairs = torch.cat([self._sampled_clusters(label) for label in classes])
+        pairs = self._sampled_clusters(tuple(classes))
         order = torch.randperm(len(pairs) * per_centroid, generator=generator)[:limit]
-        chosen = pairs[order // per_centroid].to(self.mean.device)
-        label, position = chosen.unbind(1)
+        chosen = pairs[order // per_centroid]
+        label, position = chosen.to(self.mean.device).unbind(1)
         noise = torch.randn(len(order), self.mean.shape[-1], generator=generator).to(self.mean)
         if self.mode == "covariance":
-            for one in torch.unique(label):
-                rows = label == one
+            for one in torch.unique(chosen[:, 0]):
+                rows = (chosen[:, 0] == one).nonzero()[:, 0]
                 noise[rows] = noise[rows] @ self.spread[one, 0].T
         else:
             noise = noise * (self.spread[label, position] + _JITTER).sqrt()
         return self.mean[label, position] + noise, label
 
-    def _sampled_clusters(self, label: int) -> Tensor:
-        """Return ``(class, cluster)`` rows for the clusters of a class that are sampled, on the CPU."""
-        exists = self.count[label] > 0
-        if not exists.any():
+    def _sampled_clusters(self, classes: tuple[int, ...]) -> Tensor:
+        """Return ``(class, cluster)`` rows of the clusters that are sampled, class by class, on the CPU."""
+        wanted = list(classes)
+        exists, varied = torch.stack(
+            [self.count[wanted] > 0, (self.spread[wanted].flatten(2) != 0).any(dim=2)]
+        ).cpu()
+        if not exists.any(1).all():
+            label = wanted[int(exists.any(1).int().argmin())]
             raise ValueError(f"expected statistics of class {label} but got none; fit the class first")
-        varied = exists & (self.spread[label].flatten(1) != 0).any(dim=1)
-        positions = (varied if varied.any() else exists).nonzero()[:, 0].cpu()
-        return torch.stack([torch.full_like(positions, label), positions], dim=1)
+        varied &= exists
+        sampled = torch.where(varied.any(1, keepdim=True), varied, exists).nonzero()
+        return torch.stack([torch.tensor(wanted)[sampled[:, 0]], sampled[:, 1]], dim=1)
 
     def _spread_of(self, members: Tensor) -> Tensor:
         correction = 0 if self.mode == "multi-centroid" or len(members) == 1 else 1
@@ -172,9 +190,6 @@ class ClassStatistics(nn.Module):
         jitter = _JITTER * torch.eye(members.shape[1], dtype=torch.float64, device=members.device)
         factor: Tensor = torch.linalg.cholesky(covariance + jitter)
         return factor.to(members.dtype)
-
-    def _index(self, classes: Sequence[int]) -> Tensor:
-        return torch.as_tensor(tuple(classes), dtype=torch.long, device=self.mean.device)
 
 
 @torch.no_grad()

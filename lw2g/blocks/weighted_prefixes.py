@@ -112,9 +112,12 @@ class ComponentSet(nn.Module):
         """Draw all rows so that they are orthogonal to those of the old sets, and return the set itself."""
         count, half, dim = self.prefix_key.shape[1:]
         for position in range(len(self.key)):
-            empty = tuple(rows[:0] for rows in self.rows(position))
-            kinds = zip(empty, *(item.rows(position) for item in old), strict=True)
-            components, key, *mask = (new_rows(torch.cat(kind), count, init) for kind in kinds)
+            # on the CPU, where rows are drawn: old sets may be on another device than this one
+            empty = tuple(rows[:0].cpu() for rows in self.rows(position))
+            kept = (tuple(rows.cpu() for rows in item.rows(position)) for item in old)
+            components, key, *mask = (
+                new_rows(torch.cat(kind), count, init) for kind in zip(empty, *kept, strict=True)
+            )
             both = components.reshape(count, 2 * half, dim)
             self.prefix_key[position], self.prefix_value[position] = both[:, :half], both[:, half:]
             self.key[position] = key

@@ -142,6 +142,9 @@ class RunConfig:
         "auto", "auto, cpu, mps, cuda or cuda:N", validator=matches_re(r"auto|cpu|mps|cuda(:\d+)?")
     )
     precision: Literal["32-true", "bf16-mixed"] = option("32-true", "arithmetic of training and evaluation")
+    deterministic: bool = option(
+        False, "refuse kernels that give other bits from call to call (CUDA; slower); the CPU has none in use"
+    )
     evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
     protocol: Literal["auto", "official", "like-for-like"] = option(

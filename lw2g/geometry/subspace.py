@@ -282,8 +282,9 @@ def _appended(
         whole_off = half_off - (half_off @ basis) @ basis.mT
         values, vectors = (part.flip(-1) for part in torch.linalg.eigh((whole_off + whole_off.mT) / 2))
     totals = traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
-    counts = (_needed_counts(values, totals, energy, power) - short).clamp(min=0)
-    room = shares.shape[1] - torch.tensor(space.ranks, device=counts.device)
+    # Counted on the CPU: the host wants the counts, and CUDA has no cumulative sum whose bits repeat.
+    counts = (_needed_counts(values.cpu(), totals.cpu(), energy, power) - short).clamp(min=0)
+    room = shares.shape[1] - torch.tensor(space.ranks)
     appended = [int(count) for count in torch.minimum(counts, room).tolist()]
     fresh = _orthonormal_off(basis, vectors, appended)
     heads = zip(basis, space.ranks, fresh, appended, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -32,7 +33,10 @@ def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
     tensor([[-inf, 0., -inf]])
     """
     hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
-    hidden[list(classes)] = False
+    # by stretches of neighbours (a task's classes are one), since positions would have to be sent to a device
+    stretches = itertools.groupby(enumerate(classes), key=lambda pair: pair[1] - pair[0])
+    for first, *others in (list(stretch) for _, stretch in stretches):
+        hidden[first[1] : first[1] + 1 + len(others)] = False
     return logits.masked_fill(hidden, float("-inf"))
 
 

@@ -25,6 +25,7 @@ from lw2g.testing.kit import (
     check,
     contract_cases,
 )
+from lw2g.testing.simulated_device import simulated_device
 from lw2g.testing.tiny import TinyPlugin, tiny_backbone, tiny_catalogue
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "TinyPlugin",
     "check",
     "contract_cases",
+    "simulated_device",
     "tiny_backbone",
     "tiny_catalogue",
 ]

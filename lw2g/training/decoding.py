@@ -114,7 +114,8 @@ class Decoder:
                 if new:
                     self._table[new] = next(loaded)
                     self._kept[new] = True
-                yield self._table[torch.as_tensor(list(positions), device=self._device)]
+                where = torch.as_tensor(list(positions)).to(self._device, non_blocking=True)
+                yield self._table[where]
 
     def _loaded(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
         """Decode every sample of a batch once, however often it stands there (as padding)."""

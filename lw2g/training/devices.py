@@ -27,15 +27,24 @@ class Engine:
     Attributes:
         fabric: The launched Fabric object.
         precision: ``"32-true"`` or ``"bf16-mixed"``.
+        deterministic: Whether kernels that give other bits from call to call are refused.
     """
 
     fabric: Fabric
     precision: str
+    deterministic: bool = False
 
     @property
     def device(self) -> torch.device:
         """The run's device."""
         return self.fabric.device
+
+    @property
+    def device_name(self) -> str:
+        """What the device is, for a record."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return platform.processor() or self.device.type
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context that forwards run in."""
@@ -52,7 +61,7 @@ class Engine:
             torch.cuda.synchronize(self.device)
 
 
-def open_engine(device: str, precision: str) -> Engine:
+def open_engine(device: str, precision: str, *, deterministic: bool = False) -> Engine:
     """Return the engine for a device (``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``) and a precision.
 
     Raises:
@@ -65,31 +74,45 @@ def open_engine(device: str, precision: str) -> Engine:
     if precision not in PRECISIONS:
         raise ConfigError(f"run.precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
     devices: int | list[int] = [int(index)] if index else 1
+    _choose_kernels(
+        deterministic=deterministic
+    )  # before the device is opened: cuBLAS reads its variable then
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     except (ValueError, RuntimeError) as error:
         first = str(error).splitlines()[0]
         raise ConfigError(f"run.device: {device!r} cannot be used ({first}); try --device cpu") from error
     fabric.launch()
-    if fabric.device.type == "cuda":
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cuda.matmul.allow_tf32 = False
-    return Engine(fabric=fabric, precision=precision)
+    return Engine(fabric=fabric, precision=precision, deterministic=deterministic)
+
+
+def _choose_kernels(*, deterministic: bool) -> None:
+    """Let float32 be float32 (no TF32, neither in products nor in convolutions), and choose kernels.
+
+    torch keeps these choices for the whole process. Without ``deterministic`` kernels may add up in any
+    order, which on CUDA gives other last bits from call to call; with it they are refused, by an error that
+    names the operation.
+    """
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
 
 
 def environment(engine: Engine) -> dict[str, Any]:
     """Return what a record says of the machine and the libraries."""
-    device = engine.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
         "timm": timm.__version__,
-        "device": str(device),
-        "device_name": name,
+        "device": str(engine.device),
+        "device_name": engine.device_name,
         "precision": engine.precision,
+        "deterministic": engine.deterministic,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
     }

@@ -53,7 +53,6 @@ class ImageSet:
         self._deterministic, self._backbone, self._engine = deterministic, backbone, engine
         self._batch_size, self._query_norm = batch_size, query_norm
         self.labels = torch.as_tensor(np.concatenate([part.labels for part in parts]))
-        self.labels_on_device = self.labels.to(engine.device)
         self.ids = tuple(name for part in parts for name in part.ids)
         self._queries = FeatureCache(len(self.labels))
 
@@ -95,7 +94,7 @@ class ImageSet:
         index = torch.as_tensor(list(positions))
         images = cache(lambda: opened.images(number))  # decoded once, whichever of the two asks first
         return Batch(
-            labels=self.labels_on_device[index.to(self._engine.device)],
+            labels=self.labels[index].to(self._engine.device, non_blocking=True),
             samples=index,
             images=images,
             query=lambda: self.queries(positions) if self._deterministic else self._features(images()),

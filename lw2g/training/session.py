@@ -190,7 +190,8 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         ConfigError: Something cannot be built as configured.
         DataError: Data or weights are missing.
     """
-    engine = open_engine(config.run.device, config.run.precision)
+    run = config.run
+    engine = open_engine(run.device, run.precision, deterministic=run.deterministic)
     benchmark = _build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     stream: TaskStream = benchmark.stream()

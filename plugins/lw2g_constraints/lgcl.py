@@ -214,7 +214,7 @@ class LanguageGuidance(Constraint):
             return task_loss(keys, positive, None)
         others = table[list(self._others)]
         if self._options.negatives == "sampled":
-            others = others[torch.randint(len(others), (size,)).to(others.device)]
+            others = others[torch.randint(len(others), (size,)).to(others.device, non_blocking=True)]
         return task_loss(keys, positive, others)
 
     def _class_loss(self, features: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
@@ -225,7 +225,7 @@ class LanguageGuidance(Constraint):
         if self._options.negatives == "mean":
             return class_loss(features, positive, old.mean(dim=0, keepdim=True))
         # drawn on the CPU, so that the draw does not depend on the device
-        drawn = torch.randint(len(old), (len(labels),)).to(old.device)
+        drawn = torch.randint(len(old), (len(labels),)).to(old.device, non_blocking=True)
         return class_loss(features, positive, old[drawn])
 
     def _warn(self, message: str) -> None:

@@ -163,7 +163,7 @@ class CPrompt(Baseline):
             ]
         )
         # drawn on the CPU, so that the draw does not depend on the device
-        return rows[torch.randint(len(pool), (count,)).to(rows.device)]
+        return rows[torch.randint(len(pool), (count,)).to(rows.device, non_blocking=True)]
 
     def consistency(self, features: Tensor, index: int) -> Tensor:
         """Return the mean of :func:`smoothing_loss` over the classifiers before task ``index``."""

@@ -562,6 +562,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "seed",
         "device",
         "precision",
+        "deterministic",
         "evaluation_batch",
         "workers",
         "protocol",

@@ -1,0 +1,39 @@
+"""Tests of device, precision and determinism."""
+
+import os
+
+import pytest
+import torch
+
+from lw2g.training.devices import environment, open_engine
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was(monkeypatch):
+    """Put torch's choices for the process back."""
+    kept = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    yield
+    torch.set_float32_matmul_precision(kept[0])
+    torch.backends.cudnn.allow_tf32 = kept[1]
+    torch.use_deterministic_algorithms(False)
+    os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+def test_float32_means_float32_in_products_and_convolutions():
+    """No TF32, whatever the process had chosen before."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    open_engine("cpu", "32-true")
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_kernels_are_deterministic_where_asked_and_the_record_says_so(wanted):
+    """One run's choice does not leak into the next one, and cuBLAS gets its workspace only where needed."""
+    torch.use_deterministic_algorithms(not wanted)
+    engine = open_engine("cpu", "32-true", deterministic=wanted)
+    assert torch.are_deterministic_algorithms_enabled() is wanted
+    assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is wanted
+    assert environment(engine)["deterministic"] is wanted
