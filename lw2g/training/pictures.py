@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
+from lw2g.blocks.image_files import read_image, to_rgb
 from lw2g.errors import DataError
 
 __all__ = ["Picture", "as_list", "pixels_of"]
@@ -43,17 +42,8 @@ def pixels_of(image: str | Path | Image.Image) -> Tensor:
     """Return decoded pixels as RGB, uint8 ``[3, H, W]``.
 
     Raises:
-        DataError: A file cannot be read as an image.
+        DataError: A file cannot be read as an image, or holds numbers of unknown range.
     """
     if isinstance(image, Image.Image):
-        return _rgb(image)
-    try:
-        with Image.open(image) as opened:
-            return _rgb(opened)
-    except (OSError, UnidentifiedImageError) as error:
-        raise DataError(f"{str(image)!r} cannot be read as an image; give image files") from error
-
-
-def _rgb(image: Image.Image) -> Tensor:
-    pixels: Any = np.array(image.convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1)
+        return to_rgb(image)
+    return read_image(Path(image))

@@ -48,7 +48,7 @@ class FolderBenchmark:
             DataError: If a root or split is missing, the splits hold different classes, or one is empty.
         """
         config = self.config
-        classes = _merge(self._roots())
+        classes = _without(_merge(self._roots()), config.exclude)
         names = sorted(classes)
         order = _explicit_order(config.class_order, names) or class_order(
             config.order, len(names), config.order_seed
@@ -60,6 +60,8 @@ class FolderBenchmark:
             for split, limit in limits.items()
             if limit
         ]
+        if config.exclude:
+            deviations.append(f"{len(config.exclude)} images excluded, first {config.exclude[0]}")
         if len(order) < len(names):
             deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
         return build_stream(
@@ -104,10 +106,45 @@ class FolderBenchmark:
             root, files = classes[names[label]]
             chosen = files[split][:limit]
             paths += chosen
-            ids += [f"{root.resolve().name}/{path.relative_to(root).as_posix()}" for path in chosen]
+            ids += [_id(root, path) for path in chosen]
             labels += [label] * len(chosen)
         cache = self.config.cache_mb * 2**20 // len(_SPLITS)
         return LabelledImages(source=FileSource(paths, ids, cache), labels=np.array(labels, dtype=np.int64))
+
+
+def _id(root: Path, path: Path) -> str:
+    return f"{root.resolve().name}/{path.relative_to(root).as_posix()}"
+
+
+def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> dict[str, _ClassFiles]:
+    """Return the classes without the images of the given ids.
+
+    Raises:
+        ConfigError: If there is no image of an id, or a class has none left.
+    """
+    left_out = set(exclude)
+    known: set[str] = set()
+    kept: dict[str, _ClassFiles] = {}
+    for name, (root, splits) in classes.items():
+        files = {}
+        for split, paths in splits.items():
+            ids = {_id(root, path): path for path in paths}
+            known |= ids.keys()
+            files[split] = tuple(path for one, path in ids.items() if one not in left_out)
+            if not files[split]:
+                raise ConfigError(
+                    f"benchmark.exclude leaves no {split} image of class {name!r}; keep one, or leave the "
+                    "class out with benchmark.class_order"
+                )
+        kept[name] = (root, files)
+    unknown = sorted(left_out - known)
+    if unknown:
+        alike = [one for one in sorted(known) if one.endswith(Path(unknown[0]).name)][:1000]
+        raise ConfigError(
+            f"benchmark.exclude names {len(unknown)} unknown images, first {unknown[0]!r}"
+            f"{nearest(unknown[0], alike)}; write them like {min(known)!r}"
+        )
+    return kept
 
 
 def _scan_root(root: Path) -> dict[str, _ClassFiles]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import torch
-from PIL import Image
 from torch import Tensor
 
+from lw2g.blocks.image_files import ImageHeader, examine_image, read_image
 from lw2g.errors import DataError
 
 __all__ = ["EXTENSIONS", "FileSource", "scan_split"]
 
 EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _READERS = 8
+_SECONDS = 2.0
+_NAMED = 20
 
 
 class FileSource:
@@ -53,34 +56,64 @@ class FileSource:
         cached = self._cache.get(index)
         if cached is not None:
             return cached
-        image = _decode(self._paths[index])
+        image = read_image(self._paths[index])
         if image.numel() <= self._free:
             self._free -= image.numel()
             self._cache[index] = image
         return image
 
     def digest(self) -> str:
-        """Return a SHA-256 over the SHA-256 of each file's bytes, in order."""
+        """Examine every file and return a SHA-256 over the SHA-256 of each one's bytes, in order.
+
+        Says on stderr how far it is, and at the end what was found.
+
+        Raises:
+            DataError: If a file is no image that can be used; names them, and how to leave them out.
+        """
+        headers: list[ImageHeader] = []
+        bad: dict[str, str] = {}
+        told = time.monotonic()
         with ThreadPoolExecutor(_READERS) as pool:
-            digests = list(pool.map(_file_digest, self._paths))
-        return hashlib.sha256(b"".join(digests)).hexdigest()
+            for name, found in zip(self._ids, pool.map(_examine, self._paths), strict=True):
+                if isinstance(found, ImageHeader):
+                    headers.append(found)
+                else:
+                    bad[name] = str(found)
+                if time.monotonic() - told > _SECONDS:
+                    told = time.monotonic()
+                    _say(f"examining images: {len(headers) + len(bad)} of {len(self._ids)}")
+        if bad:
+            raise DataError(_refusal(bad, len(self._ids)))
+        _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
+        return hashlib.sha256(b"".join(header.digest for header in headers)).hexdigest()
 
 
-def _file_digest(path: Path) -> bytes:
+def _examine(path: Path) -> ImageHeader | DataError:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r} ({error}); check the file") from error
+        return examine_image(path)
+    except DataError as error:
+        return error
 
 
-def _decode(path: Path) -> Tensor:
-    try:
-        with Image.open(path) as image:
-            pixels = np.array(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # what Pillow raises
-        raise DataError(f"cannot decode image {str(path)!r} ({error}); replace or remove the file") from error
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+def _refusal(bad: Mapping[str, str], total: int) -> str:
+    names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
+    more = "" if len(bad) <= _NAMED else f" and {len(bad) - _NAMED} more"
+    return (
+        f"{len(bad)} of {total} images cannot be used, first {next(iter(bad.values()))}; or leave out what "
+        f"cannot be replaced: benchmark.exclude=[{names}]{more}"
+    )
+
+
+def _summary(headers: Sequence[ImageHeader]) -> str:
+    modes = Counter(header.mode for header in headers)
+    sizes = sorted((header.size for header in headers), key=lambda size: size[0] * size[1])
+    kinds = ", ".join(f"{count} {mode}" for mode, count in modes.most_common())
+    small, large = ("x".join(map(str, size)) for size in (sizes[0], sizes[-1]))
+    return f"{len(headers)} images ({kinds}), {small}{'' if small == large else f' to {large}'} pixels"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:

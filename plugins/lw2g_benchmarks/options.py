@@ -170,6 +170,11 @@ class FolderConfig(OrderOptions, TransformOptions):
         validator=optional(ge(1)),
         metadata={"help": "use only the first test images of each class, by sorted path"},
     )
+    exclude: tuple[str, ...] = attrs.field(
+        default=(),
+        converter=_names,
+        metadata={"help": "images to leave out, such as <root name>/train/<class>/<image>; recorded"},
+    )
     cache_mb: int = attrs.field(
         default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
     )

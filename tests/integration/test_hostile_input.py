@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -278,3 +279,20 @@ def test_what_the_system_refuses(monkeypatch, error, told):
     assert told in refused("run", *DIGITS)
     error = RuntimeError("a bug")
     assert CliRunner().invoke(main, ["run", *DIGITS]).exception is error
+
+
+def test_images_to_predict(finished, catalogue, monkeypatch):
+    """Bombs, text, floats and directories are told by their path, and nothing is predicted."""
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    Image.new("1", (20_000, 20_000)).save("bomb.png")
+    Image.new("F", (3, 3)).save("real.tiff")
+    write("text.png", "hello")
+    told = {
+        "bomb.png": "its header claims",
+        "real.tiff": "have no known range",
+        "text.png": "it is no image of the formats",
+    }
+    for name, reason in told.items():
+        line = refused("predict", finished[0], name)
+        assert f"'{name}'" in line
+        assert reason in line

@@ -139,12 +139,44 @@ def test_half_a_tree_is_refused(tree):
         stream(tree)
 
 
-def test_undecodable_image_names_its_file(tree):
-    """A damaged image raises with its path when it is asked for; it is not dropped."""
+def test_bad_images_are_named_before_anything_is_trained(tree, capsys):
+    """All files are examined up front; what cannot be used is told at once, with the way to leave it out."""
     (tree / "train" / "ant" / "1.png").write_bytes(b"no image")
+    whole = (tree / "train" / "bee" / "0.png").read_bytes()
+    (tree / "train" / "bee" / "0.png").write_bytes(whole[:-20])
+    Image.new("F", (3, 3)).save(tree / "train" / "cat" / "real.tiff")
+    with pytest.raises(DataError) as caught:
+        stream(tree)
+    bad = ["insects/train/ant/1.png", "insects/train/bee/0.png", "insects/train/cat/real.tiff"]
+    listed = ", ".join(f'"{name}"' for name in bad)
+    assert str(caught.value).startswith("3 of 13 images cannot be used, first '")
+    assert str(caught.value).endswith(f"benchmark.exclude=[{listed}]")
+    made = stream(tree, exclude=tuple(bad))
+    assert [len(task.train) for task in made.tasks] == [3, 3, 4]
+    assert "insects/train/ant/1.png" not in made.tasks[0].train.ids
+    assert made.deviations == ("3 images excluded, first insects/train/ant/1.png",)
+    assert "10 images (10 RGB), 5x4 pixels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [
+        ("insects/train/ant/7.png", "unknown images, first 'insects/train/ant/7.png'"),
+        ("insects/train/ent/1.png", r"did you mean 'insects/train/ant/1\.png'"),
+        (tuple(f"insects/test/bee/{i}.png" for i in range(2)), "leaves no test image of class 'bee'"),
+    ],
+)
+def test_what_cannot_be_excluded(tree, exclude, message):
+    """Unknown images and whole classes are refused."""
+    with pytest.raises(ConfigError, match=message):
+        stream(tree, exclude=exclude)
+
+
+def test_an_image_that_goes_bad_later_names_its_file(tree):
+    """A file that is damaged while a run reads it raises with its path."""
     data = stream(tree).tasks[0].train
-    assert len(data) == 4
-    with pytest.raises(DataError, match=r"cannot decode image '.*ant/1\.png'"):
+    (tree / "train" / "ant" / "1.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"ant/1\.png': it is no image of the formats"):
         data.source.image(1)
 
 

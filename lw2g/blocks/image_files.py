@@ -1,0 +1,135 @@
+"""Image files: examined without trust, and decoded to RGB of 8 bits."""
+
+from __future__ import annotations
+
+import hashlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from lw2g.errors import DataError
+
+__all__ = ["FORMATS", "ImageHeader", "examine_image", "read_image", "to_rgb"]
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What is decoded; everything else that Pillow could open is nothing a data set holds."""
+
+_MOST_PIXELS = 89_478_485
+"""Pillow's own bound of what it takes for an image rather than for a bomb."""
+_MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
+_MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
+_FORMATS_16 = ("PNG", "PPM")
+"""Whose mode ``I`` holds 0 to 65535."""
+_JPEG_SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
+
+
+@attrs.frozen(kw_only=True)
+class ImageHeader:
+    """What an examined file is.
+
+    Attributes:
+        mode: Pillow's name of its pixels, such as ``"RGB"``.
+        size: Width and height in pixels.
+        digest: SHA-256 of the file's bytes.
+    """
+
+    mode: str
+    size: tuple[int, int]
+    digest: bytes
+
+
+def examine_image(path: Path) -> ImageHeader:
+    """Read a file once: whether it is a whole image that can be used, and what it holds.
+
+    Nothing is decoded where the format says itself whether it is whole (PNG by checksums, JPEG by its end).
+
+    Raises:
+        DataError: It is not; the message says why.
+    """
+    try:
+        content = _bytes_of(path)
+        with _opened(content) as image:
+            mode, size = image.mode, image.size
+            if image.format == "PNG":
+                image.verify()
+            elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
+                image.load()
+    except DataError as error:
+        raise DataError(f"{str(path)!r}: {error}") from error
+    except Exception as error:  # a decoder fed with noise raises whatever it runs into
+        raise DataError(f"{str(path)!r} cannot be decoded ({_reason(error)}); replace the file") from error
+    return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
+
+
+def read_image(path: Path) -> Tensor:
+    """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
+
+    Raises:
+        DataError: It cannot be read, is no image of a known format, or not one that can be used.
+    """
+    try:
+        with _opened(_bytes_of(path)) as image:
+            return to_rgb(image)
+    except DataError as error:
+        raise DataError(f"{str(path)!r}: {error}") from error
+    except Exception as error:  # a decoder fed with noise raises whatever it runs into
+        raise DataError(f"{str(path)!r} cannot be decoded ({_reason(error)}); give an image file") from error
+
+
+def to_rgb(image: Image.Image) -> Tensor:
+    """Return an image as RGB, uint8 ``[3, H, W]``: 16 bits are scaled to 8, transparency is left out.
+
+    Raises:
+        DataError: Nobody can say how its numbers are to be scaled.
+    """
+    _require_known(image)
+    if image.mode not in _MODES:
+        wide = np.array(image).astype(np.int64).clip(0, 65535)
+        pixels: Any = np.repeat(((wide * 255 + 32767) // 65535).astype(np.uint8)[..., None], 3, axis=2)
+    elif "transparency" in image.info and image.mode != "RGBA":
+        pixels = np.array(image.convert("RGBA").convert("RGB"))
+    else:
+        pixels = np.array(image.convert("RGB"))
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"it cannot be read ({error.strerror}); check the file") from error
+
+
+def _opened(content: bytes) -> Image.Image:
+    """Open an image, or refuse it by its header, before any pixel is decoded."""
+    try:
+        image = Image.open(BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        raise DataError(f"it is no image of the formats {', '.join(FORMATS)}; convert it") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"its header claims more than {_MOST_PIXELS} pixels; scale it down") from error
+    _require_known(image)
+    return image
+
+
+def _require_known(image: Image.Image) -> None:
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise DataError(
+            f"its header claims {width} x {height} pixels, and {_MOST_PIXELS} is the most; scale it down"
+        )
+    whole = image.mode in _MODES_16 or (image.mode == "I" and image.format in _FORMATS_16)
+    if image.mode not in _MODES and not whole:
+        raise DataError(
+            f"pixels of mode {image.mode!r} have no known range; convert it to 8 or 16 bits yourself"
+        )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
