@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,19 +52,15 @@ def warn_of_problems(catalogue: Catalogue) -> None:
 
 def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path) -> None:
     """Run one experiment and print its metrics."""
-    from lw2g.training.runner import start
-
-    listeners = _listeners()
-    record = _uninterrupted(lambda: start(resolved, catalogue, directory, listeners), directory)
+    runner, listeners = _runner(), _listeners()
+    record = _uninterrupted(lambda: runner.start(resolved, catalogue, directory, listeners), directory)
     _conclude(record, directory)
 
 
 def resume_one(directory: Path, catalogue: Catalogue) -> None:
     """Go on with one experiment and print its metrics."""
-    from lw2g.training.runner import resume
-
-    listeners = _listeners()
-    record = _uninterrupted(lambda: resume(directory, catalogue, listeners), directory)
+    runner, listeners = _runner(), _listeners()
+    record = _uninterrupted(lambda: runner.resume(directory, catalogue, listeners), directory)
     _conclude(record, directory)
 
 
@@ -93,9 +90,7 @@ def resume_seeds(directory: Path, catalogue: Catalogue) -> None:
 def _go_on_with_seeds(
     resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int]
 ) -> None:
-    from lw2g.training.runner import resume, start
-
-    records = []
+    runner, records = _runner(), []
     for seed in seeds:
         place, listeners = directory / f"seed-{seed}", _listeners()
         config = attrs.evolve(resolved.config, run=attrs.evolve(resolved.config.run, seed=seed))
@@ -104,8 +99,8 @@ def _go_on_with_seeds(
 
         def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
             if (place / "config.toml").exists():
-                return resume(place, catalogue, listeners)
-            return start(seeded, catalogue, place, listeners)
+                return runner.resume(place, catalogue, listeners)
+            return runner.start(seeded, catalogue, place, listeners)
 
         records.append(_uninterrupted(go, directory))
     summary = {
@@ -134,6 +129,20 @@ def summarise(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[s
             "values": values,
         }
     return found
+
+
+def _runner() -> Any:
+    """Import what runs experiments, torch and timm with it.
+
+    These imports make so many objects that the garbage collector, which looks through all of them again and
+    again, takes a fifth of their time: it waits until they are done.
+    """
+    gc.disable()
+    try:
+        from lw2g.training import runner
+    finally:
+        gc.enable()
+    return runner
 
 
 def _listeners() -> list[Any]:
