@@ -17,7 +17,7 @@ __all__ = ["__version__", "load", "run"]
 
 __version__ = "0.1.0"
 
-_NAMES = ("baseline", "retrieval", "policy", "constraints", "benchmark", "backbone", "weights")
+_NAMES = ("baseline", "retrieval", "policy", "constraints", "trackers", "benchmark", "backbone", "weights")
 _RUN_OPTIONS = ("protocol", "seed", "device", "precision")
 
 
@@ -35,9 +35,10 @@ def run(
         out: The run's directory; None for a new one under ``runs/``.
         progress: Whether to show how far the run has come: a bar in notebooks and on terminals, else plain
             lines on stderr.
-        **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` (a list),
-            ``benchmark``, ``backbone``, ``weights``, ``protocol``, ``seed``, ``device``, ``precision``; and
-            single options by their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
+        **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` and ``trackers``
+            (lists), ``benchmark``, ``backbone``, ``weights``, ``protocol``, ``seed``, ``device``,
+            ``precision``; and single options by their dotted keys, as in
+            ``run(policy="min", **{"baseline.epochs": 3})``.
 
     Raises:
         ConfigError: Something cannot be used; the message lists every problem.

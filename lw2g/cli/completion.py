@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from lw2g.errors import Lw2gError
 from lw2g.interfaces.component import KINDS, Kind
 
-__all__ = ["complete_component", "completion"]
+__all__ = ["complete_component", "complete_setting", "completion"]
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def complete_component(*kinds: Kind) -> Completer:
-    """Return a completer for the names of all components of some kinds (all kinds where none is given)."""
+def complete_component(*kinds: Kind, also: Sequence[str] = ()) -> Completer:
+    """Return a completer for the names of components.
+
+    Args:
+        *kinds: Of which kinds; all where none is given.
+        also: Further names.
+    """
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         from lw2g.registry.catalogue import load_catalogue
@@ -26,9 +32,36 @@ def complete_component(*kinds: Kind) -> Completer:
             for entry in load_catalogue().components()
             if entry.component.kind in (kinds or KINDS) and entry.component.name.startswith(begun)
         }
+        found |= {name: "" for name in also if name.startswith(begun)}
         return [CompletionItem(name, help=summary) for name, summary in found.items()]
 
     return complete
+
+
+def complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Complete a key of ``--set`` by the options of the components that the command line names so far."""
+    from lw2g.config.describe import describe_experiment
+    from lw2g.config.resolve import resolve
+    from lw2g.registry.catalogue import load_catalogue
+
+    said = context.params
+    names = {kind: said.get(kind) for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")}
+    try:
+        resolved = resolve(
+            load_catalogue(),
+            file=said.get("file"),
+            constraints=said.get("constraint") or None,
+            trackers=said.get("tracker") or (),
+            **names,
+        )
+    except Lw2gError:  # half a command line need not make sense
+        return []
+    options = describe_experiment(resolved.config)
+    return [
+        CompletionItem(f"{key}=", help=option.sentence())
+        for key, option in options.items()
+        if key.startswith(begun)
+    ]
 
 
 @click.command(short_help="Print the completion script of a shell.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +53,21 @@ def warn_of_problems(catalogue: Catalogue) -> None:
 
 def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path) -> None:
     """Run one experiment and print its metrics."""
-    runner, listeners = _runner(), _listeners()
-    record = _uninterrupted(lambda: runner.start(resolved, catalogue, directory, listeners), directory)
+    with _collector_waits():
+        from lw2g.training.runner import start
+
+    listeners = _listeners()
+    record = _uninterrupted(lambda: start(resolved, catalogue, directory, listeners), directory)
     _conclude(record, directory)
 
 
 def resume_one(directory: Path, catalogue: Catalogue) -> None:
     """Go on with one experiment and print its metrics."""
-    runner, listeners = _runner(), _listeners()
-    record = _uninterrupted(lambda: runner.resume(directory, catalogue, listeners), directory)
+    with _collector_waits():
+        from lw2g.training.runner import resume
+
+    listeners = _listeners()
+    record = _uninterrupted(lambda: resume(directory, catalogue, listeners), directory)
     _conclude(record, directory)
 
 
@@ -90,7 +97,10 @@ def resume_seeds(directory: Path, catalogue: Catalogue) -> None:
 def _go_on_with_seeds(
     resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int]
 ) -> None:
-    runner, records = _runner(), []
+    with _collector_waits():
+        from lw2g.training.runner import resume, start
+
+    records = []
     for seed in seeds:
         place, listeners = directory / f"seed-{seed}", _listeners()
         config = attrs.evolve(resolved.config, run=attrs.evolve(resolved.config.run, seed=seed))
@@ -99,8 +109,8 @@ def _go_on_with_seeds(
 
         def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
             if (place / "config.toml").exists():
-                return runner.resume(place, catalogue, listeners)
-            return runner.start(seeded, catalogue, place, listeners)
+                return resume(place, catalogue, listeners)
+            return start(seeded, catalogue, place, listeners)
 
         records.append(_uninterrupted(go, directory))
     summary = {
@@ -131,18 +141,18 @@ def summarise(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[s
     return found
 
 
-def _runner() -> Any:
-    """Import what runs experiments, torch and timm with it.
+@contextmanager
+def _collector_waits() -> Iterator[None]:
+    """Keep the garbage collector from running during imports.
 
-    These imports make so many objects that the garbage collector, which looks through all of them again and
-    again, takes a fifth of their time: it waits until they are done.
+    Those of torch and timm make so many objects that the collector, which looks through all of them again and
+    again, takes a fifth of their time.
     """
     gc.disable()
     try:
-        from lw2g.training import runner
+        yield
     finally:
         gc.enable()
-    return runner
 
 
 def _listeners() -> list[Any]:

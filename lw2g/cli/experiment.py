@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from lw2g.cli.options import ExperimentOptions, experiment_options
+from lw2g.cli.options import ExperimentCommand, ExperimentOptions, experiment_options
 
 __all__ = ["config", "run"]
 
 
-@click.command(short_help="Run an experiment.")
+@click.command(cls=ExperimentCommand, short_help="Run an experiment.")
 @experiment_options
 def run(**values: Any) -> None:
     """Run an experiment: a TOML file, or names and options, or both (options win).
@@ -35,18 +35,18 @@ def run(**values: Any) -> None:
             run_seeds(resolved, catalogue, directory, values["seeds"])
 
 
-@click.command(short_help="Print the complete configuration of a run command.")
+@click.command(cls=ExperimentCommand, short_help="Print the complete configuration of a run command.")
 @experiment_options
 def config(**values: Any) -> None:
-    """Print the complete TOML of an experiment without running it.
+    """Print the complete TOML of an experiment without running it, each option with what it means.
 
     Takes what `lw2g run` takes; --out and --seeds are no part of a configuration and change nothing.
     """
     from lw2g.cli.output import note
-    from lw2g.config.toml import dump_resolved
+    from lw2g.config.explain import explain_resolved
     from lw2g.registry.catalogue import load_catalogue
 
     resolved = ExperimentOptions.of(values).resolve(load_catalogue())
     for text in resolved.notes:
         note(text)
-    click.echo(dump_resolved(resolved), nl=False)
+    click.echo(explain_resolved(resolved), nl=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
-from lw2g.cli.completion import complete_component
+from lw2g.cli.completion import complete_component, complete_setting
 from lw2g.errors import ConfigError, shown
 from lw2g.interfaces.component import Kind
 
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from lw2g.config.model import Resolved
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["ExperimentOptions", "check_seeds", "experiment_options", "parse_seeds", "parse_settings"]
+__all__ = [
+    "ExperimentCommand",
+    "ExperimentOptions",
+    "check_seeds",
+    "experiment_options",
+    "parse_seeds",
+    "parse_settings",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +37,7 @@ class ExperimentOptions:
     file: Path | None
     names: dict[str, str | None]
     constraints: Sequence[str] | None
+    trackers: Sequence[str]
     weights: Path | None
     overrides: dict[str, Any]
 
@@ -46,6 +54,7 @@ class ExperimentOptions:
                 kind: values[kind] for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")
             },
             constraints=values["constraint"] or None,
+            trackers=values["tracker"],
             weights=values["weights"],
             overrides=overrides,
         )
@@ -63,6 +72,7 @@ class ExperimentOptions:
             file=self.file,
             overrides=self.overrides,
             constraints=self.constraints,
+            trackers=self.trackers,
             weights=self.weights,
             **self.names,
         )
@@ -78,6 +88,29 @@ class AnyPath(click.Path):
         if "\0" in str(value):
             raise ConfigError(f"no path can be called {shown(str(value))}; leave the NUL character out")
         return super().convert(value, param, ctx)
+
+
+class ExperimentCommand(click.Command):
+    """A command that says how an option of a component is set when it is tried as an option of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            ConfigError: An option of a component or section was given as if it were the command's own.
+            NoSuchOption: Nothing has an option of that name.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from lw2g.config.describe import places_of
+            from lw2g.registry.catalogue import load_catalogue
+
+            places = places_of(error.option_name.lstrip("-").replace("-", "_"), load_catalogue())
+            if not places:
+                raise
+            keys = " or ".join(f"--set {place}=VALUE" for place in places)
+            raise ConfigError(f"no such option: {error.option_name}; did you mean {keys}?") from error
 
 
 def experiment_options(command: F) -> F:
@@ -104,6 +137,13 @@ def experiment_options(command: F) -> F:
             shell_complete=complete_component("constraint"),
         ),
         click.option(
+            "--tracker",
+            metavar="NAME",
+            multiple=True,
+            help="Receives the run's events, such as tensorboard; repeatable.",
+            shell_complete=complete_component("tracker"),
+        ),
+        click.option(
             "--protocol",
             type=click.Choice(["official", "like-for-like"]),
             help="Benchmark options and backbone: the authors' own, or the same for every method.",
@@ -116,6 +156,7 @@ def experiment_options(command: F) -> F:
             multiple=True,
             callback=parse_settings,
             help="Any option by its dotted key, such as growth.energy=0.99; repeatable.",
+            shell_complete=complete_setting,
         ),
         click.option("--seed", type=int, help="Seed of everything random."),
         click.option("--seeds", callback=_seeds_callback, metavar="0,1,2", help="One run per seed."),

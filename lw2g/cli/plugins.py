@@ -15,22 +15,30 @@ from lw2g.errors import PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import KINDS, BaselineComponent, BenchmarkComponent, Component, PolicyComponent
 
 if TYPE_CHECKING:
+    from lw2g.config.describe import OptionDescription
     from lw2g.registry.catalogue import Catalogue, Registered
 
 __all__ = ["plugins"]
 
 
 @click.command(short_help="List all components, or describe one.")
-@click.argument("name", required=False, shell_complete=complete_component())
+@click.argument("name", required=False, shell_complete=complete_component(also=("growth", "run")))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
     """List all components with their origin, or describe those called NAME.
 
+    `growth` and `run` describe the options that belong to no component: how spaces and evidence are made, and
+    seed, device and the like.
+
     Components marked with * come with lw2g itself. Problems with plugins are listed at the end; they never
     keep the other plugins from working.
     """
+    from lw2g.config.describe import OWN_SECTIONS
     from lw2g.registry.catalogue import load_catalogue
 
+    if name is not None and name in OWN_SECTIONS:
+        _tell_section(name, as_json=as_json)
+        return
     catalogue = load_catalogue()
     entries = catalogue.components() if name is None else _called(catalogue, name)
     if as_json:
@@ -41,6 +49,20 @@ def plugins(name: str | None, as_json: bool) -> None:
     else:
         for entry in entries:
             _print_detail(entry)
+
+
+def _tell_section(name: str, *, as_json: bool) -> None:
+    """Describe the options of a section that belongs to no component."""
+    from lw2g.config.describe import OWN_SECTIONS, describe_options
+
+    options = describe_options(OWN_SECTIONS[name])
+    summary = str(OWN_SECTIONS[name].__doc__).partition("\n")[0]
+    if as_json:
+        entry = {"kind": "section", "name": name, "summary": summary}
+        click.echo(json.dumps([entry | {"options": [attrs.asdict(option) for option in options]}], indent=1))
+        return
+    click.echo(f"section {name}: {summary}")
+    _print_options(options)
 
 
 def _called(catalogue: Catalogue, name: str) -> Sequence[Registered]:
@@ -109,23 +131,29 @@ def _print_detail(entry: Registered) -> None:
         click.echo(f"  citation: {component.citation}")
     for line in _traits(component):
         click.echo(f"  {line}")
+    _print_options(describe_options(component.config))
+    for line in (*_values(component), *_deviations(component)):
+        click.echo(f"  {line}")
+
+
+def _print_options(options: Sequence[OptionDescription]) -> None:
+    from lw2g.config.describe import plain
+
     rows = [
         (
             option.name,
             option.type,
-            _plain(option.default),
+            plain(option.default),
             option.range,
-            "" if option.published is None else _plain(option.published),
+            "" if option.published is None else plain(option.published),
             option.help,
         )
-        for option in describe_options(component.config)
+        for option in options
     ]
     if rows:
         console().print(table("", ("option", "type", "default", "range", "published", "help"), rows, left=6))
     else:
         click.echo("  no options\n")
-    for line in (*_values(component), *_deviations(component)):
-        click.echo(f"  {line}")
 
 
 def _traits(component: Component) -> Iterator[str]:
@@ -153,8 +181,10 @@ def _values(component: Component) -> Iterator[str]:
                 named |= {f"preset {kind} {family}": values for family, values in presets.items()}
         case BenchmarkComponent(like_for_like=held) if held:
             named["like-for-like"] = held
+    from lw2g.config.describe import plain
+
     for name, values in named.items():
-        yield f"{name}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items())
+        yield f"{name}: " + ", ".join(f"{key}={plain(value)}" for key, value in values.items())
 
 
 def _deviations(component: Component) -> Iterator[str]:
@@ -162,7 +192,3 @@ def _deviations(component: Component) -> Iterator[str]:
     when = {"always": "", "reuse": " (where tasks share a set)", "spaces": " (where spaces are kept)"}
     for one in component.deviations:
         yield f"differs{when[one.when]}: {one.topic} {one.value}; published: {one.published}; {one.note}"
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

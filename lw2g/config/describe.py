@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from lw2g.config.model import BackboneSource, ExperimentConfig, GrowthConfig, RunConfig
 from lw2g.config.structure import NONE, describe_type, unstructure
 from lw2g.interfaces.options import UNPUBLISHED
+from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["OptionDescription", "describe_options"]
+__all__ = [
+    "OWN_SECTIONS",
+    "OptionDescription",
+    "describe_experiment",
+    "describe_options",
+    "places_of",
+    "plain",
+]
+
+OWN_SECTIONS: Mapping[str, type[Any]] = {"growth": GrowthConfig, "run": RunConfig}
+"""The sections of an experiment whose options are lw2g's own, not a component's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +47,18 @@ class OptionDescription:
     help: str = ""
     published: Any = None
 
+    def sentence(self) -> str:
+        """Return all of it in one line: help, what it takes, default, published value."""
+        takes = f"{self.type}, {self.range}" if self.range else self.type
+        told = "" if self.published is None else f"; published: {plain(self.published)}"
+        text = f"{self.help or self.name} ({takes}; default: {plain(self.default)}{told})"
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def plain(value: Any) -> str:
+    """Return a plain value as a listing shows it: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
 
 def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
     """Describe the options of a config class, in the order of its fields."""
@@ -50,6 +76,38 @@ def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
         for field in attrs.fields(config)
         if field.init
     )
+
+
+def describe_experiment(config: ExperimentConfig) -> dict[str, OptionDescription]:
+    """Describe every option of an experiment, by its dotted key."""
+    sections: dict[str, type[Any]] = {"baseline": type(config.baseline.config)}
+    if config.retrieval is not None:
+        sections["retrieval"] = type(config.retrieval.config)
+    sections["policy"] = type(config.policy.config)
+    sections |= {f"constraints.{one.name}": type(one.config) for one in config.constraints}
+    sections |= {"benchmark": type(config.benchmark.config), **OWN_SECTIONS}
+    sections |= {f"trackers.{one.name}": type(one.config) for one in config.trackers}
+    backbone = [("backbone", cls) for cls in (BackboneSource, type(config.backbone.config))]
+    return {
+        f"{section}.{option.name}": option
+        for section, cls in (*sections.items(), *backbone)
+        for option in describe_options(cls)
+    }
+
+
+def places_of(option: str, catalogue: Catalogue) -> list[str]:
+    """Return the dotted keys under which an option of this name is found, those of baselines first."""
+    found = []
+    for entry in catalogue.components():
+        kind, name = entry.key
+        section = f"{kind}s.{name}" if kind in ("constraint", "tracker") else kind
+        found.append((section, entry.component.config))
+    found += [*OWN_SECTIONS.items(), ("backbone", BackboneSource)]
+    return list(dict.fromkeys(f"{section}.{option}" for section, cls in found if _has(cls, option)))
+
+
+def _has(cls: type[Any], option: str) -> bool:
+    return any(field.name == option and field.init for field in attrs.fields(cls))
 
 
 def describe_range(validator: Any) -> str:

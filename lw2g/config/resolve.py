@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.config.describe import places_of
 from lw2g.config.layers import (
     SECTIONS,
     Preset,
@@ -60,6 +61,7 @@ def resolve(
     retrieval: str | None = None,
     policy: str | None = None,
     constraints: Sequence[str] | None = None,
+    trackers: Sequence[str] = (),
     benchmark: str | None = None,
     backbone: str | None = None,
     weights: Path | str | None = None,
@@ -74,6 +76,7 @@ def resolve(
         retrieval: Name of the retrieval strategy in place of the baseline's own.
         policy: Name of the growth policy.
         constraints: Names of the constraints in place of the policy's own; empty or ``["none"]`` for none.
+        trackers: Names of trackers beside those of the file.
         benchmark: Name of the benchmark.
         backbone: Name of a backbone component or of any timm model.
         weights: A weights file for the backbone.
@@ -89,7 +92,8 @@ def resolve(
         "backbone.name": backbone,
         "backbone.weights": weights,
     }
-    explicit = dict(overrides or {}) | {key: value for key, value in named.items() if value is not None}
+    explicit = {f"trackers.{name}": {} for name in trackers} | dict(overrides or {})
+    explicit |= {key: value for key, value in named.items() if value is not None}
     if constraints is None and explicit.get("constraints") == NONE:
         constraints = (explicit.pop("constraints"),)
     return _Resolver(catalogue, read_toml(file) if file else {}, explicit, constraints).resolve()
@@ -117,7 +121,7 @@ class _Resolver:
         self.catalogue = catalogue
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.explicit = nest(explicit, self.problems)
+        self.explicit = nest(self._with_section(explicit), self.problems)
         self.explicit_constraints = constraints
         self.file_constraints: list[str] | None = None
         self.file = self._read_sections(file)
@@ -157,7 +161,7 @@ class _Resolver:
         sections: dict[str, dict[str, Any]] = {}
         for name, value in file.items():
             if name not in SECTIONS:
-                self.problems.append(f"{name}: no such section{nearest(name, SECTIONS)}")
+                self.problems.append(self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}")
             elif name == "constraints" and value == NONE:
                 self.file_constraints = []
             else:
@@ -165,6 +169,19 @@ class _Resolver:
         if "constraints" in sections:
             self.file_constraints = list(sections["constraints"])
         return sections
+
+    def _with_section(self, explicit: Mapping[str, Any]) -> dict[str, Any]:
+        """Leave out options that are named without their section, and say where they belong."""
+        lost = {key: text for key in explicit if (text := self._lost(key))}
+        self.problems.extend(lost.values())
+        return {key: value for key, value in explicit.items() if key not in lost}
+
+    def _lost(self, name: str) -> str | None:
+        """Return what to say of an option without its section; None where no option has that name."""
+        places = [] if "." in name or name in SECTIONS else places_of(name, self.catalogue)
+        if not places:
+            return None
+        return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"
 
     def _find_preset(self, baseline: Component | None, benchmark: Component | None) -> None:
         if not isinstance(baseline, BaselineComponent) or not isinstance(benchmark, BenchmarkComponent):

@@ -1,0 +1,38 @@
+"""An experiment as TOML in which every option says what it means."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+from lw2g.config.describe import describe_experiment
+from lw2g.config.model import Resolved
+from lw2g.config.toml import dump_resolved
+
+__all__ = ["explain_resolved"]
+
+_WIDTH = 110
+
+
+def explain_resolved(resolved: Resolved) -> str:
+    """Return the TOML of an experiment with meaning, range and default above each option, as comments."""
+    return "".join(_explained(resolved))
+
+
+def _explained(resolved: Resolved) -> Iterator[str]:
+    options, section = describe_experiment(resolved.config), ""
+    for line in dump_resolved(resolved).splitlines(keepends=True):
+        if header := re.match(r"\[(.+)\]$", line):
+            section = header[1].replace('"', "")
+        elif (entry := re.match(r"([\w-]+) = ", line)) and f"{section}.{entry[1]}" in options:
+            text = options[f"{section}.{entry[1]}"].sentence()
+            yield _comment(text)
+        yield line
+
+
+def _comment(text: str) -> str:
+    return (
+        textwrap.fill(text, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
+        + "\n"
+    )
