@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, TaskData
 
@@ -44,8 +45,16 @@ class _Images(Dataset[Tensor]):
         position, seed = key
         part = self._parts[self._owner[position]]
         image = part.source.image(int(part.indices[self._offset[position]]))
-        if seed is None:
-            return self._transform(image)
+        made = self._transform(image) if seed is None else self._augmented(image, seed)
+        if not made.isfinite().all():  # here, so that workers look and no device is asked
+            name = part.source.ids[int(part.indices[self._offset[position]])]
+            raise DataError(
+                f"image {name!r} holds NaN or infinity after the transform; look at its source and at mean "
+                "and std of the normalisation"
+            )
+        return made
+
+    def _augmented(self, image: Tensor, seed: int) -> Tensor:
         before = torch.get_rng_state()  # transforms draw on the CPU: cheaper than forking every generator
         torch.manual_seed(seed)
         try:

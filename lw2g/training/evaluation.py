@@ -19,6 +19,7 @@ from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.training.answers import require_finite, require_one_task_each, require_seen
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
 from lw2g.training.images import ImageSet
@@ -71,9 +72,18 @@ class Evaluator:
         sizes: Number of test images of each task.
         engine: Device and precision.
         batch_size: Fixed size of every forward.
+        names: Of baseline and retrieval strategy, for messages.
     """
 
-    def __init__(self, images: ImageSet, sizes: Sequence[int], engine: Engine, batch_size: int) -> None:
+    def __init__(
+        self,
+        images: ImageSet,
+        sizes: Sequence[int],
+        engine: Engine,
+        batch_size: int,
+        names: tuple[str, str],
+    ) -> None:
+        self._names = names
         self._images, self._engine, self._batch_size = images, engine, batch_size
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
         self._features: Tensor | None = None
@@ -183,8 +193,11 @@ class Evaluator:
             for part, batch in zip(parts, self._images.batches(padded), strict=True):
                 with self._engine.autocast():
                     query = retrieval.query(batch).float()
-                found.append(retrieval.retrieve(query, known, table)[: len(part)])
-            retrieved = torch.cat(found).cpu().numpy().astype(np.int64)
+                answer = retrieval.retrieve(query, known, table)
+                found.append(require_one_task_each(answer, self._batch_size, self._names[1])[: len(part)])
+            chosen = torch.cat(found).cpu()
+            require_seen(chosen, known, self._names[1])
+            retrieved = chosen.numpy().astype(np.int64)
         return retrieved, np.asarray(pool.task_to_set, dtype=np.int64)[retrieved]
 
     def _edition_of(self, pool: Pool) -> int:
@@ -247,6 +260,7 @@ class Evaluator:
         found = []
         for part in chunks(positions, 4 * self._batch_size):
             logits = baseline.logits(self._features[_padded(part, 4 * self._batch_size)])[: len(part)]
+            require_finite(logits[:, : len(seen)], [self.ids[position] for position in part], self._names[0])
             found.append(mask_logits(logits, seen).argmax(1))
         return torch.cat(found).cpu().numpy().astype(np.int64)
 

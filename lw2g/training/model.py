@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lw2g.errors import DataError
 from lw2g.interfaces.batch import Batch
+from lw2g.training.answers import require_finite, require_one_task_each, require_seen
 from lw2g.training.decoding import chunks
 from lw2g.training.pictures import Picture, as_list, pixels_of
 from lw2g.training.session import Session
@@ -192,12 +193,16 @@ class TrainedModel(nn.Module):
                     query = retrieval.query(batch).float()
                     owner = [info.index for info in self._history for _ in info.classes]
                     known = [info.index for info in self._history]
-                    tasks = retrieval.retrieve(query, known, torch.tensor(owner, device=self.device))
+                    answer = retrieval.retrieve(query, known, torch.tensor(owner, device=self.device))
+                    whose = self._session.names[1]
+                    tasks = require_one_task_each(answer, self.batch_size, whose)
+                    require_seen(tasks, known, whose)
                 sets = pool.sets_of(tasks)
             features = self._session.baseline.features(batch, pool.route(sets)).float()
-        logits = self._session.baseline.logits(features)
+        logits = self._session.baseline.logits(features)[:count, : len(self.classes)].float()
+        require_finite(logits, [str(row) for row in range(count)], self._session.names[0])
         return Answers(
-            logits=logits[:count, : len(self.classes)].float(),
+            logits=logits,
             features=features[:count],
             tasks=None if tasks is None else tasks[:count],
             sets=None if sets is None else sets[:count],

@@ -85,14 +85,15 @@ class Session:
     @property
     def labels(self) -> tuple[str, tuple[str, RetrievalStrategy] | None, dict[str, Constraint]]:
         """The baseline's name for messages; strategy and constraints with theirs."""
-        chosen = self.config.retrieval
-        strategy = (
-            None
-            if self.retrieval is None or chosen is None
-            else (f"retrieval {chosen.name!r}", self.retrieval)
-        )
+        baseline, retrieval = self.names
+        strategy = None if self.retrieval is None else (retrieval, self.retrieval)
         rules = {f"constraint {name!r}": constraint for name, constraint in self.constraints.items()}
-        return f"baseline {self.config.baseline.name!r}", strategy, rules
+        return baseline, strategy, rules
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Baseline and retrieval strategy as messages name them."""
+        return names_of(self.config)
 
     def info(self, index: int) -> TaskInfo:
         """Return what is known of a task before it is learned."""
@@ -316,4 +317,11 @@ def _evaluator(
         workers=config.run.workers,
         query_norm=query_norm,
     )
-    return Evaluator(images, [len(part) for part in parts], engine, config.run.evaluation_batch)
+    sizes = [len(part) for part in parts]
+    return Evaluator(images, sizes, engine, config.run.evaluation_batch, names_of(config))
+
+
+def names_of(config: ExperimentConfig) -> tuple[str, str]:
+    """Return baseline and retrieval strategy as messages name them."""
+    retrieval = "none" if config.retrieval is None else config.retrieval.name
+    return f"baseline {config.baseline.name!r}", f"retrieval {retrieval!r}"

@@ -13,6 +13,7 @@ import torch
 from safetensors.numpy import load_file
 
 from lw2g.config.resolve import Resolved
+from lw2g.errors import ContractError
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation import Predictions
@@ -204,3 +205,52 @@ def test_retrievals_are_undefined_without_a_hard_choice() -> None:
     found = Predictions(sample=zeros, true=zeros, predicted=zeros, task=zeros, retrieved=nothing, set=nothing)
     assert found.retrievals([0]) is None
     assert found.accuracies() == [100.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda n: torch.full((n,), -1), "returned task -1, and .* are seen"),
+        (lambda n: torch.full((n,), 2), "returned task 2, and .* are seen"),
+        (lambda n: torch.full((n,), 0.5), r"returned torch.float32 \[16\]; return the task id"),
+        (lambda n: torch.zeros(n, 2, dtype=torch.int64), r"returned torch.int64 \[16, 2\]"),
+        (lambda n: [0] * n, r"returned \[0, 0"),
+        (lambda n: None, "returned None"),
+    ],
+)
+def test_a_retrieved_task_is_a_seen_one(
+    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, answer: Any, message: str
+) -> None:
+    """Whatever else a strategy answers is told by its name, before a set is looked up."""
+    session = session_of()
+    session.begin_task(0)
+    session.pool.grow(session.new_set(None))
+    monkeypatch.setattr(session.retrieval, "retrieve", lambda query, seen, table: answer(len(query)))
+    with pytest.raises(ContractError, match=f"retrieval 'key-cosine': retrieve {message}"):
+        session.evaluator.evaluate(
+            session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], [1, 1, 1])
+        )
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_logits_are_numbers(
+    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    """A logit of a seen class that is no number is told with the sample; unseen classes may hold any."""
+    session = session_of(baseline="no-prompt")
+    session.begin_task(0)
+    session.pool.grow(session.new_set(None))
+    info = session.info(0)
+    place = {"row": 3, "column": session.stream.num_classes - 1}
+
+    def logits(features: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros(len(features), session.stream.num_classes)
+        made[place["row"], place["column"]] = value
+        return made
+
+    monkeypatch.setattr(session.baseline, "logits", logits)
+    arguments = session.baseline, session.pool, session.retrieval, [info], Reporter([], [1, 1, 1])
+    session.evaluator.evaluate(*arguments)
+    place["column"] = 0
+    with pytest.raises(ContractError, match=r"baseline 'no-prompt': logits of sample .*3.* are not finite"):
+        session.evaluator.evaluate(*arguments)

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import torch
 
+from lw2g.errors import DataError
 from lw2g.training import decoding
 from lw2g.training.decoding import Decoder, chunks
 from lw2g.training.images import ImageSet
@@ -143,3 +144,21 @@ def test_workers_give_the_same_images(random: Session) -> None:
         assert torch.equal(here.images(number), there.images(number))
     with pytest.raises(ValueError, match="a batch below 3 but got 3"):
         here.images(3)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_an_image_that_holds_no_numbers_is_told_by_its_id(plain: Session, value: float) -> None:
+    """A transform that divides by nothing is found with the first image it spoils."""
+    part = plain.stream.tasks[0].train
+
+    def spoil(image: torch.Tensor) -> torch.Tensor:
+        made = plain.transforms.test(image)
+        made[0, 0, 0] = value
+        return made
+
+    for seed, deterministic in ((None, True), (3, False)):
+        decoder = Decoder([part], spoil, deterministic=deterministic, device=torch.device("cpu"))
+        with pytest.raises(
+            DataError, match=f"image '{part.ids[1]}' holds NaN or infinity after the transform"
+        ):
+            decoding.Pass(decoder, [[1]], seed).images(0)

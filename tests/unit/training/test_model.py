@@ -159,7 +159,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished: Finished, ca
         ),
         (torch.zeros(3, 16, 16, dtype=torch.int64), "got torch.int64"),
         (torch.full((3, 16, 16), torch.nan), "no finite numbers"),
-        ("nowhere.png", "'nowhere.png' cannot be read as an image"),
+        ("nowhere.png", "'nowhere.png': it cannot be read"),
     ],
 )
 def test_what_is_no_image_is_refused(model: TrainedModel, images: Any, message: str) -> None:

@@ -1,0 +1,68 @@
+"""What components answer at evaluation, before a number is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lw2g.errors import ContractError, shown
+
+__all__ = ["require_finite", "require_one_task_each", "require_seen"]
+
+
+def require_one_task_each(tasks: object, count: int, whose: str) -> Tensor:
+    """Return what a retrieval strategy answered, if it is one whole number per query; waits for no device.
+
+    Args:
+        tasks: What ``retrieve`` returned.
+        count: Number of queries.
+        whose: The strategy's name, for the message.
+
+    Raises:
+        ContractError: It is something else.
+    """
+    if isinstance(tasks, Tensor):
+        if tasks.shape == (count,) and tasks.dtype in (torch.int64, torch.int32):
+            return tasks
+        found = f"{tasks.dtype} {list(tasks.shape)}"
+    else:
+        found = shown(tasks)
+    raise ContractError(
+        f"{whose}: retrieve returned {found}; return the task id of each query, int64 [{count}]"
+    )
+
+
+def require_seen(tasks: Tensor, seen: Sequence[int], whose: str) -> None:
+    """Refuse retrieved tasks that nobody has learned yet; waits for the device.
+
+    Raises:
+        ContractError: There is one.
+    """
+    strange = tasks[~torch.isin(tasks, torch.tensor(list(seen), device=tasks.device))]
+    if len(strange):
+        raise ContractError(
+            f"{whose}: retrieve returned task {int(strange[0])}, and {shown(list(seen))} are seen; return "
+            "one of the tasks in 'seen'"
+        )
+
+
+def require_finite(logits: Tensor, samples: Sequence[str], whose: str) -> None:
+    """Refuse logits of seen classes that are no finite numbers; waits for the device.
+
+    Args:
+        logits: Of the seen classes, ``[B, C]``.
+        samples: What the rows belong to.
+        whose: The baseline's name, for the message.
+
+    Raises:
+        ContractError: There is one.
+    """
+    bad = ~logits.isfinite().all(dim=1)
+    if bool(bad.any()):
+        first = samples[int(bad.int().argmax())]
+        raise ContractError(
+            f"{whose}: logits of sample {first!r} are not finite; look at its features and its head, or "
+            "lower baseline.lr"
+        )
