@@ -17,7 +17,7 @@ TARGET = ROOT / "docs" / "reference.md"
 
 WHOLE = {
     "From Python": ["lw2g/__init__.py"],
-    "What a plugin offers": ["lw2g/interfaces/component.py", "lw2g/interfaces/options.py"],
+    "What a plugin offers": [f"lw2g/interfaces/{name}.py" for name in ["component", "options", "deviations"]],
     "Contracts": [
         f"lw2g/interfaces/{name}.py"
         for name in [
@@ -49,6 +49,7 @@ BRIEF = {
             "statistics",
             "replay",
             "contrastive",
+            "rows",
         ]
     ],
     "The backbone and what is injected": [

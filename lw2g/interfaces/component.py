@@ -208,7 +208,8 @@ class BenchmarkComponent(Component):
     """A benchmark: a stream of tasks with disjoint classes.
 
     Attributes:
-        family: The name under which baselines keep presets for it.
+        family: The name under which baselines keep presets for it; their official ones set options of this
+            benchmark, which must have them.
         embedded: True where it ships with lw2g or is generated (a default to learn with, not to publish).
         like_for_like: What the protocol of that name holds equal for all methods on this benchmark, as dotted
             keys: the benchmark's transforms, class order and increment, and ``backbone.name``.
