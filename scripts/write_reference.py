@@ -42,6 +42,7 @@ BRIEF = {
         f"lw2g/blocks/{name}.py"
         for name in [
             "heads",
+            "options",
             "schedules",
             "prefixes",
             "weighted_prefixes",
