@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "ComponentError",
     "ConfigError",
     "ContractError",
     "DataError",
@@ -18,7 +19,13 @@ __all__ = [
 
 
 class Lw2gError(Exception):
-    """Base of all errors that the command line prints as one line and exit code 2."""
+    """Base of all errors that the command line prints as one line.
+
+    Attributes:
+        exit_code: With which a command then ends.
+    """
+
+    exit_code = 2
 
 
 class UnknownComponentError(Lw2gError):
@@ -35,6 +42,12 @@ class PluginError(Lw2gError):
 
 class ContractError(Lw2gError):
     """A component that breaks a promise of its interface; names the component and the promise."""
+
+
+class ComponentError(Lw2gError):
+    """A component raised an error during a run; names plugin, component and method. The cause is attached."""
+
+    exit_code = 1
 
 
 class DataError(Lw2gError):

@@ -8,6 +8,7 @@ torch: commands import what they need when they run.
 from __future__ import annotations
 
 import errno
+import traceback
 from typing import Any, NoReturn
 
 import click
@@ -23,21 +24,27 @@ from lw2g.cli.predict import predict
 from lw2g.cli.resume import resume
 from lw2g.cli.show import show
 from lw2g.cli.verify import verify
-from lw2g.errors import Lw2gError, nearest
+from lw2g.errors import ComponentError, Lw2gError, nearest
 
 __all__ = ["main"]
 
 
 _LONGEST = 2_000
+_TRACEBACK = "--traceback"
 
 
 class UserError(click.ClickException):
     """A mistake that is told in one message."""
 
-    exit_code = 2
+    def __init__(self, message: str, *, exit_code: int = 2, whole: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it of the instance
+        self._whole = whole
 
     def show(self, file: Any = None) -> None:
-        """Print the message on stderr."""
+        """Print the message on stderr, and where it was raised if that was asked for."""
+        if self._whole and self.__cause__ is not None:
+            click.echo("".join(traceback.format_exception(self.__cause__)), err=True)
         lines = (_cut(line) for line in self.message.splitlines())
         click.echo("error: " + "\n".join(lines), err=True)
 
@@ -50,12 +57,19 @@ def _cut(line: str) -> str:
 class Commands(click.Group):
     """A group that tells lw2g's own errors without a traceback and suggests the nearest command."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take ``--traceback`` wherever it stands."""
+        ctx.meta[_TRACEBACK] = _TRACEBACK in args
+        return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
         except Lw2gError as error:
-            raise UserError(str(error)) from error
+            asked = bool(ctx.meta.get(_TRACEBACK))
+            hint = "; --traceback shows where" if isinstance(error, ComponentError) and not asked else ""
+            raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=asked) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click's own: the reader of a pipe has had enough
                 raise
@@ -111,6 +125,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lw2g")
+@click.option(_TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose; anywhere.")
 def main() -> None:
     """Continual learning on frozen pre-trained ViTs.
 

@@ -417,7 +417,8 @@ def simulated_device() -> Iterator[Account]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(session_module, "open_engine", _open_engine))
-        stack.enter_context(mock.patch.multiple(torch.cuda, **_CUDA))
+        for name, answer in _CUDA.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         grouping = _group_by_claim(torch._C._group_tensors_by_device_and_dtype)
         stack.enter_context(mock.patch.object(torch._C, "_group_tensors_by_device_and_dtype", grouping))
         stack.enter_context(warnings.catch_warnings())

@@ -1,4 +1,4 @@
-"""What components answer at evaluation, before a number is made of it."""
+"""What components answer, looked at before a decision or a number is made of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import ContractError, shown
+from lw2g.interfaces.growth import Decision, Grow, Reuse
+from lw2g.interfaces.pool import Pool
 
-__all__ = ["require_finite", "require_one_task_each", "require_seen"]
+__all__ = ["require_decision", "require_finite", "require_one_task_each", "require_seen"]
 
 
 def require_one_task_each(tasks: object, count: int, whose: str) -> Tensor:
@@ -66,3 +68,24 @@ def require_finite(logits: Tensor, samples: Sequence[str], whose: str) -> None:
             f"{whose}: logits of sample {first!r} are not finite; look at its features and its head, or "
             "lower baseline.lr"
         )
+
+
+def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
+    """Return a policy's decision.
+
+    Raises:
+        ContractError: It is none, or reuses a set that does not live.
+    """
+    match decision:
+        case Grow():
+            return decision
+        case Reuse(set=int(chosen)) if chosen in pool.ids and not isinstance(chosen, bool):
+            return decision
+        case Reuse(set=chosen):
+            what = f"reuses set {shown(chosen)}"
+        case _:
+            what = f"returned {shown(decision)}"
+    raise ContractError(
+        f"policy {policy!r}, decide: {what}; return Grow(), or Reuse(set) with one of the live sets "
+        f"{list(pool.ids)}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import threading
@@ -126,9 +127,9 @@ class Reporter:
         self._before = self.seconds["total"]
 
     def send(self, event: Event) -> None:
-        """Pass an event on to all listeners."""
+        """Pass a copy of an event on to each listener: what they do to it changes nothing of the run."""
         for listener in self._listeners:
-            listener.on_event(event)
+            listener.on_event(copy.deepcopy(event))
 
     def warn(self, message: str) -> None:
         """Pass a warning on to all listeners."""

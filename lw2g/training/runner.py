@@ -23,6 +23,8 @@ from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.answers import require_decision
+from lw2g.training.boundary import Frozen, guarded
 from lw2g.training.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.evaluation import Predictions
 from lw2g.training.evidence import collect_evidence, unmeasured
@@ -56,6 +58,7 @@ def start(
 
     Raises:
         ConfigError: The directory holds a run, or the experiment cannot be built as configured.
+        ComponentError: A component raised an error.
         Interrupted: The run was stopped on request and can be resumed.
     """
     files = RunDirectory(directory)
@@ -66,9 +69,10 @@ def start(
                 f"{str(directory)!r} holds a run already; go on with it: lw2g resume {directory}, "
                 "or choose another --out"
             )
-        session = open_session(resolved.config, catalogue)
-        run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
-        return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
+        with guarded(catalogue, resolved.config):
+            session = open_session(resolved.config, catalogue)
+            run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
+            return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
 
 
 def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] = ()) -> dict[str, Any]:
@@ -91,9 +95,10 @@ def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] =
         if gone is not None:
             complaints.insert(0, f"the run was left by {gone}, which has ended")
         resolved = load_resolved(files.config, catalogue)
-        run = Run(resolved, open_session(resolved.config, catalogue), files, store, stop)
-        run.take_up(checkpoint, complaints)
-        return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
+        with guarded(catalogue, resolved.config):
+            run = Run(resolved, open_session(resolved.config, catalogue), files, store, stop)
+            run.take_up(checkpoint, complaints)
+            return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
 
 
 @contextmanager
@@ -148,6 +153,7 @@ class Run:
         self._tasks = len(self._sizes)
         self._ledger, self._reporter = Ledger(), Reporter([], self._sizes)
         self._protection = Protection()
+        self._frozen = Frozen.of(session.backbone)
         self._resumed = False
         self._checkpoint: Checkpoint | None = None
         self._complaints: list[str] = []
@@ -206,6 +212,7 @@ class Run:
         self._train(context, moving, still, position)
         self._absorb(context, probe)
         self._evaluate(index)
+        self._frozen.require_same(session.backbone, f"during task {index + 1}")
         # The record first: a checkpoint of a finished task then always has its record beside it.
         self._write_record()
         self._save(Position(task=index + 1), task_done=index)
@@ -228,7 +235,9 @@ class Run:
         decision: Grow | Reuse = (
             (Reuse(0) if len(pool) else Grow())
             if session.fixed
-            else session.policy.decide(evidence, session.generator(index))
+            else require_decision(
+                session.config.policy.name, session.policy.decide(evidence, session.generator(index)), pool
+            )
         )
         match decision:
             case Grow():

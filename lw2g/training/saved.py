@@ -9,6 +9,7 @@ import attrs
 from lw2g.config.resolve import load_resolved
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.boundary import guarded
 from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.model import TrainedModel
 from lw2g.training.record import RunDirectory
@@ -53,6 +54,7 @@ def open_run(
         device=config.run.device if device is None else device,
         evaluation_batch=config.run.evaluation_batch if batch_size is None else batch_size,
     )
-    session = open_session(attrs.evolve(config, run=run), catalogue)
-    position = restore(session, checkpoint)
+    with guarded(catalogue, config):
+        session = open_session(attrs.evolve(config, run=run), catalogue)
+        position = restore(session, checkpoint)
     return TrainedModel(session, position.task - 1)

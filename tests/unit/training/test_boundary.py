@@ -1,0 +1,244 @@
+"""Tests of the boundary between a run and its components."""
+
+import json
+import sys
+
+import attrs
+import pytest
+import torch
+from click.testing import CliRunner
+
+from lw2g.cli import execute
+from lw2g.cli.main import main
+from lw2g.config.resolve import resolve
+from lw2g.errors import ComponentError, ContractError
+from lw2g.interfaces.component import PolicyComponent, RetrievalComponent, TrackerComponent
+from lw2g.interfaces.growth import Grow, Reuse
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.registry.markers import hookimpl
+from lw2g.testing.tiny import tiny_catalogue
+from lw2g.training.runner import start
+
+QUICK = {"baseline.epochs": 1, "run.evaluation_batch": 16, "benchmark.train": 4, "benchmark.test": 2}
+ACTS = {}
+"""What the components below do when they are called; set by each test."""
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """No options."""
+
+
+class BadPolicy:
+    """A policy that does what the test says."""
+
+    margin = 0.0
+
+    def __init__(self, config):
+        pass
+
+    def decide(self, evidence, rng):
+        """Decide, or not."""
+        return ACTS.get("decide", Grow)()
+
+
+class BadRetrieval(RetrievalStrategy):
+    """A retrieval strategy that does what the test says."""
+
+    def __init__(self, config, context):
+        super().__init__(context)
+
+    def retrieve(self, query, seen, task_of_class):
+        """Retrieve, or not."""
+        return ACTS.get("retrieve", lambda query: query[:, 0].long() * 0)(query)
+
+
+class BadTracker:
+    """A tracker that does what the test says."""
+
+    def __init__(self, config, directory):
+        pass
+
+    def on_event(self, event):
+        """Take note, or not."""
+        ACTS.get("on_event", lambda event: None)(event)
+
+    def close(self):
+        """Nothing to close."""
+
+
+class BadPlugin:
+    """Registers them all."""
+
+    @hookimpl
+    def lw2g_policies(self):
+        """Return the policy."""
+        component = PolicyComponent(
+            name="bad-policy",
+            config=NoOptions,
+            build=BadPolicy,
+            summary="",
+            needs_evidence=False,
+            default_constraints=(),
+            adds_always=True,
+        )
+        return [component]
+
+    @hookimpl
+    def lw2g_retrievals(self):
+        """Return the retrieval strategy."""
+        return [RetrievalComponent(name="bad-retrieval", config=NoOptions, build=BadRetrieval, summary="")]
+
+    @hookimpl
+    def lw2g_trackers(self):
+        """Return the tracker."""
+        return [TrackerComponent(name="bad-tracker", config=NoOptions, build=BadTracker, summary="")]
+
+
+@pytest.fixture(autouse=True)
+def acts():
+    """Let the components behave until a test says otherwise."""
+    ACTS.clear()
+    return ACTS
+
+
+@pytest.fixture
+def go(tmp_path):
+    """Return what runs all three components on the tiny benchmark."""
+    catalogue = tiny_catalogue(BadPlugin())
+
+    def run(directory=tmp_path / "run", **names):
+        resolved = resolve(
+            catalogue,
+            overrides={**QUICK, "trackers.bad-tracker": {}},
+            baseline="s-prompt-plus-plus",
+            **{"policy": "bad-policy", "retrieval": "bad-retrieval", **names},
+            benchmark="tiny",
+            backbone="tiny",
+        )
+        return start(resolved, catalogue, directory)
+
+    return run
+
+
+def raising(error):
+    """Return a function that raises."""
+
+    def act(*arguments):
+        raise error
+
+    return act
+
+
+class Strange(BaseException):
+    """No Exception, so that nothing which catches those catches it."""
+
+
+ERRORS = [KeyError("x"), SystemExit(0), Strange("?")]
+METHODS = {
+    "decide": "policy 'bad-policy'",
+    "retrieve": "retrieval 'bad-retrieval'",
+    "on_event": "tracker 'bad-tracker'",
+}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("method", METHODS)
+def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, method, error):
+    """Whatever is raised, the request to end the program included, is told as that component's error."""
+    acts[method] = raising(error)
+    who = f"plugin 'BadPlugin': {METHODS[method]}, {method}: {type(error).__name__}"
+    with pytest.raises(ComponentError, match=who) as told:
+        go()
+    assert told.value.__cause__ is error
+    assert told.value.exit_code == 1
+
+
+def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
+    """An error within a first-party method, called through a phase's step, names it and its release."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    monkeypatch.setattr(SPromptPlusPlus, "features", raising(ZeroDivisionError("why")))
+    who = r"\(lw2g .*\): baseline 's-prompt-plus-plus', \w+: ZeroDivisionError: why"
+    with pytest.raises(ComponentError, match=who):
+        go()
+
+
+@pytest.mark.parametrize("result", [None, "grow", Reuse(7), Reuse("0"), Reuse(-1), Grow])
+def test_a_policy_that_returns_no_decision_is_told_what_to_return(go, acts, result):
+    """None, a word, a set that does not live or a class are contract errors with the remedy."""
+    acts["decide"] = lambda: result
+    with pytest.raises(ContractError, match=r"policy 'bad-policy', decide: .*; return Grow\(\), or Reuse"):
+        go()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda query: None,
+        lambda query: query[:, 0] * 0 + 0.5,
+        lambda query: query[:, 0].long() * 0 - 1,
+        lambda query: query[:, 0].long() * 0 + 1,
+        lambda query: torch.zeros(3, dtype=torch.long),
+        lambda query: [0] * len(query),
+    ],
+    ids=["none", "half", "minus one", "not seen", "three", "list"],
+)
+def test_a_retrieval_that_returns_no_seen_tasks_is_told_what_to_return(go, acts, act):
+    """What are no int64 tasks, one per query and seen so far, is a contract error with the remedy."""
+    acts["retrieve"] = act
+    with pytest.raises(ContractError, match=r"'bad-retrieval': retrieve returned .*; return "):
+        go()
+
+
+def test_trackers_get_copies(go, acts, tmp_path):
+    """What a tracker does to an event changes neither the record nor what the next listener sees."""
+
+    def spoil(event):
+        for value in (getattr(event, field.name) for field in attrs.fields(type(event))):
+            if isinstance(value, dict):
+                value.clear()
+
+    acts["on_event"] = spoil
+    record = go()
+    assert [entry["decision"] for entry in record["decisions"]] == ["grow"] * 3
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["decisions"] == record["decisions"]
+
+
+def test_a_changed_backbone_ends_the_run_at_the_end_of_the_task(go, acts):
+    """One weight that moves by the least bit, past autograd and version counters, is fatal."""
+
+    def write():
+        backbone = sys._getframe(2).f_locals["session"].backbone
+        backbone.model.blocks[0].attn.qkv.weight.data.view(-1).view(torch.int32)[0] += 1
+        return Grow()
+
+    acts["decide"] = write
+    with pytest.raises(ContractError, match="weights have changed during task 1"):
+        go()
+
+
+def test_what_components_print_goes_to_stderr(go, acts, capsys):
+    """A command's output is what lw2g prints, whatever plugins say."""
+    acts["decide"] = lambda: print("hello") or Grow()
+    go()
+    printed = capsys.readouterr()
+    assert "hello" not in printed.out
+    assert printed.err.count("hello") == 3
+
+
+@pytest.mark.parametrize("place", [["--traceback", "run"], ["run", "--traceback"], ["run"]])
+def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, tmp_path, place):
+    """The error is one line; --traceback, before or after the command, shows where it arose."""
+
+    def fail(*arguments):
+        error = ComponentError("plugin 'p' (d 1): policy 'x', decide: KeyError: 'y'")
+        raise error from KeyError("y")
+
+    monkeypatch.setattr(execute, "run_one", fail)
+    monkeypatch.setattr("lw2g.cli.experiment.run_one", fail, raising=False)
+    done = CliRunner().invoke(main, [*place, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 1
+    assert "policy 'x', decide: KeyError: 'y'" in done.stderr
+    assert ("--traceback shows where" in done.stderr) is (place == ["run"])
+    assert done.stderr.count("error: ") == 1
