@@ -77,10 +77,10 @@ class BackboneChoice:
     image_size: int | None = None
 
 
-def _is_even(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-    """Even."""
-    if value % 2:
-        raise ValueError(f"'{field.name}' must be even: {value}")
+def _is_multiple_of_four(_instance: object, field: attrs.Attribute[int], value: int) -> None:
+    """A multiple of 4."""
+    if value % 4:
+        raise ValueError(f"'{field.name}' must be a multiple of 4: {value}")
 
 
 @attrs.frozen(kw_only=True)
@@ -113,9 +113,20 @@ class GrowthConfig:
         published="joint",
         literal={"joint": "the paper's full-width spaces do not keep the logits of single heads"},
     )
-    images: int = option(256, "images of a new task on which evidence is collected", validator=ge(2))
+    evidence: Literal["averaged", "literal"] = option(
+        "averaged",
+        "Z over disjoint halves of the images and several draws of the new head, or one draw over all",
+        published="literal",
+        literal={"literal": "one draw of the head decides, and S_pre knows the gradient's own images"},
+    )
+    draws: int = option(4, "draws of the new classes' head that Z is averaged over", validator=ge(2))
+    images: int = option(
+        256, "images of a new task on which evidence is collected, balanced over classes", validator=ge(2)
+    )
     groups: int = option(
-        16, "groups of those images, one gradient each, for the error of Z", validator=[ge(16), _is_even]
+        16,
+        "groups of those images, one gradient each, from which the error of Z comes",
+        validator=[ge(16), _is_multiple_of_four],
     )
     centre: bool = option(
         False, "whether spaces are centred for evidence (never for protection)", published=False

@@ -2,8 +2,7 @@
 
 HFC(g, S) is the angle between a gradient g and its part outside the subspace S: 0 degrees when g is
 orthogonal to S and nothing is lost, 90 degrees when g lies in S and nothing is left (LW2G, definition of
-HFC and Theorem 1). Beside it stand two nulls, the angles that a comparison with chance needs, and the
-jackknife error.
+HFC and Theorem 1). Beside it stand two nulls, the angles that a comparison with chance needs.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from torch import Tensor
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
 
-__all__ = ["Hindrance", "Reduce", "energy_null_hfc", "hfc", "jackknife_error", "null_hfc"]
+__all__ = ["Hindrance", "Reduce", "energy_null_hfc", "hfc", "null_hfc", "over_sites", "site_angles"]
 
 Reduce = Literal["mean-cos", "mean-angle", "global"]
 
 
 @attrs.frozen(kw_only=True)
 class Hindrance:
-    """HFC of one candidate in degrees, over all sites and per site; None where the gradient is zero.
+    """HFC in degrees, over all sites and per site; None where the gradient is zero.
 
     A zero gradient has no direction: it is undefined evidence, not an angle of zero.
     """
@@ -53,15 +52,55 @@ def hfc(gradients: Sequence[Tensor], spaces: Sequence[Subspace], *, reduce: Redu
     """
     if not gradients or len(gradients) != len(spaces):
         raise ValueError(f"expected one space per gradient but got {len(gradients)} and {len(spaces)}")
+    flat = [gradient.reshape(-1, gradient.shape[-1]) if gradient.ndim else gradient for gradient in gradients]
+    sites = torch.stack(
+        [site_angles(gradient, space, reduce=reduce) for gradient, space in zip(flat, spaces, strict=True)]
+    )
+    angles = [float(over_sites(sites, reduce=reduce)), *sites.tolist()]
+    degrees, *per_site = [None if math.isnan(angle) else math.degrees(angle) for angle in angles]
+    return Hindrance(degrees=degrees, per_site=tuple(per_site))
+
+
+@torch.no_grad()
+def site_angles(gradient: Tensor, space: Subspace, *, reduce: Reduce = "mean-cos") -> Tensor:
+    """Return the angles [...] in radians of many gradients [..., rows, dim] at one site, NaN for zero ones.
+
+    The space is as wide as a gradient and then stands for all of them; or the gradients are
+    [..., n, rows, dim] and the space is the direct sum of n spaces
+    (:func:`~lw2g.geometry.subspace.side_by_side`), one for each.
+
+    Raises:
+        ValueError: widths differ, a gradient is not finite, or ``reduce`` is unknown.
+    """
     if reduce not in ("mean-cos", "mean-angle", "global"):
         raise ValueError(f"expected reduce 'mean-cos', 'mean-angle' or 'global' but got {reduce!r}")
-    sites = [_site_angle(*site, reduce) for site in zip(gradients, spaces, strict=True)]
-    defined = torch.tensor([angle for angle in sites if angle is not None], dtype=torch.float64)
-    if len(defined) == 0:
-        return Hindrance(degrees=None, per_site=(None,) * len(sites))
-    together = float(defined.mean()) if reduce == "mean-angle" else _angle_of_mean_cosine(defined)
-    per_site = tuple(None if angle is None else math.degrees(angle) for angle in sites)
-    return Hindrance(degrees=math.degrees(together), per_site=per_site)
+    dim = gradient.shape[-1] if gradient.ndim > 1 else 0
+    each = gradient.ndim > 2 and space.dim == gradient.shape[-3] * dim
+    if not dim or not (each or space.dim == dim):
+        raise ValueError(f"expected a gradient [rows, {space.dim}] but got {tuple(gradient.shape)}")
+    rows = gradient.to(torch.float64)
+    if not bool(torch.isfinite(rows).all()):
+        raise ValueError("expected a finite gradient but got values that are infinite or not a number")
+    # Angles know no scale; without it the squares of a tiny gradient vanish.
+    over = (-2, -1) if reduce == "global" else (-1,)
+    largest = rows.abs().amax(dim=over, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)
+    if each and space.dim != dim:
+        wide = rows.transpose(-3, -2)  # [..., rows, n, dim]
+        inside = space.on(wide.flatten(-2)).reshape(wide.shape).transpose(-3, -2)
+    else:
+        inside = space.on(rows)
+    sine = torch.linalg.vector_norm(inside, dim=over)
+    cosine = torch.linalg.vector_norm(rows - inside, dim=over)
+    angles = torch.where(largest.squeeze(over) > 0, torch.atan2(sine, cosine), math.nan)
+    if reduce == "global":
+        return angles
+    return angles.nanmean(dim=-1) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, -1)
+
+
+def over_sites(angles: Tensor, *, reduce: Reduce = "mean-cos") -> Tensor:
+    """Return one angle [...] for the angles [sites, ...] of all sites; NaN sites are left out."""
+    return angles.nanmean(dim=0) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, 0)
 
 
 def null_hfc(ranks_and_dims: Sequence[tuple[int, int]]) -> float:
@@ -102,51 +141,13 @@ def energy_null_hfc(spaces: Sequence[Subspace], moments: Sequence[SecondMoment])
     if not energetic:
         return None
     angles = torch.tensor(energetic, dtype=torch.float64).sqrt().asin()
-    return math.degrees(_angle_of_mean_cosine(angles))
+    return math.degrees(float(_angle_of_mean_cosine(angles, 0)))
 
 
-def jackknife_error(leave_one_out: Sequence[float]) -> float:
-    """Return the jackknife standard error ``sqrt((n-1)/n sum (x_i - mean)^2)`` of n leave-one-out values.
-
-    >>> jackknife_error([1.0, 3.0])
-    1.0
-
-    Raises:
-        ValueError: fewer than two values.
-    """
-    count = len(leave_one_out)
-    if count < 2:
-        raise ValueError(f"expected at least 2 leave-one-out values but got {count}")
-    mean = math.fsum(leave_one_out) / count
-    return math.sqrt((count - 1) / count * math.fsum((value - mean) ** 2 for value in leave_one_out))
-
-
-@torch.no_grad()
-def _site_angle(gradient: Tensor, space: Subspace, reduce: Reduce) -> float | None:
-    """Return the angle of one site in radians, or None when every row is zero."""
-    if gradient.ndim == 0 or gradient.shape[-1] != space.dim:
-        raise ValueError(f"expected a gradient [rows, {space.dim}] but got {tuple(gradient.shape)}")
-    rows = gradient.reshape(-1, space.dim).to(torch.float64)
-    if not bool(torch.isfinite(rows).all()):
-        raise ValueError("expected a finite gradient but got values that are infinite or not a number")
-    rows = rows[rows.any(dim=1)]
-    if len(rows) == 0:
-        return None
-    # Angles know no scale; without it the squares of a tiny gradient vanish.
-    largest = rows.abs().amax(dim=1, keepdim=True)
-    rows = rows / (largest.amax() if reduce == "global" else largest)
-    inside = space.on(rows)
-    over = (0, 1) if reduce == "global" else 1
-    sine = torch.linalg.vector_norm(inside, dim=over)
-    cosine = torch.linalg.vector_norm(rows - inside, dim=over)
-    angles = torch.atan2(sine, cosine).reshape(-1)
-    return float(angles.mean()) if reduce == "mean-angle" else _angle_of_mean_cosine(angles)
-
-
-def _angle_of_mean_cosine(angles: Tensor) -> float:
+def _angle_of_mean_cosine(angles: Tensor, dim: int) -> Tensor:
     """Return ``arccos(mean cos(angles))`` in radians, near 0 too, where arccos loses half the digits."""
-    versine = float((2 * torch.sin(angles / 2).square()).mean())  # 1 - cos
-    return 2 * math.asin(math.sqrt(versine / 2))
+    versine = (2 * torch.sin(angles / 2).square()).nanmean(dim=dim)  # 1 - cos
+    return 2 * (versine / 2).sqrt().asin()
 
 
 def _expected_cosine(rank: int, dim: int) -> float:

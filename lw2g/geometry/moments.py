@@ -7,10 +7,12 @@ values are the eigenvalues of C.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-__all__ = ["SecondMoment", "head_width", "split_heads", "traces"]
+__all__ = ["SecondMoment", "head_width", "side_by_side", "split_heads", "traces"]
 
 
 class SecondMoment:
@@ -103,6 +105,26 @@ class SecondMoment:
     def trace(self) -> float:
         """Return the total energy: the sum of squared entries of all rows."""
         return max(0.0, float(traces(self.matrix).sum()))
+
+
+def side_by_side(moments: Sequence[SecondMoment]) -> SecondMoment:
+    """Return several moments of one width as the heads of one: many small problems for one solver call.
+
+    >>> side_by_side([SecondMoment(4, 2), SecondMoment(4, 2)]).matrix.shape
+    torch.Size([4, 2, 2])
+
+    Raises:
+        ValueError: no moment is given, or the widths of their heads differ.
+    """
+    widths = {moment.matrix.shape[1] for moment in moments}
+    if len(widths) != 1:
+        raise ValueError(f"expected moments whose heads have one width but got {sorted(widths)}")
+    matrices = torch.cat([moment.matrix for moment in moments])
+    result = SecondMoment(matrices.shape[0] * matrices.shape[1], matrices.shape[0], matrices.device)
+    result.matrix = matrices
+    result.row_sum = torch.cat([moment.row_sum for moment in moments])
+    result.count = sum(moment.count for moment in moments)
+    return result
 
 
 def head_width(dim: int, heads: int) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment, head_width, split_heads, traces
 
-__all__ = ["Residual", "Rule", "Subspace", "build", "complement", "extend", "image", "union"]
+__all__ = ["Residual", "Rule", "Subspace", "build", "complement", "extend", "image", "side_by_side", "union"]
 
 Rule = Literal["reach", "below"]
 Residual = Literal["pcp", "pc"]
@@ -131,6 +131,22 @@ class Subspace:
         """
         return rows - self.on(rows)
 
+    def parts(self, count: int) -> tuple[Subspace, ...]:
+        """Return the ``count`` spaces of equally many heads whose direct sum this is (:func:`side_by_side`).
+
+        Raises:
+            ValueError: ``count`` does not divide the heads.
+        """
+        if count < 1 or self.heads % count:
+            raise ValueError(f"expected a count that divides {self.heads} heads but got {count!r}")
+        heads = self.heads // count
+        starts = range(0, self.heads, heads)
+        ranks = [self.ranks[start : start + heads] for start in starts]
+        return tuple(
+            Subspace(basis=self.basis[start : start + heads, :, : max(own)], ranks=own)
+            for start, own in zip(starts, ranks, strict=True)
+        )
+
     def captured(self, moment: SecondMoment) -> float:
         """Return the share of energy inside the subspace, ``sum_h tr(B_h^T C_h B_h) / tr C``, in [0, 1].
 
@@ -219,6 +235,23 @@ def union(*spaces: Subspace) -> Subspace:
     tolerance = max(torch.finfo(space.basis.dtype).eps for space in spaces) ** 0.5
     columns = [one.to(device=device, dtype=torch.float64) for one in columns]
     return _span(torch.cat(columns, dim=-1), tolerance)
+
+
+def side_by_side(spaces: Sequence[Subspace]) -> Subspace:
+    """Return the direct sum of spaces of one width, each with its own stretch of the sum's rows.
+
+    >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+    >>> side_by_side([axis, axis]).on(torch.tensor([3.0, 4.0, 5.0, 6.0]))
+    tensor([3., 0., 5., 0.])
+
+    Raises:
+        ValueError: no space is given, or the widths of their heads differ.
+    """
+    widths = {space.basis.shape[1] for space in spaces}
+    if len(widths) != 1:
+        raise ValueError(f"expected spaces whose heads have one width but got {sorted(widths)}")
+    heads = [zip(space.basis, space.ranks, strict=True) for space in spaces]
+    return _pack([basis[:, :rank] for one in heads for basis, rank in one])
 
 
 def image(matrix: Tensor, space: Subspace) -> Subspace:

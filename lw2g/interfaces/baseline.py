@@ -109,10 +109,30 @@ class Baseline(nn.Module, ABC):
     def phases(self, context: TaskContext) -> Sequence[TrainingPhase | ComputePhase]:
         """Return what is done with the task, in order. Must change nothing by itself."""
 
-    def probe_loss(self, batch: Batch, routing: Routing, task: TaskInfo) -> Tensor:
-        """Return the loss whose gradient is the evidence: cross-entropy over the new classes (ruling a)."""
-        logits = self.logits(self.features(batch, routing))
-        return functional.cross_entropy(mask_logits(logits, task.classes), batch.labels)
+    def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the loss whose gradient is the evidence: cross-entropy over the new classes (ruling a).
+
+        Args:
+            features: What :meth:`features` gives for the batch, ``[B, F]``.
+            batch: Images of the task.
+            task: The task.
+        """
+        return functional.cross_entropy(mask_logits(self.logits(features), task.classes), batch.labels)
+
+    def draw_head(self, task: TaskInfo) -> None:
+        """Draw anew, from torch's global generator, what the classifier begins with for a task's classes.
+
+        Evidence is averaged over such draws, because the direction of a gradient is that of an untrained
+        head; afterwards the parameters are put back. By default rows of every linear layer over all classes
+        get normal values as large as they have now. Override it where the classifier is something else;
+        change nothing but parameters.
+        """
+        rows = list(task.classes)
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module.out_features == self.context.num_classes:
+                for parameter in module.parameters(recurse=False):
+                    now = parameter.data[rows]
+                    parameter.data[rows] = torch.randn_like(now) * now.square().mean().sqrt()
 
     # -- what can be measured and protected ------------------------------------------------------------
 

@@ -39,7 +39,8 @@ class CandidateEvidence:
             the old space, 90 when it lies in it.
         hfc_pre: The same against the pre-trained space.
         z: ``hfc - hfc_pre``.
-        z_error: Jackknife standard error of ``z`` over gradients and pre-trained space together.
+        z_error: Standard error of ``z``: which images of the task were looked at, through gradient and
+            pre-trained space together, and how the new classes' head was drawn.
         rank: Rank of the old space over all sites.
         null_hfc: What a random subspace of equal rank would give.
         energy_null_hfc: What a random combination of the new task's activations would give.

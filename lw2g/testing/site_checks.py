@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.site import Owner, Site
-from lw2g.testing.bench import Bench, built, seeded
+from lw2g.testing.bench import Bench, built, lay_out_or_skip, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 
 __all__ = [
     "OUTSIDE",
+    "check_head_is_drawn_anew",
     "check_probe_reaches_measured_sites",
     "check_site_names_differ",
     "check_sites_fit_their_activations",
@@ -240,7 +242,8 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
         )
         for parameter in parameters:
             parameter.requires_grad_(True)
-        loss = bench.baseline.probe_loss(bench.batch(torch.arange(16), task.classes), routing, task)
+        batch = bench.batch(torch.arange(16), task.classes)
+        loss = bench.baseline.probe_loss(bench.baseline.features(batch, routing), batch, task)
         found = torch.autograd.grad(loss, parameters, allow_unused=True) if loss.requires_grad else ()
         for parameter in parameters:
             parameter.requires_grad_(False)
@@ -255,3 +258,38 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
                 f"the gradient of probe_loss is zero at {_called(owner, site)}; let the loss depend on the "
                 "set's parameters, or declare the site with measured=False"
             )
+
+
+@check("baseline")
+def check_head_is_drawn_anew(subject: Subject) -> None:
+    """``draw_head`` moves the probe loss by the new classes' part of the classifier, and nothing else."""
+    bench = lay_out_or_skip(subject)
+    if bench.component.growth == "fixed":
+        raise NotApplicable("it does not grow, so no evidence is collected")
+    baseline, task = bench.baseline, bench.history[-1]
+    batch = bench.batch(torch.arange(16), task.classes)
+    buffers = {name: value.clone() for name, value in baseline.named_buffers()}
+    others = [one for one in range(task.seen) if one not in task.classes]
+
+    def outcomes(seed: int) -> tuple[Tensor, Tensor]:
+        with seeded(seed):
+            baseline.draw_head(task)
+        with torch.no_grad():
+            return baseline.probe_loss(features, batch, task), baseline.logits(features)[:, others]
+
+    with torch.no_grad():
+        features = baseline.features(batch, bench.pool.force(bench.pool.ids[-1]))
+    drawn, other = outcomes(1), outcomes(2)
+    # whoever overrides it may have a classifier that begins with nothing random
+    if torch.equal(drawn[0], other[0]) and type(baseline).draw_head is Baseline.draw_head:
+        raise ContractViolation(
+            "draw_head leaves probe_loss as it is; let it draw what the classifier of a task's classes "
+            "begins with, or evidence rests on one draw"
+        )
+    if not torch.equal(drawn[1], other[1]):
+        raise ContractViolation("draw_head changes the logits of old classes; leave their rows as they are")
+    moved = [name for name, value in baseline.named_buffers() if not torch.equal(value, buffers[name])]
+    if moved:
+        raise ContractViolation(
+            f"draw_head changes buffer {moved[0]!r}; change parameters only, which are put back afterwards"
+        )

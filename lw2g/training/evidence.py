@@ -1,44 +1,34 @@
 """Evidence for the growth decision: HFC, HFC_pre and Z of every candidate, their errors and nulls.
 
-Gradients and pre-trained spaces come from disjoint halves of D_sub, halves swapped and averaged, because a
-space fitted on the very images of the gradient biases Z towards reuse. Leaving out one group of images at a
-time gives the jackknife error of Z over gradients and space together (rulings f, g, h).
+Gradients and pre-trained spaces come from disjoint halves of D_sub, because a space fitted on the very images
+of the gradient biases Z towards reuse; Z is averaged over partitions into halves and over draws of the new
+classes' head. Its error comes from half-samples of the stored groups and from the spread between the draws
+(rulings f, g, h).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
-import attrs
 import torch
+from torch import Tensor
 
-from lw2g.geometry.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
-from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
+from lw2g.geometry.moments import SecondMoment, side_by_side
 from lw2g.geometry.subspace import Subspace
+from lw2g.geometry.subspace import side_by_side as spaces_side_by_side
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, SiteEvidence
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
-from lw2g.interfaces.site import Site
+from lw2g.interfaces.site import Activation, Site
+from lw2g.training.comparisons import disjoint_halves, in_sample
 from lw2g.training.probe import GroupGradients, Probe, merged, undisturbed
 from lw2g.training.progress import Steps
 from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "unmeasured"]
-
-
-@attrs.frozen(kw_only=True)
-class _Angles:
-    """HFC, HFC_pre and Z of one candidate from some of the groups; None where undefined."""
-
-    hfc: float | None
-    hfc_pre: float | None
-    per_site: tuple[float | None, ...] = ()
-    per_site_pre: tuple[float | None, ...] = ()
-
-    @property
-    def z(self) -> float | None:
-        return None if self.hfc is None or self.hfc_pre is None else self.hfc - self.hfc_pre
 
 
 def unmeasured(pool: Pool, memory: SubspaceMemory, baseline: Baseline, task: int) -> Evidence:
@@ -73,14 +63,11 @@ def collect_evidence(
     measured: dict[int, CandidateEvidence] = {}
     if candidates:
         sites = {set_id: [site for site, _ in spaces[set_id]] for set_id in candidates}
-        step = Steps((len(probe.groups) + 1) * len(candidates), progress)
+        count = sum(len(probe.groups) + len(found) for found in sites.values())
+        step = Steps(count, progress)
         with undisturbed([baseline, *pool.sets]):
             gradients = probe.gradients(baseline, pool, candidates, sites, step)
-            measure = _Measure(probe, sites[candidates[0]])
-            for set_id in candidates:
-                found = [space for _, space in spaces[set_id]]
-                measured[set_id] = measure.candidate(set_id, sites[set_id], found, gradients[set_id])
-                step()
+            measured = _Measure(probe).candidates({one: spaces[one] for one in candidates}, gradients, step)
     entries = tuple(
         measured[set_id]
         if set_id in measured
@@ -114,113 +101,124 @@ def _closed(spaces: Sequence[tuple[Site, Subspace]]) -> str | None:
 
 
 class _Measure:
-    """Angles of candidates against their old spaces and the pre-trained ones, with groups left out."""
+    """Angles of candidates against their old spaces and the pre-trained ones, all comparisons at once."""
 
-    def __init__(self, probe: Probe, sites: Sequence[Site]) -> None:
+    def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._reduce = probe.options.reduce
-        # A sample of one image has no second half: then space and gradient share it.
-        count = len(probe.groups)
-        self._halves = (range(count // 2), range(count // 2, count)) if count > 1 else (range(1), range(1))
-        moments = probe.moments([site.activation.tap for site in sites])
-        self._moments: dict[Tap, list[SecondMoment]] = {
-            tap: [self._centred(part) for part in parts] for tap, parts in moments.items()
+        options = probe.options
+        self._reduce = options.reduce
+        plan = in_sample if options.evidence == "literal" else disjoint_halves
+        self._comparisons = plan(len(probe.groups), probe.generator("half-samples"))
+
+    def candidates(
+        self,
+        spaces: Mapping[int, Sequence[tuple[Site, Subspace]]],
+        gradients: Mapping[int, GroupGradients],
+        step: Callable[[], None],
+    ) -> dict[int, CandidateEvidence]:
+        """Return all evidence on every candidate."""
+        angles: dict[int, dict[str, tuple[Tensor, Tensor]]] = {set_id: {} for set_id in spaces}
+        nulls: dict[int, list[tuple[Subspace, SecondMoment]]] = {set_id: [] for set_id in spaces}
+        # tap by tap: the spaces of one tap serve all candidates, and those of all taps need not fit in memory
+        for tap in dict.fromkeys(site.activation.tap for found in spaces.values() for site, _ in found):
+            at_tap = _AtTap(self._probe, tap, self._comparisons.subsets)
+            for set_id, found in spaces.items():
+                for (site, space), gradient in zip(found, gradients[set_id], strict=True):
+                    if site.activation.tap != tap:
+                        continue
+                    angles[set_id][site.name] = self._angles(at_tap, site, space, gradient)
+                    if not site.activation.is_image:
+                        nulls[set_id].append((space, site.activation.moment(at_tap.total)))
+                    step()
+        return {
+            set_id: self._summary(set_id, found, angles[set_id], nulls[set_id])
+            for set_id, found in spaces.items()
         }
-        groups = [None, *range(count)] if min(len(half) for half in self._halves) > 1 else [None]
-        self._left_out: list[int | None] = list(groups)
-        at_tap = {site.activation.tap for site in sites if site.activation.cut == "tap"}
-        options = self._probe.pretrained_options
-        self._pretrained = {
-            (half, left_out): {tap: options.build(self._kept(tap, half, left_out)) for tap in at_tap}
-            for half in (0, 1)
-            for left_out in self._left_out
-            if left_out is None or left_out in self._halves[half]
-        }
 
-    def _centred(self, moment: SecondMoment) -> SecondMoment:
-        return moment.centred() if self._probe.options.centre else moment
+    def _angles(self, at_tap: _AtTap, site: Site, space: Subspace, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a site's angles against old and pre-trained spaces, both ``[draws, width, subsets]``."""
+        plan = self._comparisons
+        subsets = plan.subsets.to(gradient.device)
+        sums = torch.einsum("sg,mgrd->msrd", subsets, gradient.double())
+        old = site_angles(sums, space, reduce=self._reduce)
+        pretrained = at_tap.pretrained(site.activation)
+        pre = site_angles(sums[:, plan.gradient], pretrained, reduce=self._reduce)
+        return old[:, plan.gradient].cpu(), pre.cpu()
 
-    def _kept(self, tap: Tap, half: int, left_out: int | None) -> SecondMoment:
-        return merged(
-            [
-                moment
-                for group, moment in enumerate(self._moments[tap])
-                if group in self._halves[half] and group != left_out
-            ]
-        )
-
-    def _pretrained_space(self, site: Site, half: int, left_out: int | None) -> Subspace:
-        if (half, left_out) not in self._pretrained:  # the group belongs to the other half
-            left_out = None
-        activation = site.activation
-        if activation.cut == "tap":
-            return activation.image(self._pretrained[half, left_out][activation.tap])
-        moment = self._kept(activation.tap, half, left_out)
-        return activation.space(moment, self._probe.pretrained_options.build)
-
-    def candidate(
-        self, set_id: int, sites: Sequence[Site], spaces: Sequence[Subspace], gradients: GroupGradients
+    def _summary(
+        self,
+        set_id: int,
+        spaces: Sequence[tuple[Site, Subspace]],
+        angles: Mapping[str, tuple[Tensor, Tensor]],
+        nulls: Sequence[tuple[Subspace, SecondMoment]],
     ) -> CandidateEvidence:
-        """Return all evidence on one candidate."""
-        whole = self._angles(sites, spaces, gradients, None)
-        rank = sum(space.rank for space in spaces)
-        if whole.z is None:
+        old, pre = (torch.stack([angles[site.name][i] for site, _ in spaces]) for i in (0, 1))
+        together = [over_sites(one, reduce=self._reduce).rad2deg() for one in (old, pre)]
+        hfc, hfc_pre = (self._comparisons.value(one) for one in together)  # [draws]
+        rank = sum(space.rank for _, space in spaces)
+        if bool(hfc.isnan().all()):
             return CandidateEvidence(set=set_id, rank=rank, excluded="gradient is zero at every site")
-        without = [self._angles(sites, spaces, gradients, group).z for group in self._left_out[1:]]
-        defined = [z for z in without if z is not None]
-        plain = [not site.activation.is_image for site in sites]
-        totals = [
-            site.activation.moment(merged(self._moments[site.activation.tap]))
-            for site, kept in zip(sites, plain, strict=True)
-            if kept
-        ]
-        own = [space for space, kept in zip(spaces, plain, strict=True) if kept]
+        per_site = [self._comparisons.value(one.rad2deg()).nanmean(dim=1).tolist() for one in (old, pre)]
+        degrees, degrees_pre = float(hfc.nanmean()), float(hfc_pre.nanmean())
         return CandidateEvidence(
             set=set_id,
-            hfc=whole.hfc,
-            hfc_pre=whole.hfc_pre,
-            z=whole.z,
-            z_error=jackknife_error(defined) if len(defined) > 1 else None,
+            hfc=degrees,
+            hfc_pre=degrees_pre,
+            z=degrees - degrees_pre,
+            z_error=self._error(together[0] - together[1]),
             rank=rank,
-            null_hfc=null_hfc([(space.rank, space.dim) for space in spaces]),
-            energy_null_hfc=energy_null_hfc(own, totals) if own else None,
+            null_hfc=null_hfc([(space.rank, space.dim) for _, space in spaces]),
+            energy_null_hfc=energy_null_hfc(*map(list, zip(*nulls, strict=True))) if nulls else None,
             sites=tuple(
-                SiteEvidence(site=site.name, hfc=old, hfc_pre=pre, rank=space.rank, dim=space.dim)
-                for site, space, old, pre in zip(
-                    sites, spaces, whole.per_site, whole.per_site_pre, strict=True
+                SiteEvidence(
+                    site=site.name, hfc=_known(own), hfc_pre=_known(own_pre), rank=space.rank, dim=space.dim
                 )
+                for (site, space), own, own_pre in zip(spaces, *per_site, strict=True)
             ),
         )
 
-    def _angles(
-        self,
-        sites: Sequence[Site],
-        spaces: Sequence[Subspace],
-        gradients: GroupGradients,
-        left_out: int | None,
-    ) -> _Angles:
-        """Average both halves: the gradient of one against the pre-trained space of the other."""
-        old: list[Hindrance] = []
-        pre: list[Hindrance] = []
-        for half in (0, 1):
-            groups = [group for group in self._halves[half] if group != left_out]
-            mean = [
-                torch.stack([gradients[group][i].double() for group in groups]).sum(0)
-                for i in range(len(sites))
-            ]
-            old.append(hfc(mean, spaces, reduce=self._reduce))
-            pretrained = [self._pretrained_space(site, 1 - half, left_out) for site in sites]
-            pre.append(hfc(mean, pretrained, reduce=self._reduce))
-        return _Angles(
-            hfc=_mean([one.degrees for one in old]),
-            hfc_pre=_mean([one.degrees for one in pre]),
-            per_site=tuple(_mean(list(pair)) for pair in zip(*(one.per_site for one in old), strict=True)),
-            per_site_pre=tuple(
-                _mean(list(pair)) for pair in zip(*(one.per_site for one in pre), strict=True)
-            ),
-        )
+    def _error(self, z: Tensor) -> float | None:
+        """Return the standard error of the mean over draws of Z, from Z by comparison ``[draws, ...]``.
+
+        The images' part is that of a sample without replacement: a D_sub of all images has none. Draws differ
+        by the head, and by what head and images do together.
+        """
+        images = self._comparisons.variance(z.nanmean(dim=0))
+        if images is None:
+            return None
+        by_draw = self._comparisons.value(z)
+        by_draw = by_draw[~by_draw.isnan()]
+        heads = float(by_draw.var()) / len(by_draw) if len(by_draw) > 1 else 0.0
+        return math.sqrt(images * self._probe.left_out + heads)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return sum(defined) / len(defined) if defined else None
+class _AtTap:
+    """The un-prompted activations at one tap: second moments and spaces of all subsets of groups."""
+
+    def __init__(self, probe: Probe, tap: Tap, subsets: Tensor) -> None:
+        self._build = probe.pretrained_options.build
+        groups = probe.moments([tap])[tap]
+        centre = probe.options.centre
+
+        def moment(chosen: Sequence[int]) -> SecondMoment:
+            found = merged([groups[i] for i in chosen])
+            return found.centred() if centre else found
+
+        self.total = moment(range(len(groups)))
+        self._moments = [moment(one.nonzero()[:, 0].tolist()) for one in subsets]
+        self._tapped: Subspace | None = None
+
+    def pretrained(self, activation: Activation) -> Subspace:
+        """Return the spaces of an activation, one per subset, side by side."""
+        if activation.cut == "map":
+            return self._build(side_by_side([activation.moment(moment) for moment in self._moments]))
+        if self._tapped is None:
+            self._tapped = self._build(side_by_side(self._moments))
+        if not activation.is_image:
+            return self._tapped
+        parts = self._tapped.parts(len(self._moments))
+        return spaces_side_by_side([activation.image(part) for part in parts])
+
+
+def _known(angle: float) -> float | None:
+    return None if math.isnan(angle) else angle

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,20 +19,21 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.memory import SpaceOptions
-from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
+from lw2g.training.heads import head_draws
 from lw2g.training.images import ImageSet
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 
-__all__ = ["Probe", "moments_of", "undisturbed"]
+__all__ = ["Probe", "balanced", "merged", "moments_of", "undisturbed"]
 
 _BATCH = 64
 
-GroupGradients = list[list[Tensor]]
-"""One list per group of images, one gradient ``[rows, dim]`` per site."""
+GroupGradients = list[Tensor]
+"""One tensor ``[draws, groups, rows, dim]`` per site: sums over a group's images, by draw of the head."""
 
 
 @contextmanager
@@ -97,6 +99,8 @@ def merged(moments: Sequence[SecondMoment]) -> SecondMoment:
 class Probe:
     """A task's D_sub: a seeded sample of training images under the test transform, cut into groups.
 
+    Sample and groups are balanced over the task's classes.
+
     Args:
         task: The task that has arrived.
         images: Its training images under the test transform.
@@ -117,16 +121,25 @@ class Probe:
     ) -> None:
         self.task, self._images, self._backbone = task, images, backbone
         self._engine, self.options = engine, options
-        generator = torch.Generator().manual_seed(derive_seed(seed, "task", task.index, "probe"))
-        chosen = torch.randperm(len(images), generator=generator)[: options.images].tolist()
+        self._seed = seed
+        chosen = balanced(images.labels, options.images, self.generator("probe"))
         groups = min(options.groups, len(chosen))
         self.groups = [chosen[start::groups] for start in range(groups)]
         self._moments: dict[Tap, list[SecondMoment]] = {}
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Return a CPU generator of its own for one purpose within the task."""
+        return torch.Generator().manual_seed(derive_seed(self._seed, "task", self.task.index, purpose))
 
     @property
     def sample(self) -> list[int]:
         """Positions of all images of D_sub."""
         return [position for group in self.groups for position in group]
+
+    @property
+    def left_out(self) -> float:
+        """Share of the task's training images that D_sub leaves out."""
+        return 1 - len(self.sample) / len(self._images)
 
     @property
     def pretrained_options(self) -> SpaceOptions:
@@ -177,9 +190,10 @@ class Probe:
         sites: dict[int, list[Site]],
         step: Callable[[], None] = lambda: None,
     ) -> dict[int, GroupGradients]:
-        """Return each candidate's gradient of the probe loss, group by group.
+        """Return each candidate's gradients of the probe loss, by draw of the head and group of images.
 
-        Where the forward does not depend on the candidate, one backward gives all of them.
+        All candidates are asked under the same draws. One forward serves all draws; where it does not depend
+        on the candidate, it serves all candidates, too.
 
         Args:
             baseline: Provides the loss.
@@ -188,35 +202,68 @@ class Probe:
             sites: The measured sites of each candidate, shared ones included.
             step: Called once a group and candidate.
         """
-        found: dict[int, GroupGradients] = {candidate: [] for candidate in candidates}
-        passes = [list(candidates)] if baseline.feature_scope == "pool" else [[one] for one in candidates]
-        for batch in self._images.batches(self.groups):
-            for together in passes:
-                chosen = None if baseline.feature_scope == "pool" else pool.ids.index(together[0])
-                wanted = [site for candidate in together for site in sites[candidate]]
-                slices = self._gradient(baseline, pool, batch, chosen, wanted)
-                for candidate in together:
-                    count = len(sites[candidate])
-                    found[candidate].append(slices[:count])
-                    slices = slices[count:]
-                    step()
-        return found
+        alone = baseline.feature_scope != "pool"
+        passes = [[one] for one in candidates] if alone else [list(candidates)]
+        found: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in candidates}
+        with head_draws(baseline, self.task, self.options, self._seed) as heads:
+            for batch in self._images.batches(self.groups):
+                for together in passes:
+                    routing = pool.force(together[0]) if alone else pool.route(None)
+                    wanted = [site for candidate in together for site in sites[candidate]]
+                    rows = self._gradients(baseline, batch, routing, heads, wanted)
+                    for candidate in together:
+                        count = len(sites[candidate])
+                        found[candidate].append(rows[:count])
+                        rows = rows[count:]
+                        step()
+        return {
+            candidate: [torch.stack(parts, dim=1) for parts in zip(*groups, strict=True)]
+            for candidate, groups in found.items()
+        }
 
-    def _gradient(
-        self, baseline: Baseline, pool: Pool, batch: Batch, chosen: int | None, sites: Sequence[Site]
+    def _gradients(
+        self,
+        baseline: Baseline,
+        batch: Batch,
+        routing: Routing,
+        heads: Sequence[Callable[[], None]],
+        sites: Sequence[Site],
     ) -> list[Tensor]:
-        routing = pool.force(pool.ids[chosen]) if chosen is not None else pool.route(None)
+        """Return the sum over the batch of each site's gradient, ``[draws, rows, dim]``."""
         parameters = list({id(site.parameter): site.parameter for site in sites}.values())
         for parameter in parameters:
             parameter.requires_grad_(True)
         with torch.enable_grad(), self._engine.autocast():
-            loss = baseline.probe_loss(batch, routing, self.task)
-        raw = torch.autograd.grad(loss, parameters, allow_unused=True)
+            features = baseline.features(batch, routing)
+        found: list[list[Tensor]] = []
+        for number, put in enumerate(heads):
+            put()
+            with torch.enable_grad(), self._engine.autocast():
+                loss = baseline.probe_loss(features, batch, self.task)
+            raw = torch.autograd.grad(
+                loss, parameters, allow_unused=True, retain_graph=number + 1 < len(heads)
+            )
+            by_id = {
+                id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
+                for parameter, gradient in zip(parameters, raw, strict=True)
+            }
+            # The loss is a mean over the group; groups may differ by one image.
+            found.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in sites])
         for parameter in parameters:
             parameter.requires_grad_(False)
-        by_id = {
-            id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
-            for parameter, gradient in zip(parameters, raw, strict=True)
-        }
-        # A mean over the group, weighted by its size: groups may differ by one image.
-        return [site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in sites]
+        return [torch.stack(draws) for draws in zip(*found, strict=True)]
+
+
+def balanced(labels: Tensor, count: int, generator: torch.Generator) -> list[int]:
+    """Return positions of ``count`` images, of every class as many as of any other (or all it has), by class.
+
+    Taken in turn they deal each class round robin.
+    """
+    order = torch.randperm(len(labels), generator=generator)
+    turns = torch.empty(len(labels), dtype=torch.long)  # an image's place among those of its class
+    for one in set(labels.tolist()):
+        own = order[labels[order] == one]
+        turns[own] = torch.arange(len(own))
+    # ties between classes are broken by the random order
+    chosen = order[turns[order].argsort(stable=True)][:count]
+    return cast(list[int], chosen[labels[chosen].argsort(stable=True)].tolist())

@@ -175,11 +175,16 @@ class CPrompt(Baseline):
         terms = [smoothing_loss(part, confidence, config.temperature, config.margin) for part in logits]
         return torch.stack(terms).mean()
 
-    def probe_loss(self, batch: Batch, routing: Routing, task: TaskInfo) -> Tensor:
+    def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         """Return both cross-entropies with the candidate in both roles; no term looks at old classifiers."""
-        features, labels = self.features(batch, routing), batch.labels - task.classes[0]
+        labels = batch.labels - task.classes[0]
         auxiliary = functional.cross_entropy(self.auxiliary(features), labels)
         return auxiliary + functional.cross_entropy(self.classifiers[task.index](features), labels)
+
+    def draw_head(self, task: TaskInfo) -> None:
+        """Draw the task's classifier and the auxiliary one anew."""
+        for classifier in (self.classifiers[task.index], self.auxiliary):
+            _start(cast(nn.Linear, classifier))
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return each block's prompt against the image tokens that it joins.
@@ -200,6 +205,11 @@ class CPrompt(Baseline):
 
     def _classifier(self, width: int) -> nn.Linear:
         classifier = nn.Linear(self.context.backbone.dim, width)
-        nn.init.kaiming_uniform_(classifier.weight, nonlinearity="linear")
-        nn.init.zeros_(classifier.bias)
+        _start(classifier)
         return classifier.to(self.context.device)
+
+
+def _start(classifier: nn.Linear) -> None:
+    """Draw what a classifier begins with."""
+    nn.init.kaiming_uniform_(classifier.weight, nonlinearity="linear")
+    nn.init.zeros_(classifier.bias)

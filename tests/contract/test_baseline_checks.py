@@ -273,6 +273,17 @@ class TrainsNobodys(TrainsMore):
 # -- sites ---------------------------------------------------------------------------------------------------
 
 
+class Rows(nn.Module):
+    """A linear head that is no ``nn.Linear``."""
+
+    def __init__(self, dim, classes):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(classes, dim) / 50)
+
+    def forward(self, features):
+        return features @ self.rows.T
+
+
 class OtherSites(SPromptPlusPlus):
     """Declares the sites of prompts, altered by a subclass."""
 
@@ -374,6 +385,31 @@ class IdleSite(SPromptPlusPlus):
         sites = super().sites(parameters)
         more = attrs.evolve(sites[0], name="blocks.5.prefix_key", parameter=parameters.idle, index=())
         return (*sites, more)
+
+
+@breaks("head_is_drawn_anew", "draw_head leaves probe_loss as it is")
+class BareHead(SPromptPlusPlus):
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        del self.head
+        self.head = Rows(context.backbone.dim, context.num_classes)
+
+
+@breaks("head_is_drawn_anew", "changes the logits of old classes")
+class DrawsAllRows(SPromptPlusPlus):
+    def draw_head(self, task):
+        self.head.reset_parameters()
+
+
+@breaks("head_is_drawn_anew", "changes buffer 'count'")
+class CountsDraws(SPromptPlusPlus):
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        self.register_buffer("count", torch.zeros(()))
+
+    def draw_head(self, task):
+        super().draw_head(task)
+        self.count += 1
 
 
 # -- the tests of the broken ones ------------------------------------------------------------------------

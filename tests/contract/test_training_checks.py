@@ -136,18 +136,19 @@ class CountsProbes(SPromptPlusPlus):
         super().__init__(config, context)
         self.register_buffer("probes", torch.zeros(()))
 
-    def probe_loss(self, batch, routing, task):
+    def probe_loss(self, features, batch, task):
         self.probes += 1
-        return super().probe_loss(batch, routing, task)
+        return super().probe_loss(features, batch, task)
 
 
 @breaks("evidence_changes_nothing", "changes 'requires_grad or grad of set 0.key'")
 class LeavesGradients(SPromptPlusPlus):
-    def probe_loss(self, batch, routing, task):
-        value = routing.only().value.requires_grad_(True)
-        super().probe_loss(batch, routing, task).backward()
-        value.requires_grad_(False)
-        return super().probe_loss(batch, routing, task)
+    def features(self, batch, routing):
+        key = routing.only().key
+        found = super().features(batch, routing)
+        if key.requires_grad:
+            found.sum().backward(retain_graph=True)
+        return found
 
 
 @breaks("same_seed_same_numbers", "of two runs with the same seed differ after task 1")

@@ -1,4 +1,4 @@
-"""Properties of HFC, its nulls and the jackknife error."""
+"""Properties of HFC, and its nulls."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lw2g.geometry.hindrance import energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, extend
+from lw2g.geometry.subspace import Subspace, build, extend, side_by_side
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6
@@ -224,20 +224,24 @@ def test_energy_null_of_own_data_is_bounded_by_energy(rows: Tensor, energy: floa
     assert energy_null_hfc([build(moment, energy)], [moment]) >= math.degrees(math.asin(energy**0.5)) - 1e-5
 
 
-# Jackknife
+# Many at once
 
 
-@given(values=st.lists(st.floats(-50, 50), min_size=2, max_size=20))
-def test_jackknife_of_mean_is_its_standard_error(values: list[float]) -> None:
-    """For the mean the jackknife error equals the sample standard deviation over sqrt(n)."""
-    count = len(values)
-    left_out = [(sum(values) - value) / (count - 1) for value in values]
-    expected = statistics.stdev(values) / math.sqrt(count)
-    assert jackknife_error(left_out) == pytest.approx(expected, rel=1e-6, abs=1e-9)
-
-
-@given(values=st.lists(st.floats(-50, 50), min_size=2, max_size=9), shift=st.floats(-9, 9))
-def test_jackknife_does_not_know_shift_or_order(values: list[float], shift: float) -> None:
-    """Adding a constant or turning the list round leaves the error as it is."""
-    moved = [value + shift for value in reversed(values)]
-    assert jackknife_error(moved) == pytest.approx(jackknife_error(values), abs=1e-9)
+@given(data=st.data(), reduce=REDUCES)
+def test_many_at_once_are_each_alone(data: st.DataObject, reduce: Reduce) -> None:
+    """Of a batch of gradients each has its own angle, against one space for all or against its own."""
+    spaces = data.draw(st.lists(subspaces(widths=st.just(2), heads=st.just(2)), min_size=2, max_size=3))
+    batch = torch.randn(2, len(spaces), 3, 4, generator=torch.Generator().manual_seed(3)).double()
+    batch[0, 0, 1] = 0
+    batch[1, 1] = 0
+    one, own = spaces[0], side_by_side(spaces)
+    for together, each in ((one, [one] * len(spaces)), (own, spaces)):
+        angles = torch.stack(
+            [site_angles(batch, together, reduce=reduce), site_angles(batch, one, reduce=reduce)]
+        )
+        found = torch.cat([over_sites(angles, reduce=reduce)[None], angles]).rad2deg()
+        for m, n in ((m, n) for m in range(2) for n in range(len(spaces))):
+            alone = hfc([batch[m, n]] * 2, [each[n], one], reduce=reduce)
+            wanted = [math.nan if angle is None else angle for angle in (alone.degrees, *alone.per_site)]
+            assert found[:, m, n].tolist() == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+    assert [part.ranks for part in own.parts(len(spaces))] == [space.ranks for space in spaces]

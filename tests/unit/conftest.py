@@ -16,7 +16,7 @@ from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
-from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.pool import Pool, Routing
 from lw2g.training.phases import only_trainable
 from lw2g.training.protection import Protection
 from lw2g.vit.backbone import Backbone
@@ -45,6 +45,10 @@ class Bench:
             images=lambda: images,
             query=lambda: (backbone or self.backbone).features(images).detach(),
         )
+
+    def probe_loss(self, baseline, batch: Batch, routing: Routing, index: int) -> Tensor:
+        """The loss whose gradient is the evidence on a task."""
+        return baseline.probe_loss(baseline.features(batch, routing), batch, self.tasks[index])
 
     def begin(
         self, baseline, pool: Pool, index: int, *, reuse: int | None = None, retrieval=None

@@ -446,7 +446,7 @@ phi = 2
         "baseline.epochs: expected int but got 'many'",
         "baseline.lerning: no such option",
         "growth.energy: must be <= 1: 1.5",
-        "growth.groups: must be even: 17",
+        "growth.groups: must be a multiple of 4: 17",
         "growth.centre: expected bool but got 'maybe'",
         "policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
         "run.seed: must be >= 0: -1",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lw2g.geometry.hindrance
-from lw2g.geometry.hindrance import Hindrance, energy_null_hfc, hfc, jackknife_error, null_hfc
+from lw2g.geometry.hindrance import Hindrance, energy_null_hfc, hfc, null_hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
 
@@ -26,7 +26,7 @@ def row(degrees: float, size: float = 1.0) -> torch.Tensor:
 def test_doctests_hold() -> None:
     """The examples in the docstrings run and say what comes out."""
     result = doctest.testmod(lw2g.geometry.hindrance)
-    assert (result.failed, result.attempted > 3) == (0, True)
+    assert (result.failed, result.attempted > 2) == (0, True)
 
 
 def test_three_ways_to_reduce_by_hand() -> None:
@@ -114,11 +114,6 @@ def test_energy_null_by_hand() -> None:
     assert energy_null_hfc([AXIS], [SecondMoment(2)]) is None
 
 
-def test_jackknife_by_hand() -> None:
-    """Values 1, 2, 6 about their mean 3 give sqrt(2/3 * 14)."""
-    assert jackknife_error([1.0, 2.0, 6.0]) == pytest.approx(math.sqrt(2 / 3 * 14))
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -131,7 +126,6 @@ def test_jackknife_by_hand() -> None:
         (lambda: null_hfc([(3, 2)]), "expected a rank from 0 to its dim but got 3 of 2"),
         (lambda: null_hfc([(0, 0)]), "expected a rank from 0 to its dim but got 0 of 0"),
         (lambda: energy_null_hfc([AXIS], []), "expected one moment per space but got 0 and 1"),
-        (lambda: jackknife_error([1.0]), "expected at least 2 leave-one-out values but got 1"),
     ],
 )
 def test_misuse_is_refused_with_expected_and_got(call: object, message: str) -> None:

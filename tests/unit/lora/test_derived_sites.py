@@ -13,6 +13,7 @@ from lw2g.geometry.subspace import build, image
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Activation, Site
+from lw2g.training.comparisons import disjoint_halves
 from lw2g.training.evidence import collect_evidence
 from lw2g.training.protection import Protection
 from lw2g.training.runner import start
@@ -99,22 +100,26 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     probe = session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
     found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
     sites = list(session.baseline.sites(session.pool[0]))
-    half = len(probe.groups) // 2
-    parts = [range(half), range(half, len(probe.groups))]
     gradients = probe.gradients(session.baseline, session.pool, [0], {0: sites})[0]
+    plan = disjoint_halves(len(probe.groups), probe.generator("half-samples"))
     angles = []
-    for own, other in (parts, parts[::-1]):
-        mean = [sum(gradients[group][i].double() for group in own) for i in range(len(sites))]
+    for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
+        if not weight:
+            continue
         spaces = []
         for site in sites:
-            down = session.pool[0].down[site.activation.tap.block, 0].double()
-            whole = sum(
-                probe.moments([site.activation.tap])[site.activation.tap][group].matrix[0] for group in other
-            )
+            tap = site.activation.tap
+            down = session.pool[0].down[tap.block, 0].double()
+            chosen = plan.subsets[number].nonzero()[:, 0].tolist()
+            whole = sum(probe.moments([tap])[tap][group].matrix[0] for group in chosen)
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
             spaces.append(build(moment_of(rows), 0.5))
-        angles.append(hfc(mean, spaces).degrees)
-    assert found.hfc_pre == pytest.approx(sum(angles) / 2, abs=1e-3)
+        own = plan.subsets[gradient].bool()
+        angles += [
+            hfc([one[draw, own].double().sum(dim=0) for one in gradients], spaces).degrees
+            for draw in range(4)
+        ]
+    assert found.hfc_pre == pytest.approx(sum(angles) / len(angles), abs=1e-3)
     assert found.hfc is not None
     assert 0 < found.energy_null_hfc < 90
     assert {(site.dim, site.site) for site in found.sites} == {(4, f"blocks.{b}.up") for b in range(5)}

@@ -103,7 +103,7 @@ def test_training_uses_the_set_as_it_is(bench, moved):
         context = bench.begin(baseline, pool, index)
     moved(*pool.sets)
     batch = bench.batch(1)
-    plain = baseline.probe_loss(batch, pool.force(1), bench.tasks[1])
+    plain = bench.probe_loss(baseline, batch, pool.force(1), 1)
     assert torch.equal(baseline.phases(context)[0].step(batch).loss, plain)
 
 

@@ -318,7 +318,7 @@ def test_evidence_is_both_cross_entropies_in_one_pass(bench):
     """The candidate plays both roles, old classifiers have no say, and nothing is drawn."""
     baseline, pool, _ = begun(bench)
     batch, before = bench.batch(1), torch.get_rng_state()
-    loss = baseline.probe_loss(batch, pool.force(0), bench.tasks[1])
+    loss = bench.probe_loss(baseline, batch, pool.force(0), 1)
     assert torch.equal(before, torch.get_rng_state())
     features = baseline.features(batch, pool.force(0))
     heads = (baseline.auxiliary, baseline.classifiers[1])

@@ -69,7 +69,7 @@ def test_loss_is_cross_entropy_over_the_tasks_classes(bench):
     logits = baseline.logits(baseline.features(batch, pool.force(0)))[:, :2]
     by_hand = -logits.log_softmax(1)[torch.arange(4), batch.labels].mean()
     torch.testing.assert_close(baseline.phases(context)[0].step(batch).loss, by_hand)
-    torch.testing.assert_close(baseline.probe_loss(batch, pool.force(0), bench.tasks[0]), by_hand)
+    torch.testing.assert_close(bench.probe_loss(baseline, batch, pool.force(0), 0), by_hand)
 
 
 def test_probing_changes_nothing(bench):
@@ -78,7 +78,7 @@ def test_probing_changes_nothing(bench):
     bench.begin(baseline, pool, 0)
     before = {name: value.clone() for name, value in {**baseline.state_dict(), **pool.state_dict()}.items()}
     state = torch.get_rng_state()
-    loss = baseline.probe_loss(bench.batch(1), pool.force(0), bench.tasks[1])
+    loss = bench.probe_loss(baseline, bench.batch(1), pool.force(0), 1)
     torch.autograd.grad(loss, [site.parameter for site in baseline.sites(pool[0])][:1])
     assert torch.equal(state, torch.get_rng_state())
     for name, value in {**baseline.state_dict(), **pool.state_dict()}.items():
@@ -129,9 +129,9 @@ def test_training_lowers_the_loss(bench):
     baseline, pool = DualPrompt(DualPromptConfig(epochs=20), bench.build), Pool()
     context = bench.begin(baseline, pool, 0)
     batch = bench.batch(0)
-    before = baseline.probe_loss(batch, pool.force(0), bench.tasks[0]).item()
+    before = bench.probe_loss(baseline, batch, pool.force(0), 0).item()
     bench.learn(baseline, context, epochs=20)
-    assert baseline.probe_loss(batch, pool.force(0), bench.tasks[0]).item() < 0.7 * before
+    assert bench.probe_loss(baseline, batch, pool.force(0), 0).item() < 0.7 * before
 
 
 @pytest.mark.parametrize(

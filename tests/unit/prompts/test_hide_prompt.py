@@ -52,7 +52,7 @@ def test_without_ensemble_weight_the_forward_is_the_plain_one(bench):
     for index in range(2):
         context = bench.begin(baseline, pool, index)
     batch = bench.batch(1)
-    plain = baseline.probe_loss(batch, pool.force(1), bench.tasks[1])
+    plain = bench.probe_loss(baseline, batch, pool.force(1), 1)
     assert torch.equal(baseline.phases(context)[0].step(batch).loss, plain)
 
 
@@ -199,7 +199,7 @@ def test_evidence_is_cross_entropy_alone(bench):
         baseline, pool = HidePrompt(config, bench.build), Pool()
         bench.begin(baseline, pool, 0)
         bench.begin(baseline, pool, 1)
-        losses.append(baseline.probe_loss(bench.batch(1), pool.force(1), bench.tasks[1]))
+        losses.append(bench.probe_loss(baseline, bench.batch(1), pool.force(1), 1))
         pools.append(pool)
     assert torch.equal(losses[0], losses[1])
 

@@ -113,7 +113,7 @@ def test_the_loss_is_cross_entropy_minus_the_pull(bench):
     expected = functional.cross_entropy(logits, batch.labels) - 0.5 * pull
     torch.testing.assert_close(baseline.step(batch, context).loss, expected)
     torch.testing.assert_close(
-        baseline.probe_loss(batch, pool.force(0), bench.tasks[0]),
+        bench.probe_loss(baseline, batch, pool.force(0), 0),
         functional.cross_entropy(logits, batch.labels),
     )
 

@@ -179,7 +179,7 @@ def test_the_term_is_added_with_its_weight(bench, qr):
     """Loss of OS-Prompt++ = loss of OS-Prompt + weight * term; evidence has no such term."""
     baseline, pool, context = grown(bench, attrs.evolve(PLUS, qr=qr, reference_weight=0.25))
     batch = bench.batch(0)
-    plain = baseline.probe_loss(batch, pool.route(None), bench.tasks[0])
+    plain = bench.probe_loss(baseline, batch, pool.route(None), 0)
     term = reference_term(bench, baseline, pool, batch)
     torch.testing.assert_close(baseline.step(batch, context).loss, plain + term)
     baseline.config = attrs.evolve(baseline.config, reference_weight=0.5)

@@ -243,11 +243,11 @@ def test_a_step_moves_what_the_task_owns_and_nothing_else(bench, kind, config):
 def test_one_backward_gives_the_gradients_of_all_sets(bench, kind, config):
     """Each live set is a candidate; freezing one takes its own gradient away and changes no other."""
     baseline, pool, _ = grown(bench, kind, config)
-    loss = baseline.probe_loss(bench.batch(2), pool.route(None), bench.tasks[2])
+    loss = bench.probe_loss(baseline, bench.batch(2), pool.route(None), 2)
     found = torch.autograd.grad(loss, [item.prefix_key for item in pool.sets])
     assert all((gradient.flatten(1).norm(dim=1) > 0).all() for gradient in found)
     pool[0].prefix_key.requires_grad_(False)
-    loss = baseline.probe_loss(bench.batch(2), pool.route(None), bench.tasks[2])
+    loss = bench.probe_loss(baseline, bench.batch(2), pool.route(None), 2)
     assert torch.equal(torch.autograd.grad(loss, pool[1].prefix_key)[0], found[1])
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build
 from lw2g.interfaces.constraint import ConstraintContext
+from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import Evidence
+from lw2g.training.comparisons import disjoint_halves, in_sample
 from lw2g.training.evidence import collect_evidence, unmeasured
-from lw2g.training.probe import Probe
+from lw2g.training.probe import Probe, balanced
 from lw2g.training.session import Session
 from lw2g.training.spaces import absorb_task
 
@@ -55,58 +60,156 @@ def test_collecting_changes_no_parameter_buffer_gradient_or_generator(
     assert modes == [[part.training for part in m.modules()] for m in modules]
 
 
-def test_evidence_equals_its_definition(session_of: Callable[..., Session]) -> None:
-    """Z is recomputed by hand: gradients of one half against the pre-trained space of the other."""
-    session = session_of(baseline="s-prompt-plus-plus")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"growth.centre": True}, {"growth.evidence": "literal"}],
+    ids=["plain", "centred", "literal"],
+)
+def test_evidence_equals_its_definition(session_of: Callable[..., Session], options: dict[str, Any]) -> None:
+    """Angles, means and error are recomputed from the images, S_pre anew for every half-sample."""
+    # groups of one and of two images
+    chosen = {"growth.images": 22, "growth.draws": 2, **options}
+    session = session_of(chosen, baseline="s-prompt-plus-plus")
     probe = learned_one(session)
     found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
-    sites = list(session.baseline.sites(session.pool[0]))
-    data = session.stream.tasks[1].train
-    scale = session.transforms.test
-    count = len(probe.groups)
-    halves = [
-        [position for group in probe.groups[: count // 2] for position in group],
-        [position for group in probe.groups[count // 2 :] for position in group],
-    ]
+    baseline, data = session.baseline, session.stream.tasks[1].train
+    sites = list(baseline.sites(session.pool[0]))
+    old = [session.memory.space(0, site) for site in sites]
+    literal, centred = "growth.evidence" in options, "growth.centre" in options
+    plan = (in_sample if literal else disjoint_halves)(16, probe.generator("half-samples"))
+    subsets = [[p for g in subset.nonzero()[:, 0] for p in probe.groups[int(g)]] for subset in plan.subsets]
+    images = torch.stack([session.transforms.test(data.source.image(int(i))) for i in data.indices])
+    labels = torch.tensor(data.labels.tolist()) - 2
+    head = baseline.head  # type: ignore[attr-defined]
 
-    def images(positions: list[int]) -> torch.Tensor:
-        return torch.stack([scale(data.source.image(int(data.indices[p]))) for p in positions])
+    def spaces(subset: list[int]) -> list[Subspace]:
+        """S_pre of these images alone."""
+        taps = [site.activation.tap for site in sites]
+        seen = session.backbone.activations(images[subset], taps)
+        rows = [seen[tap].reshape(-1, 32) for tap in taps]
+        moments = [SecondMoment(32, 4) for _ in rows]
+        for moment, own in zip(moments, rows, strict=True):
+            moment.update(own.double() - own.double().mean(dim=0) if centred else own)
+        return [build(moment, 0.95) for moment in moments]
 
-    def labels(positions: list[int]) -> torch.Tensor:
-        return torch.as_tensor([int(data.labels[p]) for p in positions])
-
-    old_angles, pre_angles = [], []
-    for half in (0, 1):
+    def gradient(subset: list[int]) -> list[Tensor]:
+        """The gradient of the mean loss of these images in one batch."""
         parameter = sites[0].parameter.requires_grad_(True)
-        features = session.backbone.features(
-            images(halves[half]),
-            session.baseline.injections(session.pool.force(0), len(halves[half])),  # type: ignore[operator]
-        )
-        logits = session.baseline.logits(features)[:, 2:4]
-        loss = functional.cross_entropy(logits, labels(halves[half]) - 2)
-        (gradient,) = torch.autograd.grad(loss, parameter)
+        injections = baseline.injections(session.pool.force(0), len(subset))  # type: ignore[operator]
+        features = session.backbone.features(images[subset], injections)
+        loss = functional.cross_entropy(baseline.logits(features)[:, 2:4], labels[subset])
+        (raw,) = torch.autograd.grad(loss, parameter)
         parameter.requires_grad_(False)
-        spaces: list[Subspace] = []
-        pretrained: list[Subspace] = []
-        for site in sites:
-            moment = SecondMoment(32, 4)
-            moment.update(
-                session.backbone.activations(images(halves[1 - half]), [site.activation.tap])[
-                    site.activation.tap
-                ]
-            )
-            pretrained.append(build(moment, 0.95))
-            old = session.memory.space(0, site)
-            assert old is not None
-            spaces.append(old)
-        rows = [site.rows(gradient) for site in sites]
-        old_angles.append(hfc(rows, spaces).degrees)
-        pre_angles.append(hfc(rows, pretrained).degrees)
-    assert found.hfc == pytest.approx(sum(old_angles) / 2, abs=1e-3)  # type: ignore[arg-type]
-    assert found.hfc_pre == pytest.approx(sum(pre_angles) / 2, abs=1e-3)  # type: ignore[arg-type]
-    assert found.z == pytest.approx(found.hfc - found.hfc_pre)  # type: ignore[operator]
-    assert found.z_error is not None
-    assert found.z_error > 0
+        return [site.rows(raw) for site in sites]
+
+    pretrained = [spaces(subset) for subset in subsets]
+    before = head.weight.clone()
+    tables, tables_old = [], []
+    for number in range(1 if literal else 2):
+        if not literal:
+            head.weight.data.copy_(before)
+            torch.manual_seed(derive_seed(42, "task", 1, "head", number))
+            baseline.draw_head(probe.task)
+        gradients = [gradient(subset) for subset in subsets]
+        tables_old.append([[hfc(gradients[i], old).degrees for i in row] for row in plan.gradient.tolist()])
+        tables.append(
+            [
+                [hfc(gradients[i], space).degrees for i, space in zip(row, pretrained, strict=True)]
+                for row in plan.gradient.tolist()
+            ]
+        )
+    hfc_old, hfc_pre = (torch.tensor(one, dtype=torch.float64) for one in (tables_old, tables))
+    weights = plan.whole / plan.whole.sum()
+    z = ((hfc_old - hfc_pre) * weights).sum(dim=(1, 2))
+    halves = plan.halves / plan.halves.sum(dim=(2, 3), keepdim=True)
+    first, second = ((hfc_old - hfc_pre).mean(dim=0) * halves).sum(dim=(2, 3))
+    variance = float((first - second).square().mean()) / 4 * (1 - 22 / 24)
+    variance += 0.0 if literal else float(z.var()) / 2
+    assert found.hfc == pytest.approx(float((hfc_old * weights).sum()) / len(z), abs=1e-3)
+    assert found.hfc_pre == pytest.approx(float((hfc_pre * weights).sum()) / len(z), abs=1e-3)
+    assert found.z == pytest.approx(float(z.mean()), abs=1e-3)
+    assert found.z_error == pytest.approx(variance**0.5, rel=1e-2)
+
+
+def test_d_sub_is_a_balanced_draw(session_of: Callable[..., Session]) -> None:
+    """The sample takes every class alike, spreads it over the groups, and another seed takes others."""
+    samples = []
+    for seed in (1, 2, 3):
+        session = session_of({"growth.images": 20, "run.seed": seed, "benchmark.train": 30})
+        session.begin_task(0)
+        probe = session.probe(0, session.image_set([session.stream.tasks[0].train], train=False))
+        labels = np.asarray(session.stream.tasks[0].train.labels)
+        assert np.bincount(labels[probe.sample]).tolist() == [10, 10]
+        assert len(set(probe.sample)) == 20
+        of_class = np.array([np.bincount(labels[group], minlength=2) for group in probe.groups])
+        assert (of_class.max(axis=0) - of_class.min(axis=0) <= 1).all()
+        assert {len(group) for group in probe.groups} == {1, 2}
+        samples.append(set(probe.sample))
+    assert samples[0] != samples[1] != samples[2] != samples[0]
+    assert max(max(sample) for sample in samples) > 40
+
+
+def test_a_class_with_few_images_gives_all_it_has() -> None:
+    """What one class lacks, the others give."""
+    labels = torch.tensor([7] * 3 + [4] * 20 + [9] * 20)
+    chosen = balanced(labels, 17, torch.Generator().manual_seed(0))
+    assert torch.bincount(labels[chosen])[[4, 7, 9]].tolist() == [7, 3, 7]
+    assert labels[chosen].tolist() == sorted(labels[chosen].tolist())
+
+
+def test_all_candidates_are_asked_under_the_same_heads(session_of: Callable[..., Session]) -> None:
+    """A copy of a set, with the same spaces, has the same evidence to the last bit."""
+    session = session_of({"growth.draws": 3}, baseline="s-prompt-plus-plus")
+    probe = learned_one(session)
+    session.pool.grow(session.new_set(session.pool[0]))
+    for site in session.baseline.sites(session.pool[1]):
+        key = session.memory.key(1, site)
+        session.memory._spaces[key] = session.memory.space(0, site)  # type: ignore[assignment]
+    one, other = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates
+    assert (one.z, one.z_error, one.sites) == (other.z, other.z_error, other.sites)
+
+
+@pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "cprompt"])
+def test_a_drawn_head_is_as_large_as_the_one_it_replaces(
+    session_of: Callable[..., Session], baseline: str
+) -> None:
+    """New rows have the spread of the old ones, zero stays zero, and rows of other classes stay."""
+    session = session_of(baseline=baseline)
+    learned_one(session)
+    method, task = session.baseline, session.info(1)
+    before = {name: value.clone() for name, value in method.named_parameters()}
+    torch.manual_seed(3)
+    method.draw_head(task)
+    moved = {name for name, value in method.named_parameters() if not torch.equal(value, before[name])}
+    own = (
+        {"head.weight"} if baseline == "s-prompt-plus-plus" else {"classifiers.1.weight", "auxiliary.weight"}
+    )
+    assert moved == own
+    for name in moved:
+        rows = slice(2, 4) if name == "head.weight" else slice(None)
+        value, old = method.get_parameter(name).clone(), before[name]
+        assert float(value[rows].std()) == pytest.approx(float(old[rows].std()), rel=0.3)
+        value[rows] = old[rows]
+        assert torch.equal(value, old)
+
+
+@pytest.mark.slow
+def test_the_claimed_error_is_the_spread_of_z(session_of: Callable[..., Session]) -> None:
+    """Over 32 independent samples and draws of the head, the claimed error is within 25 % of the true one."""
+    chosen = {"growth.images": 32, "benchmark.train": 40, "backbone.depth": 2}
+    chosen["baseline.blocks"] = [0, 1]
+    session = session_of(chosen, baseline="s-prompt-plus-plus")
+    learned_one(session)
+    task = session.info(1)
+    images = session.image_set([session.stream.tasks[1].train], train=False)
+    values, errors = [], []
+    for seed in range(32):
+        probe = Probe(task, images, session.backbone, session.engine, session.config.growth, seed)
+        found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
+        values.append(found.z)
+        errors.append(found.z_error)
+    claimed = float(np.sqrt(np.mean(np.square(errors))))  # type: ignore[arg-type]
+    assert claimed == pytest.approx(float(np.std(values, ddof=1)), rel=0.25)  # type: ignore[arg-type]
 
 
 def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Session]) -> None:

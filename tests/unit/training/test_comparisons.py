@@ -1,0 +1,72 @@
+"""Comparisons of groups: which are disjoint, and what their spread says of an error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lw2g.training.comparisons import Comparisons, disjoint_halves, in_sample
+
+
+def plan_of(groups: int, make=disjoint_halves) -> Comparisons:
+    """A plan with a fixed generator."""
+    return make(groups, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("groups", [2, 5, 16, 20])
+def test_gradients_meet_spaces_of_other_groups(groups: int) -> None:
+    """Whatever carries weight compares disjoint subsets; Z uses every group on both sides alike often."""
+    plan = plan_of(groups)
+    weight = plan.whole + plan.halves.sum(dim=(0, 1))
+    gradient = plan.subsets[plan.gradient]  # [width, subsets, groups]
+    assert not (gradient * plan.subsets).sum(dim=-1)[weight > 0].any()
+    used = torch.einsum("ws,wsg->g", plan.whole, gradient)
+    assert torch.equal(used, torch.einsum("ws,sg->g", plan.whole, plan.subsets))
+    assert used.min() == used.max() == plan.whole.sum() / 2
+
+
+@pytest.mark.parametrize("make", [disjoint_halves, in_sample])
+def test_the_halves_behind_the_error_are_disjoint(make) -> None:
+    """Of a pair of half-samples each uses its own half of the groups, for gradients and spaces."""
+    plan = plan_of(16, make)
+    assert plan.halves.shape[1] == (24 if make is disjoint_halves else 8)
+    gradient = plan.subsets[plan.gradient]
+    used = torch.einsum("hnws,wsg->hng", plan.halves, gradient)
+    used = used + torch.einsum("hnws,sg->hng", plan.halves, plan.subsets)
+    assert not (used[0] * used[1]).any()
+    assert ((used[0] + used[1]) > 0).all()
+    assert len({tuple(row.tolist()) for row in used[0] > 0}) > 6
+
+
+@pytest.mark.parametrize("make", [disjoint_halves, in_sample])
+@pytest.mark.parametrize("groups", [16, 18])
+def test_the_variance_of_a_mean_is_that_of_a_mean(make, groups: int) -> None:
+    """For gradients' group values the statistic is their mean, and its variance s^2 / n on average."""
+    plan = plan_of(groups, make)
+    values = np.random.default_rng(1).normal(size=(200, groups))
+    means = plan.subsets @ torch.as_tensor(values).T / plan.subsets.sum(dim=1, keepdim=True)
+    tables = means[plan.gradient].permute(2, 0, 1)  # [200, width, subsets]
+    np.testing.assert_allclose(plan.value(tables), values.mean(axis=1), atol=1e-12)
+    found = np.mean([plan.variance(table) for table in tables])
+    assert found == pytest.approx(values.var(axis=1, ddof=1).mean() / groups, rel=0.1)
+
+
+def test_undefined_comparisons_are_left_out() -> None:
+    """A zero gradient in some subsets leaves the others; where all are undefined, so is the error."""
+    plan = plan_of(8)
+    table = torch.ones(plan.whole.shape, dtype=torch.float64)
+    table[:, 0] = torch.nan
+    assert float(plan.value(table)) == 1.0
+    assert plan.variance(table) == 0.0
+    assert plan.variance(torch.full_like(table, torch.nan)) is None
+    assert torch.isnan(plan.value(torch.full_like(table, torch.nan)))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_few_groups_have_a_value_and_no_error(groups: int) -> None:
+    """One group shares its image between gradient and space; fewer than four give no halves of halves."""
+    plan = plan_of(groups)
+    table = torch.ones(plan.whole.shape, dtype=torch.float64)
+    assert float(plan.value(table)) == 1.0
+    assert plan.variance(table) is None
