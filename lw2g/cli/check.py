@@ -142,7 +142,7 @@ def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
 
 
 def _print(out: Console, result: CheckResult, said: set[tuple[str, ...]]) -> None:
-    """Print one result; the name of a component and a reason it gives stand once, and join ``said``."""
+    """Print one result; the name of a component and a reason to skip stand once, and join ``said``."""
     from rich.table import Table
     from rich.text import Text
 
@@ -156,7 +156,8 @@ def _print(out: Console, result: CheckResult, said: set[tuple[str, ...]]) -> Non
     row.add_column(overflow="fold")
     sentence = Text.assemble((result.check, style), f"  {result.promise}")
     row.add_row(Text(f"  {mark}", style=style), f"{result.seconds:.2f} s", sentence)
-    if result.message and (*component, result.message) not in said:
+    # a reason for skipping stands once; a failure is never without its own
+    if result.message and (result.status == "failed" or (*component, result.message) not in said):
         row.add_row("", "", Text(f"-> {result.message}", style="italic"))
     said |= {component, (*component, result.message)}
     out.print(row)
@@ -177,4 +178,5 @@ def _print_summary(out: Console, results: Iterable[CheckResult]) -> None:
     )
     for result in results:
         if result.status == "failed":
-            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}", style="red"))
+            due = "" if result.cause is None else f" (due to {result.cause})"
+            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}{due}", style="red"))

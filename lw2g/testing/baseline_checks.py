@@ -27,9 +27,8 @@ from lw2g.testing.bench import (
     lay_out_or_skip,
     outcome,
     seeded,
-    told,
 )
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, told
 
 __all__ = [
     "TOLERANCE",

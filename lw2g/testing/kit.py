@@ -18,14 +18,17 @@ need neither pytest nor hypothesis.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unittest import SkipTest
 
 import attrs
+import torch
 
 from lw2g.errors import UnknownComponentError, nearest
-from lw2g.interfaces.component import KINDS, Component, Kind
+from lw2g.interfaces.component import KINDS, BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.hookspecs import HOOKS
 from lw2g.registry.markers import hookimpl
@@ -42,6 +45,7 @@ __all__ = [
     "check",
     "checks_of",
     "contract_cases",
+    "told",
 ]
 
 T = TypeVar("T")
@@ -51,8 +55,29 @@ class ContractViolation(AssertionError):
     """A component breaks a promise; the message says what its author must do."""
 
 
+class CausedElsewhere(ContractViolation):
+    """A promise is broken, but by another component than the one under test.
+
+    Attributes:
+        cause: Kind and name of that component.
+    """
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class NotApplicable(SkipTest):
     """The promise says nothing about this component; pytest counts it as skipped."""
+
+
+def told(error: BaseException) -> str:
+    """Return how a message tells of an error: on one line, with the place in the component's code."""
+    text = " ".join(str(error).split()) or "without a message"
+    library = str(Path(torch.__file__).parent)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if library not in frame.filename]
+    where = f" (in {frames[-1].name}, {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{where}"
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -63,11 +88,13 @@ class Subject:
         component: The record under test.
         catalogue: All installed components, the tiny ones, and the one under test.
         options: Options of the component that differ from their defaults.
+        retrieval: The retrieval strategy of a baseline, by name; None for the baseline's own.
     """
 
     component: Any
     catalogue: Catalogue
     options: Mapping[str, Any] = attrs.field(factory=dict)
+    retrieval: str | None = None
     _kept: dict[Hashable, Any] = attrs.field(factory=dict, init=False)
 
     @property
@@ -106,6 +133,8 @@ class Check:
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
 
+_PLAIN = "tiny"
+
 CHECKS: list[Check] = []
 """All checks, in the order in which they run."""
 
@@ -137,6 +166,7 @@ class CheckResult:
         status: ``"passed"``, ``"failed"`` or ``"skipped"`` (the promise says nothing about the component).
         message: What the author must do, or why it was skipped.
         seconds: How long it took.
+        cause: Kind and name of the component that a failure is due to, where it is another one.
     """
 
     kind: Kind
@@ -146,6 +176,7 @@ class CheckResult:
     status: Literal["passed", "failed", "skipped"]
     message: str
     seconds: float
+    cause: str | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -162,25 +193,51 @@ class ContractCase:
         """Run the check.
 
         Raises:
-            ContractViolation: The promise is broken.
+            ContractViolation: The promise is broken, or the component's code raises an error.
+            CausedElsewhere: It is broken by the baseline's retrieval strategy.
             NotApplicable: The promise says nothing about this component.
         """
-        self.check.function(self.subject)
+        try:
+            self.check.function(self.subject)
+        except NotApplicable:
+            raise
+        # A stranger's code may raise anything.
+        except Exception as error:
+            message = str(error) if isinstance(error, ContractViolation) else told(error)
+            strategy = self.subject.component.retrieval if self._holds_without_its_retrieval() else None
+            if strategy is not None:
+                raise CausedElsewhere(
+                    f"retrieval {strategy}",
+                    f"retrieval {strategy!r}, not the baseline, is the cause (with the nearest mean query in "
+                    f"its place the promise holds); see `lw2g check {strategy}`. Found: {message}",
+                ) from error
+            raise ContractViolation(message) from error
+
+    def _holds_without_its_retrieval(self) -> bool:
+        """Whether a baseline that names a retrieval strategy keeps the promise with the plainest one."""
+        component = self.subject.component
+        if not isinstance(component, BaselineComponent) or component.retrieval in (None, _PLAIN):
+            return False
+        other = self.subject.once("plain", lambda: attrs.evolve(self.subject, retrieval=_PLAIN))
+        try:
+            self.check.function(other)
+        # whatever it is, the baseline does not keep the promise with another strategy either
+        except Exception:
+            return False
+        return True
 
     def result(self) -> CheckResult:
         """Run the check and return how it ended; an error in the component's code is a failure, too."""
         began = time.perf_counter()
         status: Literal["passed", "failed", "skipped"] = "passed"
-        message = ""
+        message, cause = "", None
         try:
             self.run()
         except NotApplicable as reason:
             status, message = "skipped", str(reason)
         except ContractViolation as violation:
             status, message = "failed", str(violation)
-        # A stranger's code may raise anything, and the report goes on with the next check.
-        except Exception as error:
-            status, message = "failed", f"{type(error).__name__}: {error}"
+            cause = violation.cause if isinstance(violation, CausedElsewhere) else None
         return CheckResult(
             kind=self.check.kind,
             component=self.subject.component.name,
@@ -189,6 +246,7 @@ class ContractCase:
             status=status,
             message=message,
             seconds=time.perf_counter() - began,
+            cause=cause,
         )
 
 

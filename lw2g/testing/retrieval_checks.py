@@ -8,18 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.testing.bench import (
     HOST_PHASE,
     SAMPLES,
     TASKS,
     Bench,
-    begin,
+    built,
     changed,
-    lay_out_or_skip,
-    randomise,
-    seeded,
 )
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 from lw2g.testing.small_run import learned
@@ -31,34 +27,19 @@ __all__ = [
     "check_retrieval_belongs_to_its_sample",
     "check_retrieval_sees_no_labels",
     "check_retrieves_seen_tasks",
-    "fitted",
 ]
 
 
 def _asked(subject: Subject) -> tuple[Bench, RetrievalStrategy]:
-    """Return a bench and the strategy on it, with what it computes from each task's images.
+    """Return a bench and the strategy on it, which has learned from each task's images.
 
     Raises:
         NotApplicable: It is a control, which is told the task and never asked.
     """
     if subject.component.control:
         raise NotApplicable("it is a control: evaluation looks the task up in the label")
-    bench = subject.once("fitted", lambda: fitted(subject))
+    bench = built(subject)
     return bench, _strategy(bench)
-
-
-def fitted(subject: Subject) -> Bench:
-    """Return a bench on which the strategy has done for three tasks what needs no training."""
-    bench = lay_out_or_skip(subject, 0)
-    strategy = _strategy(bench)
-    with seeded(0):
-        for index in range(TASKS):
-            begin(bench, index)
-            for phase in strategy.phases(bench.context(index)):
-                if isinstance(phase, ComputePhase):
-                    phase.run(lambda done, total: None)
-        randomise(strategy, 0.3)
-    return bench
 
 
 def _strategy(bench: Bench) -> RetrievalStrategy:

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.geometry.subspace import Subspace
-from lw2g.interfaces.component import RetrievalComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
@@ -331,7 +330,7 @@ def _resolved(subject: Subject) -> Resolved:
         subject.catalogue,
         overrides=overrides,
         baseline=baseline.name,
-        retrieval=subject.component.name if isinstance(subject.component, RetrievalComponent) else None,
+        retrieval=None if retrieval is None else retrieval.name,
         policy=growth,
         constraints=["orthogonal"],
         benchmark="tiny",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from lw2g.testing.bench import changed, everything, named_modules, told, wiring
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+from lw2g.testing.bench import changed, everything, named_modules, wiring
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, told
 from lw2g.testing.small_run import (
     SmallRun,
     evaluate,

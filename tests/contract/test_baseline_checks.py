@@ -25,6 +25,8 @@ from lw2g.vit.taps import Tap
 from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
 from lw2g_prompts.plugin import L2P as L2P_COMPONENT
 from lw2g_prompts.s_prompt import SPromptPlusPlus
+from lw2g_retrieval.key_cosine import KeyCosine
+from lw2g_retrieval.plugin import KEY_COSINE
 
 SANE = S_PROMPT_PLUS_PLUS
 """What the broken ones derive from: it keeps every promise."""
@@ -467,3 +469,51 @@ def test_an_empty_pool_says_what_to_do_first() -> None:
     with pytest.raises(ValueError, match=r"one of the live sets \[0\] but got 3"):
         pool.force(3)
     assert pool.force(0).chosen == 0
+
+
+class VotingKeys(KeyCosine):
+    """A strategy that lets a batch vote."""
+
+    def retrieve(self, query, seen, task_of_class):
+        return super().retrieve(query, seen, task_of_class).mode().values.expand(len(query))
+
+
+class NamelessErrors(SPromptPlusPlus):
+    """Fails without a word."""
+
+    def sites(self, parameters):
+        raise KeyError
+
+
+@pytest.mark.parametrize("guilty", ["retrieval", "baseline"])
+def test_a_failure_is_laid_at_the_door_of_its_cause(guilty: str) -> None:
+    """A sound baseline whose default retrieval votes is not blamed for it; one that votes itself is."""
+    votes = attrs.evolve(KEY_COSINE, name="votes", build=VotingKeys)
+
+    class Both:
+        @hookimpl
+        def lw2g_retrievals(self) -> list[Any]:
+            return [votes]
+
+        @hookimpl
+        def lw2g_baselines(self) -> list[Any]:
+            return [component]
+
+    base, options = (SANE, {}) if guilty == "retrieval" else (DUAL_PROMPT, {"gather": "reshaped"})
+    component = attrs.evolve(base, name="led-astray", retrieval="votes", presets={}, tuned={})
+    cases = contract_cases(component, catalogue=tiny_catalogue(Both()), options=options)
+    (case,) = [one for one in cases if one.check.name == "prediction_belongs_to_its_sample"]
+    result = case.result()
+    assert result.status == "failed"
+    assert "an image gets another prediction" in result.message
+    assert result.cause == ("retrieval votes" if guilty == "retrieval" else None)
+    assert ("see `lw2g check votes`" in result.message) == (guilty == "retrieval")
+
+
+def test_no_failure_is_without_its_reason() -> None:
+    """An error that says nothing is told by its type and the place where it was raised."""
+    component = attrs.evolve(SANE, name="mute", build=NamelessErrors, presets={}, tuned={})
+    failed = [case.result() for case in contract_cases(component) if case.check.name.startswith("site")]
+    assert {one.status for one in failed} == {"failed"}
+    for one in failed:
+        assert re.search(r"KeyError: without a message \(in sites, test_baseline_checks", one.message)

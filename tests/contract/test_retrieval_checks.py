@@ -13,12 +13,13 @@ from torch import nn
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import RetrievalComponent
+from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
-from lw2g.testing.bench import SAMPLES
-from lw2g.testing.retrieval_checks import fitted
+from lw2g.testing.bench import SAMPLES, built
 from lw2g_retrieval.centroids import Centroids
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.plugin import CENTROIDS, KEY_COSINE
@@ -60,6 +61,56 @@ KEPT = [case for case in contract_cases() if case.check.kind == "retrieval"]
 @pytest.mark.parametrize("case", KEPT, ids=str)
 def test_registered_strategies_keep_their_promises(case: ContractCase) -> None:
     """Every registered retrieval strategy passes every check."""
+    case.run()
+
+
+@attrs.frozen(kw_only=True)
+class MahalanobisConfig:
+    ridge: float = option(0.01, "added to the diagonal of the covariance")
+
+
+class Mahalanobis(RetrievalStrategy):
+    """The task whose mean is nearest under one covariance, which it keeps as a Cholesky factor."""
+
+    def __init__(self, config, context):
+        super().__init__(context)
+        self.config, dim = config, context.backbone.dim
+        self.register_buffer("mean", torch.zeros(context.num_tasks, dim))
+        self.register_buffer("scatter", torch.zeros(dim, dim))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.register_buffer("factor", torch.eye(dim))
+
+    def phases(self, context):
+        def run(progress):
+            queries = torch.cat([batch.query for batch in context.statistics(64)])
+            self.mean[context.task.index] = queries.mean(0)
+            centred = queries - queries.mean(0)
+            self.scatter += centred.T @ centred
+            self.count += len(queries)
+            ridge = self.config.ridge * torch.eye(len(self.scatter))
+            self.factor.copy_(torch.linalg.cholesky(self.scatter / self.count + ridge))
+
+        return (ComputePhase(name="retrieval-covariance", run=run),)
+
+    def retrieve(self, query, seen, task_of_class):
+        if not len(seen):
+            raise ValueError("expected a seen task but got none")
+        if bool(self.factor.triu(1).any()) or bool((self.factor.diagonal() <= 0).any()):
+            raise ValueError("expected a Cholesky factor but got another matrix")
+        apart = query[:, None] - self.mean[list(seen)]
+        white = torch.linalg.solve_triangular(self.factor, apart.flatten(0, 1).T, upper=False)
+        distance = white.square().sum(0).reshape(len(query), len(seen))
+        return torch.as_tensor(tuple(seen))[distance.argmin(dim=1)]
+
+
+MAHALANOBIS = RetrievalComponent(
+    name="mahalanobis", config=MahalanobisConfig, build=Mahalanobis, summary="nearest under one covariance"
+)
+
+
+@pytest.mark.parametrize("case", contract_cases(MAHALANOBIS), ids=str)
+def test_structured_state_keeps_its_structure(case: ContractCase) -> None:
+    """A strategy whose state must not be shaken at random (a Cholesky factor) passes every check."""
     case.run()
 
 
@@ -281,7 +332,7 @@ def test_the_bench_tells_tasks_apart(name: str) -> None:
     subject = contract_cases(name)[0].subject
     if subject.component.control:
         pytest.skip("it is a control, which is never asked")
-    bench = fitted(subject)
+    bench = built(subject)
     assert len(bench.retrieve(bench.batch(torch.arange(SAMPLES))).unique()) > 1
 
 

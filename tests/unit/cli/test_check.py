@@ -163,7 +163,16 @@ def test_json_is_a_list_of_results() -> None:
     """Nothing else is printed, and every result has the promised keys."""
     results = found("grows")
     assert [one["check"] for one in results][:2] == ["margin_is_a_number", "default_constraints_exist"]
-    assert set(results[0]) == {"kind", "component", "check", "promise", "status", "message", "seconds"}
+    assert set(results[0]) == {
+        "kind",
+        "component",
+        "check",
+        "promise",
+        "status",
+        "message",
+        "seconds",
+        "cause",
+    }
 
 
 def test_several_names_and_all_kinds_of_a_name() -> None:
