@@ -85,7 +85,9 @@ def test_merge_is_the_moment_of_all_rows(first: Tensor, second: Tensor, heads: i
     one, two = moment_of(first, heads), moment_of(second, heads)
     before = one.matrix.clone()
     both = one.merge(two)
-    torch.testing.assert_close(both.matrix, moment_of(torch.cat([first, second]), heads).matrix)
+    whole = moment_of(torch.cat([first, second]), heads)
+    torch.testing.assert_close(both.matrix, whole.matrix)
+    torch.testing.assert_close(both.row_sum, whole.row_sum)
     assert both.count == len(first) + len(second)
     assert torch.equal(one.matrix, before)
 

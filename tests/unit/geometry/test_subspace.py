@@ -189,6 +189,22 @@ def test_union_counts_nearly_equal_directions_once() -> None:
         assert union(axes(2, 0), tilted).rank == rank
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_image_does_not_depend_on_the_scale_of_its_map(scale: float) -> None:
+    """Which directions count is relative to the largest: a small map has an image all the same."""
+    plane = Subspace(basis=torch.eye(4, dtype=torch.float64)[None, :, :3], ranks=(3,))
+    matrix = torch.diag(torch.tensor([1.0, 1e-3, 1e-12, 1.0], dtype=torch.float64)) * scale
+    assert image(matrix, plane).rank == 3
+    assert image(matrix.float(), plane).rank == 2  # 1e-12 is rounding in float32
+
+
+def test_union_takes_the_coarser_precision_for_what_is_one_direction() -> None:
+    """A float32 space and its float64 origin are one space; the union is in float64."""
+    fine = Subspace(basis=torch.linalg.qr(normal(6, 2)).Q[None], ranks=(2,))
+    both = union(fine.to(dtype=torch.float32), fine)
+    assert (both.rank, both.basis.dtype) == (2, torch.float64)
+
+
 def test_image_of_collapsed_or_zero_map() -> None:
     """The image drops what the map takes to zero, down to the empty space."""
     space = axes(4, 0, 1)

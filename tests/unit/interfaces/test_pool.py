@@ -1,0 +1,83 @@
+"""The pool: which tasks share a set, what a routing gives each sample, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lw2g.interfaces.pool import Pool, Routing
+
+
+@pytest.fixture
+def pool() -> Pool:
+    """Tasks 0 and 2 in set 0, task 1 in set 1."""
+    made = Pool()
+    for value in (1.0, 2.0):
+        made.grow(nn.Linear(1, 1, bias=False).requires_grad_(False))
+        made[made.ids[-1]].weight.fill_(value)
+    made.reuse(0)
+    return made
+
+
+def test_the_map_says_which_tasks_share_a_set(pool: Pool) -> None:
+    """Both directions of the map, and its form for retrieved tasks of a batch."""
+    assert (len(pool), pool.ids, pool.task_to_set) == (2, (0, 1), [0, 1, 0])
+    assert (pool.tasks_of(0), pool.tasks_of(1)) == ((0, 2), (1,))
+    found = pool.sets_of(torch.tensor([2, 1, 0]))
+    assert (found.tolist(), found.dtype) == ([0, 1, 0], torch.int64)
+
+
+def test_a_touched_set_has_another_version_and_no_other_set_has(pool: Pool) -> None:
+    """Cached features of the touched set alone are stale."""
+    before = [pool.version(set_id) for set_id in pool.ids]
+    pool.touch(0)
+    assert pool.version(0) != before[0]
+    assert pool.version(1) == before[1]
+
+
+def test_a_restored_pool_is_the_same_and_can_be_touched(pool: Pool) -> None:
+    """Map and parameters come back; versions count from there."""
+    other = Pool()
+    other.restore(pool.task_to_set, pool.state_dict(), lambda: nn.Linear(1, 1, bias=False))
+    assert other.task_to_set == pool.task_to_set
+    assert [float(one.weight.detach()) for one in other.sets] == [1.0, 2.0]
+    before = other.version(1)
+    other.touch(1)
+    assert other.version(1) != before
+
+
+def test_a_routing_selects_by_batch_or_by_sample(pool: Pool) -> None:
+    """One forced set serves the batch; chosen sets give each sample its own."""
+    read = lambda one: one.weight  # noqa: E731
+    assert pool.force(1).select(read).item() == 2.0
+    assert pool.force(1).only() is pool[1]
+    assert pool.route(torch.tensor([1, 0, 1])).select(read).flatten().tolist() == [2.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda pool: pool.reuse(7), KeyError, r"no set 7 in the pool; it has \[0, 1\]"),
+        (lambda pool: pool.force(7), ValueError, r"^expected one of the live sets \[0, 1\] but got 7$"),
+        (
+            lambda pool: Pool().route(None),
+            ValueError,
+            r"^expected a pool with a set but got an empty one; learn a task \(or call grow\) first$",
+        ),
+        (
+            lambda pool: Routing(sets=pool.sets).select(lambda one: one.weight),
+            ValueError,
+            "^expected a routing with a chosen set, but got one without$",
+        ),
+        (
+            lambda pool: pool.route(torch.tensor([0, 1])).only(),
+            ValueError,
+            r"^expected a routing that forces one set, but got tensor\(\[0, 1\]\)$",
+        ),
+    ],
+)
+def test_misuse_is_refused_in_one_line(pool: Pool, call: object, error: type, message: str) -> None:
+    """The message names what is there and what was asked for."""
+    with pytest.raises(error, match=message):
+        call(pool)
