@@ -79,3 +79,16 @@ def test_a_written_file_has_the_usual_rights(tmp_path: Path) -> None:
     assert sha256_of(path) == hashlib.sha256(b"content").hexdigest()
     assert sha256_of(tmp_path) is None
     assert sha256_of(tmp_path / "none") is None
+
+
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path, monkeypatch):
+    """What cannot be written whole is named by its path, and neither it nor a part of it is there."""
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lw2g.training.sealed.os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomically(tmp_path / "record.json", b"{}")
+    assert caught.value.filename == str(tmp_path / "record.json")
+    assert list(tmp_path.iterdir()) == []
