@@ -11,6 +11,7 @@ from torch import Tensor
 __all__ = ["apply", "changes"]
 
 _AT = "#at"
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _WORTH = 0.9
 """Slices are stored instead of a whole tensor where they are fewer than this share of it."""
 
@@ -72,8 +73,8 @@ def _same(old: Tensor, new: Tensor) -> bool:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Return a contiguous tensor's bytes, ``[*shape, bytes]``: zeros have signs, NaN equals itself."""
-    return tensor.reshape(*tensor.shape, 1).view(torch.uint8)
+    """Return a tensor as integers of its width: zeros have signs, NaN equals itself."""
+    return tensor.view(_INTEGERS[tensor.element_size()])
 
 
 def _slices(old: Tensor, new: Tensor) -> tuple[int, Tensor] | None:
@@ -84,7 +85,7 @@ def _slices(old: Tensor, new: Tensor) -> tuple[int, Tensor] | None:
     if len(grown) > 1 or any(old.shape[axis] > new.shape[axis] for axis in grown):
         return None
     kept = new.narrow(grown[0], 0, old.shape[grown[0]]).contiguous() if grown else new
-    differs = (_bits(old) != _bits(kept)).any(-1)
+    differs = _bits(old) != _bits(kept)
     best, least = None, _WORTH
     for axis in grown or range(new.ndim):
         others = [other for other in range(new.ndim) if other != axis]
