@@ -72,4 +72,7 @@ class LossWatch:
             self._refuse(f"parameters are not finite after {self._where}, although every loss was")
 
     def _refuse(self, what: str) -> None:
-        raise ConfigError(f"training diverged: {what}; lower baseline.lr, or clip with baseline.clip_norm")
+        raise ConfigError(
+            f"training diverged: {what}; lower baseline.lr or clip with baseline.clip_norm, in a new run: "
+            "lw2g run RUN/config.toml --set baseline.lr=... --out NEW"
+        )

@@ -79,9 +79,9 @@ class FolderBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _roots(self) -> list[Path]:
-        if not self.config.root:
+        if self.config.root is None:
             raise ConfigError(f"benchmark 'folder' needs 'root'; {_root_help('ROOT')}")
-        roots = [Path(root).expanduser() for root in (self.config.root, *self.config.more_roots)]
+        roots = [self.config.root, *self.config.more_roots]
         repeated = [
             name for name, count in Counter(root.resolve().name for root in roots).items() if count > 1
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import attrs
@@ -141,12 +142,11 @@ def _names(values: str | Iterable[str]) -> tuple[str, ...]:
 class FolderConfig(OrderOptions, TransformOptions):
     """Options of the folder benchmark; ``root`` has to be given."""
 
-    root: str = attrs.field(
-        default="", metadata={"help": "folder that holds train/<class>/* and test/<class>/*"}
+    root: Path | None = attrs.field(
+        default=None, metadata={"help": "folder that holds train/<class>/* and test/<class>/*"}
     )
-    more_roots: tuple[str, ...] = attrs.field(
+    more_roots: tuple[Path, ...] = attrs.field(
         default=(),
-        converter=_names,
         metadata={
             "help": "further roots to merge; a class name found in several becomes <root name>/<class>"
         },
@@ -184,8 +184,8 @@ class FolderConfig(OrderOptions, TransformOptions):
 class Cifar100Config(OrderOptions, TransformOptions):
     """Options of Split CIFAR-100; the default is Inc10Task10."""
 
-    root: str = attrs.field(
-        default="",
+    root: Path | None = attrs.field(
+        default=None,
         metadata={
             "help": f"folder that holds cifar-100-python/; default: environment variable {ROOT_VARIABLE}"
         },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -41,7 +43,7 @@ def stream(**options):
 @pytest.mark.usefixtures("fake")
 def test_default_is_inc10_task10():
     """Ten tasks of ten classes in natural order with the official counts."""
-    made = stream(root="somewhere")
+    made = stream(root=Path("somewhere"))
     assert [len(task.classes) for task in made.tasks] == [10] * 10
     assert {(len(task.train), len(task.test)) for task in made.tasks} == {(5000, 1000)}
     assert made.class_names[:2] == ("c00", "c01")
@@ -57,13 +59,13 @@ def test_lost_images_are_noticed(monkeypatch):
     with pytest.raises(
         DataError, match="expected 100 classes of 500 images but found 100 classes of 499 to 500"
     ):
-        stream(root="somewhere")
+        stream(root=Path("somewhere"))
 
 
 def test_missing_data_says_everything(tmp_path):
     """Missing data name the data set, paths, layout, page, archive, md5 and the download switch."""
     with pytest.raises(DataError) as caught:
-        stream(root=str(tmp_path))
+        stream(root=tmp_path)
     message = str(caught.value)
     for part in (
         "CIFAR-100 is missing",

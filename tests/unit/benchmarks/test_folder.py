@@ -35,7 +35,7 @@ def tree(tmp_path):
 
 def stream(root, **options):
     """Return the stream of a tree, one class per task unless told otherwise."""
-    return FolderBenchmark(FolderConfig(root=str(root), **{"increment": 1, **options})).stream()
+    return FolderBenchmark(FolderConfig(root=root, **{"increment": 1, **options})).stream()
 
 
 def test_tree_loads(tree):
@@ -83,9 +83,9 @@ def test_limits_take_the_first_and_are_recorded(tree):
 def test_explicit_class_order_over_merged_roots(tree, tmp_path):
     """Roots merge, clashing names get the root's name, and an explicit order interleaves or leaves out."""
     other = make_tree(tmp_path / "sketches", classes=("bee", "dog"))
-    both = stream(tree, more_roots=(str(other),))
+    both = stream(tree, more_roots=(other,))
     assert both.class_names == ("ant", "cat", "dog", "insects/bee", "sketches/bee")
-    chosen = stream(tree, more_roots=(str(other),), class_order=("sketches/bee", "ant", "dog"))
+    chosen = stream(tree, more_roots=(other,), class_order=("sketches/bee", "ant", "dog"))
     assert chosen.class_names == ("sketches/bee", "ant", "dog")
     assert chosen.class_order == (4, 0, 2)
     assert chosen.tasks[0].train.ids[0] == "sketches/train/bee/0.png"
@@ -112,13 +112,13 @@ def test_missing_root_names_path_and_layout(tmp_path):
     with pytest.raises(DataError, match=r"nowhere' does not exist; expected .*nowhere/train/<class>/<image>"):
         stream(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="needs 'root'; expected ROOT/train"):
-        stream("")
+        stream(None)
 
 
 def test_roots_of_one_name_are_refused(tree):
     """Two roots with the same folder name cannot be told apart in ids."""
     with pytest.raises(ConfigError, match="roots share the name 'insects'"):
-        stream(tree, more_roots=(str(tree),))
+        stream(tree, more_roots=(tree,))
 
 
 def test_half_a_tree_is_refused(tree):
@@ -201,11 +201,23 @@ def test_cache_keeps_what_fits_and_no_more(tree):
 
 def test_default_augments_and_options_reach_the_transforms(tree):
     """The default is the random resized crop; 'none' makes training features cacheable."""
-    config = FolderConfig(root=str(tree))
+    config = FolderConfig(root=tree)
     statistics = (0.5,) * 3, (0.5,) * 3
     assert not FolderBenchmark(config).transforms(16, *statistics).train_is_deterministic
-    plain = FolderConfig(root=str(tree), train_transform="none", test_resize="squash", normalise="unit")
+    plain = FolderConfig(root=tree, train_transform="none", test_resize="squash", normalise="unit")
     pair = FolderBenchmark(plain).transforms(16, *statistics)
     assert pair.train_is_deterministic
     image = stream(tree).tasks[0].train.source.image(3)
     assert np.allclose(pair.test(image)[:, 0, 0].numpy(), np.array([3, 10, 20]) / 255)
+
+
+def test_relative_roots_mean_the_same_from_another_folder(tree, tmp_path, monkeypatch):
+    """A configuration holds absolute paths, so that a run can be gone on with from anywhere."""
+    from lw2g.config.resolve import resolve
+    from lw2g.config.toml import to_mapping
+    from lw2g.registry.catalogue import load_catalogue
+
+    monkeypatch.chdir(tree.parent)
+    settings = {"benchmark.root": tree.name, "benchmark.more_roots": ["more"]}
+    found = to_mapping(resolve(load_catalogue(), benchmark="folder", overrides=settings).config)["benchmark"]
+    assert (found["root"], found["more_roots"]) == (str(tree), [str(tree.parent / "more")])
