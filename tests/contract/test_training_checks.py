@@ -240,5 +240,5 @@ def test_a_run_without_a_finished_task_says_how_to_go_on(
         open_run(tmp_path / "run", catalogue)
     with pytest.raises(PowerCutError):
         start(resolved, catalogue, tmp_path / "run", [Cut()])
-    with pytest.raises(DataError, match="has not finished a task; go on: lw2g resume"):
+    with pytest.raises(DataError, match="no task is finished; go on: lw2g resume"):
         open_run(tmp_path / "run", catalogue)
