@@ -244,12 +244,13 @@ def begin(bench: Bench, index: int, *, reuse: bool = False) -> None:
 def learn(bench: Bench, index: int) -> None:
     """Run a task's phases on its few images, those that train for one step."""
     context, batch = bench.context(index), bench.lesson(index)
+    retrieval = None if bench.retrieval is None else ("retrieval", bench.retrieval)
     first = [] if bench.retrieval is None else bench.retrieval.phases(context)
     for phase in (*first, *bench.baseline.phases(context)):
         if isinstance(phase, ComputePhase):
             phase.run(lambda done, total: None)
             continue
-        phase = hosted(phase, context, bench.retrieval, ())
+        phase = hosted(phase, context, "baseline", retrieval, {})
         with only_trainable(list(bench.modules.values()), phase.trained), torch.enable_grad():
             optimizer = phase.build_optimizer()
             torch.autograd.backward(phase.step(batch).loss)
