@@ -456,6 +456,7 @@ class Run:
         try:
             return self._files.read_record()
         except DataError as error:
-            self._reporter.warn(f"{error}; written anew from the newest checkpoint")
+            what = str(error).partition("; ")[0]
+            self._reporter.warn(f"{what}; written anew from the newest checkpoint")
         self._write_record()
         return self._files.read_record()

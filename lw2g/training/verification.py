@@ -70,7 +70,7 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
         found = _checksum(files.path, name, sums.get(name))
         if found.holds:
             evaluations.append(read_columns(files.path / name))
-            found = _consistent(name, evaluations, record)
+            found = _consistent(task, evaluations, record)
         yield found
     if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
         yield from _recomputed(record, evaluations)
@@ -99,10 +99,9 @@ def _checksum(directory: Path, name: str, wanted: str | None) -> Finding:
     return Finding(what=name, holds=found == wanted, text=text)
 
 
-def _consistent(name: str, evaluations: Sequence[Columns], record: Any) -> Finding:
+def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Finding:
     """Whether predictions are of the samples they should be of, and choose among what was there."""
-    columns, task = evaluations[-1], len(evaluations) - 1
-    before = evaluations[-2] if task else columns
+    columns, before = evaluations[-1], evaluations[max(len(evaluations) - 2, 0)]
     rows, chosen = len(columns["sample"]), columns["retrieved"] >= 0
     held = np.asarray(record["task_to_set"]) if isinstance(record, dict) else None
     wrong = {
@@ -120,7 +119,7 @@ def _consistent(name: str, evaluations: Sequence[Columns], record: Any) -> Findi
     }
     found = [text for text, is_so in wrong.items() if is_so]
     text = ", ".join(found) or f"{rows} samples, matches its checksum"
-    return Finding(what=name, holds=not found, text=text)
+    return Finding(what=prediction_name(task), holds=not found, text=text)
 
 
 def _samples(directory: Path, evaluations: Sequence[Columns]) -> Finding:
