@@ -11,7 +11,20 @@ from typing import Any
 
 from lw2g.interfaces.component import Presets
 
-__all__ = ["CODA", "CODA_CIFAR", "CPROMPT_CIFAR", "HIDE", "HIDE_CIFAR", "NATURAL", "SEED_1993", "with_rows"]
+__all__ = [
+    "CODA",
+    "CODA_LIST",
+    "CODA_ROWS",
+    "CPROMPT_ROWS",
+    "HIDE",
+    "HIDE_CIFAR",
+    "HIDE_ROWS",
+    "HIDE_SPLIT",
+    "LAMDA_FOLDERS",
+    "NATURAL",
+    "SEED_1993",
+    "with_rows",
+]
 
 Row = Mapping[str, Any]
 
@@ -50,6 +63,24 @@ CPROMPT_CIFAR: Row = {
     "benchmark.jitter_first": True,
 }
 """CPrompt on CIFAR-100."""
+
+CODA_LIST: Row = {"benchmark.split": "coda"}
+"""ImageNet-R as CODA-Prompt lists it; OS-Prompt, OVOR, InfLoRA and CPrompt likewise."""
+
+HIDE_SPLIT: Row = {"benchmark.split": "random:42"}
+"""ImageNet-R as HiDe-Prompt, HiDe-PET and LW2G cut it on their first run."""
+
+LAMDA_FOLDERS: Row = {"benchmark.split": "folders"}
+"""ImageNet-R in LAMDA's folders."""
+
+HIDE_ROWS: Mapping[str, Row] = {"cifar100": HIDE_CIFAR, "imagenet-r": {**HIDE, **HIDE_SPLIT}}
+"""Single families in HiDe-Prompt and LW2G."""
+
+CODA_ROWS: Mapping[str, Row] = {"cifar100": CODA_CIFAR, "imagenet-r": {**CODA, **CODA_LIST}}
+"""Single families in CODA-Prompt, OS-Prompt, OVOR and InfLoRA."""
+
+CPROMPT_ROWS: Mapping[str, Row] = {**CODA_ROWS, "cifar100": CPROMPT_CIFAR}
+"""Single families in CPrompt."""
 
 NATURAL: Row = {"benchmark.order": "natural"}
 """Classes in the order of their labels."""

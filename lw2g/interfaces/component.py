@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import attrs
 
 from lw2g.errors import PluginError
+from lw2g.interfaces.dataset import DataSet
 from lw2g.interfaces.deviations import Deviation
 
 if TYPE_CHECKING:
@@ -213,6 +214,8 @@ class BenchmarkComponent(Component):
         embedded: True where it ships with lw2g or is generated (a default to learn with, not to publish).
         like_for_like: What the protocol of that name holds equal for all methods on this benchmark, as dotted
             keys: the benchmark's transforms, class order and increment, and ``backbone.name``.
+        data: The facts of a published data set, by which ``lw2g data`` lists, fetches and checks it; its
+            configuration then has an option ``root``.
     """
 
     kind: ClassVar[Kind] = "benchmark"
@@ -221,6 +224,7 @@ class BenchmarkComponent(Component):
     family: str
     embedded: bool = False
     like_for_like: Mapping[str, Any] = attrs.field(factory=dict, validator=_is_held_equal)
+    data: DataSet | None = None
 
 
 @attrs.frozen(kw_only=True)

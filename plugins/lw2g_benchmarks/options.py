@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 from attrs.validators import and_, ge, gt, in_, le, optional
 
+from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet
 from lw2g.interfaces.options import option
 
 __all__ = [
     "NORMALISATIONS",
     "ORDERS",
-    "ROOT_VARIABLE",
-    "Cifar100Config",
     "DigitsConfig",
     "FolderConfig",
     "GlyphsConfig",
@@ -23,12 +22,13 @@ __all__ = [
     "Normalisation",
     "Order",
     "OrderOptions",
+    "PublishedConfig",
     "TestResize",
     "TrainTransform",
     "TransformOptions",
+    "published_config",
 ]
 
-ROOT_VARIABLE = "LW2G_DATA"
 Order: TypeAlias = Literal["natural", "seeded", "shuffled"]
 ORDERS: tuple[Order, ...] = ("natural", "seeded", "shuffled")
 Normalisation: TypeAlias = Literal["unit", "cifar100", "native", "imagenet"]
@@ -51,8 +51,8 @@ class OrderOptions:
         default="natural",
         validator=in_(ORDERS),
         metadata={
-            "help": "class order: natural, seeded (numpy RandomState permutation; LAMDA uses seed 1993) or "
-            "shuffled (Python random.shuffle; CODA-Prompt, OVOR)"
+            "help": "class order: natural, seeded (numpy RandomState permutation; LAMDA and CPrompt use seed "
+            "1993) or shuffled (Python random.shuffle, natural for seed 0: runs of CODA-Prompt and OVOR)"
         },
     )
     order_seed: int = attrs.field(
@@ -180,15 +180,65 @@ class FolderConfig(OrderOptions, TransformOptions):
     )
 
 
+def _split_is_known(config: PublishedConfig, _field: attrs.Attribute[Any], value: str) -> None:
+    config.data.split(value)
+
+
 @attrs.frozen(kw_only=True)
-class Cifar100Config(OrderOptions, TransformOptions):
-    """Options of Split CIFAR-100; the default is Inc10Task10."""
+class PublishedConfig(OrderOptions, TransformOptions):
+    """Options of a published data set; :func:`published_config` gives each its own defaults."""
+
+    data: ClassVar[DataSet]
 
     root: Path | None = attrs.field(
         default=None,
         metadata={
-            "help": f"folder that holds cifar-100-python/; default: environment variable {ROOT_VARIABLE}"
+            "help": "folder below which the data set's own folder lies; default: environment variable "
+            f"{ROOT_VARIABLE}"
         },
     )
-    download: bool = attrs.field(default=False, metadata={"help": "let torchvision download missing data"})
-    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
+    split: str = attrs.field(
+        validator=_split_is_known,
+        metadata={"help": "which training and test images: a published split, or random:<seed>"},
+    )
+    increment: int = attrs.field(validator=ge(1), metadata={"help": "new classes per task"})
+    base: int = attrs.field(
+        default=0,
+        validator=ge(0),
+        metadata={"help": "classes of the first task, where it is larger; 0: as the others"},
+    )
+    uneven: bool = attrs.field(default=False, metadata={"help": "allow a smaller last task"})
+    allow_incomplete: bool = attrs.field(
+        default=False,
+        metadata={"help": "go on where counts or file lists are not the published ones; recorded"},
+    )
+    cache_mb: int = attrs.field(
+        default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
+    )
+
+
+def published_config(data: DataSet, increment: int, **defaults: Any) -> type[PublishedConfig]:
+    """Return the options class of a data set; its first split is the default.
+
+    Args:
+        data: The data set.
+        increment: New classes per task.
+        **defaults: Other defaults than those of all data sets.
+    """
+    values = {"split": next(iter(data.splits)), "increment": increment, **defaults}
+    fields = attrs.fields_dict(PublishedConfig)
+    made: type[PublishedConfig] = attrs.make_class(
+        f"{data.name.title().replace('-', '')}Config",
+        {
+            name: attrs.field(
+                default=value, validator=fields[name].validator, metadata=dict(fields[name].metadata)
+            )
+            for name, value in values.items()
+        },
+        bases=(PublishedConfig,),
+        class_body={"data": data, "__doc__": f"Options of {data.title}."},
+        frozen=True,
+        kw_only=True,
+        slots=True,
+    )
+    return made

@@ -74,23 +74,29 @@ def class_order(order: Order, num_classes: int, seed: int) -> tuple[int, ...]:
     if order == "seeded":
         labels = np.random.RandomState(seed).permutation(num_classes).tolist()
     elif order == "shuffled":
-        random.Random(seed).shuffle(labels)
+        if seed:  # run 0 of CODA-Prompt and OVOR is in natural order
+            random.Random(seed).shuffle(labels)
     elif order != "natural":
         raise ValueError(f"expected an order among {ORDERS} but got {order!r}")
     return tuple(labels)
 
 
-def task_sizes(num_classes: int, increment: int, uneven: bool = False) -> tuple[int, ...]:
+def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int = 0) -> tuple[int, ...]:
     """Return the number of classes of each task.
 
     Args:
         num_classes: Classes of the data set.
         increment: Classes of a task.
         uneven: Allow a smaller last task (as LAMDA's code does).
+        base: Classes of the first task; 0: as the others.
 
     Raises:
         ConfigError: If the split would be uneven without leave, or a task larger than the data set.
     """
+    if base:
+        if base >= num_classes:
+            raise ConfigError(f"base {base} leaves none of {num_classes} classes for other tasks; lower it")
+        return (base, *task_sizes(num_classes - base, increment, uneven))
     full, rest = divmod(num_classes, increment)
     if full == 0 or (rest and not uneven):
         divisors: Sequence[int] = [n for n in range(1, num_classes + 1) if num_classes % n == 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Protocol
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import ImageSource, IndexArray, Task, TaskData, TaskStream
 
-__all__ = ["ArraySource", "HashedSource", "LabelledImages", "build_stream"]
+__all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "build_stream"]
 
 
 class HashedSource(ImageSource, Protocol):
@@ -30,8 +31,8 @@ class ArraySource:
     """Images of one size held in memory."""
 
     def __init__(self, images: Tensor, ids: Sequence[str]) -> None:
-        """Hold images uint8 [n, 3, H, W] with one id each."""
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        """Hold images uint8 [n, 3, H, W], or grey ones [n, 1, H, W], with one id each."""
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
             raise ValueError(f"expected uint8 [n, 3, H, W] but got {images.dtype} {tuple(images.shape)}")
         if len(ids) != len(images):
             raise ValueError(f"expected {len(images)} ids but got {len(ids)}")
@@ -43,7 +44,7 @@ class ArraySource:
 
     def image(self, index: int) -> Tensor:
         """Return a view of image ``index``, uint8 [3, H, W]."""
-        return self._images[index]
+        return self._images[index].expand(3, -1, -1)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -55,6 +56,33 @@ class ArraySource:
         hasher = hashlib.sha256(repr(tuple(self._images.shape)).encode())
         hasher.update(self._images.numpy().data)
         return hasher.hexdigest()
+
+
+class JoinedSource:
+    """Several sources, one after the other."""
+
+    def __init__(self, sources: Sequence[HashedSource]) -> None:
+        """Hold the sources."""
+        self._sources = tuple(sources)
+        self._ends = tuple(accumulate(len(source) for source in sources))
+        self._ids = tuple(one for source in sources for one in source.ids)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def image(self, index: int) -> Tensor:
+        """Return image ``index``, uint8 [3, H, W]."""
+        at = bisect_right(self._ends, index)
+        return self._sources[at].image(index - (self._ends[at - 1] if at else 0))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The stable ids of the images."""
+        return self._ids
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the sources' digests, in order."""
+        return hashlib.sha256("".join(source.digest() for source in self._sources).encode()).hexdigest()
 
 
 @attrs.frozen(kw_only=True, eq=False)

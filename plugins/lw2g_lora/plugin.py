@@ -17,6 +17,7 @@ __all__ = [
 
 _INFLORA = {**rows.NATURAL, "backbone.name": "sup21k-augreg"}
 _HIDE = {**rows.NATURAL, "backbone.name": "sup21k-ft1k"}
+_HIDE_ROWS = {"cifar100": rows.HIDE_CIFAR, "imagenet-r": {**rows.CODA, **rows.HIDE_SPLIT}}
 
 _NO_MERGE = Deviation(
     topic="baseline.ensemble",
@@ -32,7 +33,7 @@ C_LORA = BaselineComponent(
     summary="low-rank updates that are summed, penalised where they meet earlier ones",
     citation="Smith et al., Continual Diffusion: Continual Customization with C-LoRA, TMLR 2024",
     build=lazy("lw2g_lora.c_lora:CLora"),
-    presets=rows.with_rows(presets.C_LORA_OFFICIAL, _INFLORA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
+    presets=rows.with_rows(presets.C_LORA_OFFICIAL, _INFLORA, rows.CODA, rows.CODA_ROWS),
     tuned=presets.C_LORA_TUNED,
 )
 
@@ -43,7 +44,7 @@ HIDE_LORA = BaselineComponent(
     citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
     build=lazy("lw2g_lora.hide_lora:HideLora"),
     retrieval="lora-classifier",
-    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.CODA, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.CODA, _HIDE_ROWS),
     tuned=presets.HIDE_TUNED,
     deviations=(UNSEEN_MASKED, _NO_MERGE),
 )
@@ -54,7 +55,7 @@ INFLORA = BaselineComponent(
     summary="low-rank updates whose inputs are designed off those of old tasks",
     citation="Liang & Li, InfLoRA: Interference-Free Low-Rank Adaptation for Continual Learning, CVPR 2024",
     build=lazy("lw2g_lora.inflora:InfLora"),
-    presets=rows.with_rows(presets.INFLORA_OFFICIAL, _INFLORA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
+    presets=rows.with_rows(presets.INFLORA_OFFICIAL, _INFLORA, rows.CODA, rows.CODA_ROWS),
     tuned=presets.INFLORA_TUNED,
 )
 

@@ -51,7 +51,7 @@ CODA_PROMPT = BaselineComponent(
     summary="sums of components weighed by a masked query; every set adds components",
     citation="Smith et al., CODA-Prompt: Continual Decomposed Attention-based Prompting, CVPR 2023",
     build=lazy("lw2g_prompts.coda_prompt:CodaPrompt"),
-    presets=rows.with_rows(presets.CODA_OFFICIAL, _CODA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
+    presets=rows.with_rows(presets.CODA_OFFICIAL, _CODA, rows.CODA, rows.CODA_ROWS),
     tuned=presets.CODA_TUNED,
     deviations=(VALUES_FREE,),
 )
@@ -63,7 +63,7 @@ CPROMPT = BaselineComponent(
     citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
     build=lazy("lw2g_prompts.cprompt:CPrompt"),
     retrieval="class-keys",
-    presets=rows.with_rows(presets.CPROMPT_OFFICIAL, _CPROMPT, rows.CODA, {"cifar100": rows.CPROMPT_CIFAR}),
+    presets=rows.with_rows(presets.CPROMPT_OFFICIAL, _CPROMPT, rows.CODA, rows.CPROMPT_ROWS),
     tuned=presets.CPROMPT_TUNED,
     deviations=(_NO_DECAY,),
 )
@@ -75,7 +75,7 @@ DUAL_PROMPT = BaselineComponent(
     citation="Wang et al., DualPrompt: Complementary Prompting for Rehearsal-free CL, ECCV 2022",
     build=lazy("lw2g_prompts.dual_prompt:DualPrompt"),
     retrieval="key-cosine",
-    presets=rows.with_rows(presets.DUAL_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.DUAL_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.DUAL_TUNED,
     deviations=(UNSEEN_MASKED, VALUES_FREE, _SHARED_SPACE),
 )
@@ -87,7 +87,7 @@ HIDE_PROMPT = BaselineComponent(
     citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
     build=lazy("lw2g_prompts.hide_prompt:HidePrompt"),
     retrieval="classifier",
-    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.HIDE_TUNED,
     deviations=(UNSEEN_MASKED, VALUES_FREE, _NO_MERGE),
 )
@@ -99,7 +99,7 @@ L2P = BaselineComponent(
     citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
     build=lazy("lw2g_prompts.l2p:L2P"),
     growth="fixed",
-    presets=rows.with_rows(presets.L2P_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.L2P_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.L2P_TUNED,
     deviations=(UNSEEN_MASKED,),
 )
@@ -110,7 +110,7 @@ OS_PROMPT = BaselineComponent(
     summary="sums of components weighed by the class token entering each block: one forward per image",
     citation="Kim et al., One-stage Prompt-based Continual Learning, ECCV 2024",
     build=lazy("lw2g_prompts.os_prompt:OsPrompt"),
-    presets=rows.with_rows(presets.OS_OFFICIAL, _CODA, rows.CODA, {"cifar100": rows.CODA_CIFAR}),
+    presets=rows.with_rows(presets.OS_OFFICIAL, _CODA, rows.CODA, rows.CODA_ROWS),
     tuned=presets.OS_TUNED,
     deviations=(VALUES_FREE,),
 )
@@ -122,7 +122,7 @@ S_PROMPT_PLUS_PLUS = BaselineComponent(
     citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
     build=lazy("lw2g_prompts.s_prompt:SPromptPlusPlus"),
     retrieval="key-cosine",
-    presets=rows.with_rows(presets.S_PROMPT_OFFICIAL, _HIDE, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.S_PROMPT_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.S_PROMPT_TUNED,
     deviations=(UNSEEN_MASKED, VALUES_FREE),
 )

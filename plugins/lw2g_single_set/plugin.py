@@ -21,8 +21,9 @@ _CITATION = "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained
 
 _PILOT = {**rows.HIDE, "backbone.name": "sup21k-ft1k"}
 _REVISITING = {**rows.HIDE, "backbone.name": "sup21k-augreg"}
-_APER = {"cifar100": _PILOT, "imagenet-r": _PILOT}
+_APER = {"cifar100": _PILOT, "imagenet-r": {**_PILOT, **rows.LAMDA_FOLDERS}}
 _NO_TRAINING = {**_REVISITING, "benchmark.train_transform": "none"}
+_NO_TRAINING_ROWS = {"imagenet-r": {**_NO_TRAINING, **rows.LAMDA_FOLDERS}}
 _CONTROLS = {**rows.NATURAL, "backbone.name": "sup21k"}  # those of the prompt methods they stand beside
 
 APER_VPT_DEEP = BaselineComponent(
@@ -54,7 +55,7 @@ SIMPLE_CIL = BaselineComponent(
     citation="Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
     build=lazy("lw2g_single_set.controls:SimpleCIL"),
     growth="fixed",
-    presets=rows.with_rows(presets.CONTROLS, rows.SEED_1993, _NO_TRAINING, {}),
+    presets=rows.with_rows(presets.CONTROLS, rows.SEED_1993, _NO_TRAINING, _NO_TRAINING_ROWS),
 )
 
 NO_PROMPT = BaselineComponent(
@@ -63,7 +64,7 @@ NO_PROMPT = BaselineComponent(
     summary="control: a linear head on frozen features, task after task",
     build=lazy("lw2g_single_set.controls:NoPrompt"),
     growth="fixed",
-    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.CONTROLS_TUNED,
 )
 
@@ -74,7 +75,7 @@ JOINT = BaselineComponent(
     build=lazy("lw2g_single_set.controls:Joint"),
     growth="fixed",
     joint=True,
-    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, {"cifar100": rows.HIDE_CIFAR}),
+    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.CONTROLS_TUNED,
 )
 
@@ -89,7 +90,7 @@ ONE_PROMPT = BaselineComponent(
         presets.ONE_PROMPT_OFFICIAL,
         {**rows.NATURAL, "backbone.name": "sup21k-ft1k"},
         rows.CODA,
-        {"cifar100": rows.CODA_CIFAR},
+        rows.CODA_ROWS,
     ),
     tuned=presets.ONE_PROMPT_TUNED,
 )

@@ -34,20 +34,22 @@ APER_VPT_DEEP_OFFICIAL: Presets = {
     "cifar100": {**_recipe(20, 0.01, 48), "baseline.length": 5},
     "imagenet-r": {**_recipe(20, 0.05, 24), "baseline.length": 30},
     "omnibenchmark": {**_recipe(20, 0.01, 48), "baseline.length": 5},
-    "cub200": {**_recipe(5, 0.05, 16), "baseline.length": 5},
+    "cub200-lamda": {**_recipe(5, 0.05, 16), "baseline.length": 5},
 }
 
 APER_ADAPTER_OFFICIAL: Presets = {
     "cifar100": _recipe(20, 0.01, 48),
     "imagenet-r": _recipe(10, 0.05, 16, 5e-3),
     "omnibenchmark": _recipe(20, 0.01, 48),
-    "cub200": _recipe(20, 0.01, 48),
+    "cub200-lamda": _recipe(20, 0.01, 48),
 }
 
 APER_TUNED: Presets = {name: _recipe(5, 0.05, 16) for name in _OURS}
 
 # Controls have no values of their own, but take part in tables of methods that have.
-CONTROLS: Presets = {name: {} for name in ("cifar100", "imagenet-r", "omnibenchmark", "cub200")}
+CONTROLS: Presets = {
+    name: {} for name in ("cifar100", "imagenet-r", "omnibenchmark", "cub200", "cub200-lamda")
+}
 
 CONTROLS_TUNED: Presets = {
     name: {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.05} for name in _OURS

@@ -49,6 +49,11 @@ OFFICIAL = {
 }
 
 
+# which of the three splits of ImageNet-R a method's authors used, by what they did to it
+CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
+LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "simple-cil"}
+
+
 def methods():
     """Return all first-party baselines."""
     return [CATALOGUE.get("baseline", name) for name in sorted(CATALOGUE.names("baseline"))]
@@ -67,7 +72,7 @@ def test_every_method_has_its_row_here():
 def test_official_presets_carry_the_authors_row(method, family):
     """Crop, filter, jitter, test resize, statistics, class order and backbone are the authors' own."""
     backbone, seed, on_cifar, elsewhere = OFFICIAL[method.name]
-    if method.name.startswith("aper") and family in ("omnibenchmark", "cub200"):
+    if method.name.startswith("aper") and family in ("omnibenchmark", "cub200-lamda"):
         backbone = "sup21k-augreg"  # other authors' recipes
     train, test = on_cifar if family == "cifar100" else elsewhere
     values = method.presets[family]
@@ -77,12 +82,25 @@ def test_official_presets_carry_the_authors_row(method, family):
     order = {key: options.pop(key) for key in ("order", "order_seed") if key in options}
     assert order == ({"order": "natural"} if seed is None else {"order": "seeded", "order_seed": seed})
     assert values["backbone.name"] == backbone
+    used = "coda" if method.name in CODA_LIST else "folders" if method.name in LAMDA_FOLDERS else "random:42"
+    assert options.pop("split", None) == (used if family == "imagenet-r" else None)
     record, problems = structure(TransformOptions, options)
     assert problems == []
     assert options.keys() == attrs.asdict(record).keys()
     assert options["train_transform"] == ("none" if train == "-" else "rrc")
     expected = {**TRAIN.get(train, {}), **TEST[test], "flip": True}
     assert {key: options[key] for key in expected} == expected
+
+
+def test_every_preset_can_be_reached():
+    """Whatever family a method has values for, there is a benchmark of it that takes them."""
+    families = {CATALOGUE.get("benchmark", name).family: name for name in CATALOGUE.names("benchmark")}
+    for method in methods():
+        for family in method.presets:
+            found = resolve(
+                CATALOGUE, baseline=method.name, benchmark=families[family], overrides={"benchmark.root": "x"}
+            )
+            assert (found.preset, found.preset_differences) == (f"official {family}", [])
 
 
 @pytest.mark.parametrize("method", methods(), ids=lambda method: method.name)

@@ -328,13 +328,13 @@ def test_presets_hold_the_official_recipes():
         "cifar100": (20, 0.01, 48, 5e-4, 5),
         "imagenet-r": (20, 0.05, 24, 5e-4, 30),
         "omnibenchmark": (20, 0.01, 48, 5e-4, 5),
-        "cub200": (5, 0.05, 16, 5e-4, 5),
+        "cub200-lamda": (5, 0.05, 16, 5e-4, 5),
     }
     assert recipes(APER_ADAPTER, "bottleneck") == {
         "cifar100": (20, 0.01, 48, 5e-4, 64),
         "imagenet-r": (10, 0.05, 16, 5e-3, 64),
         "omnibenchmark": (20, 0.01, 48, 5e-4, 64),
-        "cub200": (20, 0.01, 48, 5e-4, 64),
+        "cub200-lamda": (20, 0.01, 48, 5e-4, 64),
     }
     for component in (APER_VPT_DEEP, APER_ADAPTER):
         assert set(component.tuned) == {"digits", "glyphs", "folder"}

@@ -1,0 +1,204 @@
+"""What is known of a published data set: where it comes from, its terms, its splits, and how to know it.
+
+Records of facts, without code: a benchmark reads by them, and ``lw2g data`` lists, fetches and checks by
+them. What nobody has confirmed is left out (None or empty) and named in ``unconfirmed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import attrs
+
+__all__ = [
+    "ROOT_VARIABLE",
+    "ByHand",
+    "DataSet",
+    "FileRoute",
+    "HubRoute",
+    "Reader",
+    "RemoteFile",
+    "Route",
+    "Split",
+    "TorchvisionRoute",
+]
+
+ROOT_VARIABLE = "LW2G_DATA"
+"""The environment variable that names the folder of all data sets."""
+
+Reader: TypeAlias = Literal["arrays", "folders", "lists", "random", "index"]
+
+_CHECKSUM = attrs.validators.optional(attrs.validators.matches_re(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}"))
+_FILE_NAME = attrs.validators.matches_re(r"[\w][\w.-]*")
+
+
+@attrs.frozen(kw_only=True)
+class RemoteFile:
+    """One file with its checksum.
+
+    Attributes:
+        name: Its name on disk.
+        url: Where it is.
+        checksum: ``"md5:..."`` or ``"sha256:..."``; None where nobody published one.
+    """
+
+    name: str = attrs.field(validator=_FILE_NAME)
+    url: str
+    checksum: str | None = attrs.field(default=None, validator=_CHECKSUM)
+
+
+@attrs.frozen(kw_only=True)
+class TorchvisionRoute:
+    """Data sets that torchvision downloads, by the names of its classes."""
+
+    classes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"torchvision ({', '.join(self.classes)})"
+
+
+@attrs.frozen(kw_only=True)
+class FileRoute:
+    """An archive at an address."""
+
+    file: RemoteFile
+
+    def __str__(self) -> str:
+        return self.file.url
+
+
+@attrs.frozen(kw_only=True)
+class HubRoute:
+    """A data set of the Hugging Face hub.
+
+    Attributes:
+        repo: Its id.
+        revision: The pinned commit; None where none is confirmed, and a user has to name one.
+        form: ``archive`` (one file), ``tree`` (files as they lie) or ``parquet`` (one image a row).
+        file: The archive, or the pattern of the files wanted.
+        checksum: Of the archive.
+        splits: Parquet: split of the hub -> folder that it becomes.
+        image: Parquet: the column that holds images.
+        label: Parquet: the column that holds class numbers.
+    """
+
+    repo: str
+    revision: str | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.matches_re(r"[0-9a-f]{40}"))
+    )
+    form: Literal["archive", "tree", "parquet"] = "archive"
+    file: str = "*"
+    checksum: str | None = attrs.field(default=None, validator=_CHECKSUM)
+    splits: Mapping[str, str] = attrs.field(factory=lambda: {"train": "train", "test": "test"})
+    image: str = "image"
+    label: str = "label"
+
+    def __str__(self) -> str:
+        return f"hub data set {self.repo} at {self.revision or 'no confirmed revision'} ({self.form})"
+
+
+@attrs.frozen(kw_only=True)
+class ByHand:
+    """An archive that a user has to fetch with a browser, and then gives to ``lw2g data get NAME --from``.
+
+    Attributes:
+        where: The page or link, in words.
+        checksum: Of the archive.
+    """
+
+    where: str
+    checksum: str | None = attrs.field(default=None, validator=_CHECKSUM)
+
+    def __str__(self) -> str:
+        return f"by hand: {self.where}"
+
+
+Route: TypeAlias = TorchvisionRoute | HubRoute | FileRoute | ByHand
+
+
+@attrs.frozen(kw_only=True)
+class Split:
+    """One way in which a data set is cut into training and test images.
+
+    Attributes:
+        reader: How it is read: ``arrays`` (containers of torchvision), ``folders`` (``train/CLASS/*``,
+            ``test/CLASS/*``), ``random`` (four fifths of the sorted files), ``lists`` (files of paths and
+            labels) or ``index`` (CUB's numbered tables).
+        train: Training images; None where unconfirmed.
+        test: Test images; None where unconfirmed.
+        train_sha256: SHA-256 of the sorted relative paths joined by line feeds; empty where unknown.
+        test_sha256: The same for test images.
+        test_sizes: Test images of equal, consecutive groups of classes; empty where unknown.
+        test_order: Seed of the seeded class order in which ``test_sizes`` counts; None: natural.
+        train_lists: ``lists``: the files that list training images.
+        test_lists: ``lists``: the files that list test images.
+    """
+
+    reader: Reader
+    train: int | None = None
+    test: int | None = None
+    train_sha256: str = ""
+    test_sha256: str = ""
+    test_sizes: tuple[int, ...] = ()
+    test_order: int | None = None
+    train_lists: tuple[RemoteFile, ...] = ()
+    test_lists: tuple[RemoteFile, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class DataSet:
+    """The facts of one data set.
+
+    Attributes:
+        name: Name of its benchmark.
+        title: What people call it.
+        num_classes: Number of classes.
+        folder: Its folder below the root.
+        layout: What that folder holds, in one line.
+        splits: Splits by name, the default first; ``random`` stands for every ``random:<seed>``.
+        page: Page of its publisher.
+        terms: Terms of use, as far as known.
+        rehosting_forbidden: Whether the terms forbid handing the data on.
+        size: Size of the download in words, empty where unknown.
+        routes: Where it can be had, best first.
+        beside: Archives that are needed beside the route, each with a folder of its own below the root.
+        flaws: What is known to be wrong with it.
+        unconfirmed: Facts that are missing or rest on one source.
+    """
+
+    name: str
+    title: str
+    num_classes: int
+    folder: str
+    layout: str
+    splits: Mapping[str, Split]
+    page: str
+    terms: str
+    rehosting_forbidden: bool = False
+    size: str = ""
+    routes: tuple[Route, ...]
+    beside: tuple[RemoteFile, ...] = ()
+    flaws: str = ""
+    unconfirmed: tuple[str, ...] = ()
+
+    def split(self, name: str) -> Split:
+        """Return the split of a name.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        kind, _, seed = name.partition(":")
+        seeded = kind == "random" and seed.isdecimal() and int(seed[:20]) < 2**63
+        known = "random" if seeded and name not in self.splits else name
+        if known not in self.splits or name == "random":
+            raise ValueError(f"expected one of {', '.join(self.split_names())} but got {name!r}")
+        return self.splits[known]
+
+    def split_names(self) -> tuple[str, ...]:
+        """Return the names a user can choose from."""
+        return tuple("random:<seed>" if name == "random" else name for name in self.splits)
+
+    def lists(self) -> tuple[RemoteFile, ...]:
+        """Return the list files of all splits."""
+        return tuple(one for split in self.splits.values() for one in (*split.train_lists, *split.test_lists))

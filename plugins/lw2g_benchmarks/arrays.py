@@ -1,0 +1,192 @@
+"""Data sets in torchvision's containers: Split CIFAR-100, and five small data sets one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+import torchvision.datasets
+
+from lw2g.blocks.image_files import examine_image
+from lw2g.errors import DataError
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.image_files import FileSource, scan_split
+from lw2g_benchmarks.options import PublishedConfig
+from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.published import find_root
+from lw2g_benchmarks.tasks import ArraySource, JoinedSource, LabelledImages, build_stream
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
+
+__all__ = ["Cifar100Benchmark", "FiveDatasetsBenchmark"]
+
+_TEN = 10
+_NOT_MNIST = "NotMNIST"
+# Order of the five, with the training and test images that are known
+_FIVE = {
+    "SVHN": (73_257, 26_032),
+    "MNIST": (60_000, 10_000),
+    "CIFAR10": (50_000, 10_000),
+    _NOT_MNIST: None,
+    "FashionMNIST": (60_000, 10_000),
+}
+
+
+@attrs.frozen
+class Cifar100Benchmark:
+    """CIFAR-100 (fine labels), class-incremental."""
+
+    config: PublishedConfig
+
+    def stream(self) -> TaskStream:
+        """Load CIFAR-100 and return the task stream.
+
+        Raises:
+            ConfigError: If no root is known or the increment does not divide 100.
+            DataError: If the data are missing, altered or incomplete.
+        """
+        config, data = self.config, self.config.data
+        sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
+        root = find_root(data, config.root)
+        names: list[str] = list(_container("CIFAR100", root, "train", data.name).classes)
+        parts = {}
+        for split, total in (("train", 50_000), ("test", 10_000)):
+            parts[split] = _load("CIFAR100", root, split, data.name)
+            counts = np.bincount(parts[split].labels, minlength=data.num_classes)
+            each = total // data.num_classes
+            if len(counts) != data.num_classes or (counts != each).any():
+                raise DataError(
+                    f"CIFAR-100 {split} in {str(root)!r}: expected 100 classes of {each} images but found "
+                    f"{len(counts)} classes of {counts.min()} to {counts.max()}; extract the archive again"
+                )
+        order = class_order(config.order, data.num_classes, config.order_seed)
+        return build_stream(
+            name=data.name,
+            train=parts["train"],
+            test=parts["test"],
+            class_names=names,
+            order=order,
+            sizes=sizes,
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return the configured transforms."""
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+
+@attrs.frozen
+class FiveDatasetsBenchmark:
+    """SVHN, MNIST, CIFAR-10, NotMNIST and Fashion-MNIST; each a task of ten classes by default."""
+
+    config: PublishedConfig
+
+    def stream(self) -> TaskStream:
+        """Load the five data sets and return the task stream.
+
+        Raises:
+            ConfigError: If no root is known or the increment does not divide 50.
+            DataError: If data are missing or counts are not the official ones.
+        """
+        config, data = self.config, self.config.data
+        sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
+        root = find_root(data, config.root)
+        unreadable: list[str] = []
+        found: list[str] = []
+        parts = {split: self._joined(root, split, unreadable, found) for split in ("train", "test")}
+        order = class_order(config.order, data.num_classes, config.order_seed)
+        names = [f"{part}/{label}" for part in _FIVE for label in range(_TEN)]
+        if unreadable:
+            found.append(f"{len(unreadable)} unreadable files of NotMNIST left out")
+        return build_stream(
+            name=data.name,
+            train=parts["train"],
+            test=parts["test"],
+            class_names=names,
+            order=order,
+            sizes=sizes,
+            deviations=found,
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return the configured transforms."""
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+    def _joined(self, root: Path, split: str, unreadable: list[str], found: list[str]) -> LabelledImages:
+        parts = []
+        for name, counts in _FIVE.items():
+            if counts is None:
+                parts.append(self._not_mnist(root, split, unreadable))
+                continue
+            part = _load(name, root, split, self.config.data.name)
+            expected = counts[split == "test"]
+            if len(part.labels) != expected:
+                if not self.config.allow_incomplete:
+                    raise DataError(
+                        f"{name} {split} in {str(root)!r}: expected {expected} images but found "
+                        f"{len(part.labels)}; run `lw2g data get {self.config.data.name}` again"
+                    )
+                found.append(f"{name} {split}: {len(part.labels)} images instead of {expected}")
+            parts.append(part)
+        labels = [part.labels + _TEN * number for number, part in enumerate(parts)]
+        return LabelledImages(
+            source=JoinedSource([part.source for part in parts]), labels=np.concatenate(labels)
+        )
+
+    def _not_mnist(self, root: Path, split: str, unreadable: list[str]) -> LabelledImages:
+        """Return NotMNIST without the files that are no images; their names are added to ``unreadable``."""
+        folder = root / "notMNIST" / split.capitalize()
+        if not folder.is_dir():
+            raise DataError(
+                f"NotMNIST is missing: no folder {str(folder)!r} (<A..J>/*.png); run "
+                f"`lw2g data get {self.config.data.name}`"
+            )
+        paths: list[Path] = []
+        labels: list[int] = []
+        for label, files in enumerate(scan_split(folder).values()):
+            for path in files:
+                try:
+                    examine_image(path)
+                except DataError:
+                    unreadable.append(path.name)
+                    continue
+                paths.append(path)
+                labels.append(label)
+        ids = [f"NotMNIST/{path.relative_to(folder.parent).as_posix()}" for path in paths]
+        source = FileSource(paths, ids, self.config.cache_mb * 2**20 // 2)
+        return LabelledImages(source=source, labels=np.array(labels, dtype=np.int64))
+
+
+def _container(name: str, root: Path, split: str, benchmark: str) -> Any:
+    """Return a data set of torchvision.
+
+    Raises:
+        DataError: If torchvision finds no intact copy.
+    """
+    kind = getattr(torchvision.datasets, name)
+    options = {"split": split} if name == "SVHN" else {"train": split == "train"}
+    try:
+        return kind(str(root), download=False, **options)
+    except (RuntimeError, OSError) as error:  # torchvision reports missing and altered files as RuntimeError
+        reason = str(error).split("\n")[0]
+        raise DataError(
+            f"{name} is missing or damaged in {str(root)!r} ({reason}); run `lw2g data get {benchmark}`"
+        ) from error
+
+
+def _load(name: str, root: Path, split: str, benchmark: str) -> LabelledImages:
+    """Return one split of a data set of torchvision."""
+    data = _container(name, root, split, benchmark)
+    pixels = torch.from_numpy(np.asarray(data.data))
+    match pixels.ndim, pixels.shape[-1]:
+        case 3, _:  # grey [n, H, W]
+            images = pixels[:, None]
+        case 4, 3:  # [n, H, W, 3]
+            images = pixels.permute(0, 3, 1, 2)
+        case _:  # SVHN: [n, 3, H, W]
+            images = pixels
+    labels = np.asarray(data.labels if name == "SVHN" else data.targets, dtype=np.int64)
+    prefix = "" if name == "CIFAR100" else f"{name}/"
+    source = ArraySource(images, [f"{prefix}{split}/{i}" for i in range(len(labels))])
+    return LabelledImages(source=source, labels=labels)

@@ -1,0 +1,62 @@
+"""Whether images on disk are those of a published split: their counts, overall and by class, and names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lw2g.errors import DataError
+from lw2g.interfaces.dataset import DataSet, Split
+from lw2g_benchmarks.listings import Listing, file_list_sha256
+from lw2g_benchmarks.orders import class_order
+
+__all__ = ["deviations_of", "group_sizes"]
+
+
+def deviations_of(data: DataSet, split: Split, listing: Listing, allow_incomplete: bool) -> tuple[str, ...]:
+    """Return what differs from the published split, in words.
+
+    Raises:
+        DataError: If anything does and that is not allowed.
+    """
+    found = tuple(_differences(data, split, listing))
+    if found and not allow_incomplete:
+        raise DataError(
+            f"{data.title} is not the published one: {'; '.join(found)}; run `lw2g data get {data.name}` "
+            "into an empty folder, or set benchmark.allow_incomplete=true, which is recorded"
+        )
+    return found
+
+
+def _differences(data: DataSet, split: Split, listing: Listing) -> Iterator[str]:
+    if len(listing.class_names) != data.num_classes:
+        raise DataError(
+            f"{data.title}: expected {data.num_classes} classes but found {len(listing.class_names)}; "
+            "fetch or extract it again"
+        )
+    expected = {"train": (split.train, split.train_sha256), "test": (split.test, split.test_sha256)}
+    for name, (count, sha256) in expected.items():
+        items = listing.splits[name]
+        if count is not None and len(items) != count:
+            yield f"expected {count} {name} images but found {len(items)}"
+        elif sha256 and (actual := file_list_sha256(item.id for item in items)) != sha256:
+            yield f"the list of {name} files has sha256 {actual[:12]}, not {sha256[:12]}"
+    if split.test_sizes and len(listing.splits["test"]) == split.test:
+        sizes = group_sizes([item.label for item in listing.splits["test"]], data, split)
+        if sizes != split.test_sizes:
+            at = next(
+                i for i, pair in enumerate(zip(sizes, split.test_sizes, strict=True)) if len(set(pair)) > 1
+            )
+            yield (
+                f"expected {split.test_sizes[at]} test images in group {at + 1} of {len(sizes)} groups of "
+                f"classes but found {sizes[at]}"
+            )
+
+
+def group_sizes(labels: list[int], data: DataSet, split: Split) -> tuple[int, ...]:
+    """Return the test images of each of the equal groups of classes in which the facts count."""
+    seed = split.test_order
+    order = class_order("natural" if seed is None else "seeded", data.num_classes, seed or 0)
+    counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=data.num_classes)[np.asarray(order)]
+    return tuple(int(group.sum()) for group in np.array_split(counts, len(split.test_sizes)))

@@ -1,0 +1,255 @@
+"""Which file is in which split: class folders, seeded splits of them, files of paths, CUB's tables."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import attrs
+import torch
+import yaml
+
+from lw2g.errors import DataError
+from lw2g.interfaces.dataset import DataSet, RemoteFile, Split
+from lw2g_benchmarks.image_files import scan_split
+
+__all__ = ["Item", "Listing", "file_list_sha256", "from_folders", "from_index", "from_lists", "from_seed"]
+
+_SPLITS = ("train", "test")
+_TRAIN_SHARE = 0.8
+_NAMED = 5
+
+
+@attrs.frozen(kw_only=True)
+class Item:
+    """One image: where it lies, its id (a relative path that does not depend on where), its raw label."""
+
+    path: Path
+    id: str
+    label: int
+
+
+@attrs.frozen(kw_only=True)
+class Listing:
+    """The images of a data set by split, ``train`` and ``test``, and its class names by raw label."""
+
+    splits: Mapping[str, Sequence[Item]]
+    class_names: Sequence[str]
+
+
+def file_list_sha256(ids: Iterable[str]) -> str:
+    """Return the SHA-256 of the sorted ids joined by line feeds."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def from_folders(data: DataSet, folder: Path) -> Listing:
+    """Read ``train/<class>/*`` and ``test/<class>/*``; labels count the sorted class folders.
+
+    Raises:
+        DataError: If a split is missing or both hold different classes.
+    """
+    missing = [split for split in _SPLITS if not (folder / split).is_dir()]
+    if missing:
+        found = sorted(entry.name for entry in folder.iterdir())[:_NAMED]
+        raise DataError(
+            f"{data.title}: {str(folder)!r} lacks {' and '.join(f'{one}/' for one in missing)} (found "
+            f"{found!r}); expected {data.layout}, see `lw2g data get {data.name}`"
+        )
+    scans = {split: scan_split(folder / split) for split in _SPLITS}
+    names = sorted(scans["train"])
+    differing = sorted(scans["train"].keys() ^ scans["test"].keys())
+    if differing:
+        raise DataError(
+            f"{data.title}: {len(scans['train'])} classes in train/ and {len(scans['test'])} in test/ of "
+            f"{str(folder)!r}, in one only {differing[:_NAMED]!r}; extract the archive again"
+        )
+    splits = {
+        split: [
+            Item(path=path, id=path.relative_to(folder).as_posix(), label=label)
+            for label, name in enumerate(names)
+            for path in scans[split][name]
+        ]
+        for split in _SPLITS
+    }
+    return Listing(splits=splits, class_names=names)
+
+
+def from_seed(data: DataSet, folder: Path, seed: int) -> Listing:
+    """Cut all files, sorted, into four fifths and one fifth, as HiDe-Prompt's first run does.
+
+    Files may lie below ``train/`` and ``test/``, where other code has moved them; that changes nothing.
+    """
+    items = _pooled(data, folder)
+    names = sorted({item.parent.name for item in map(PurePosixPath, items)})
+    labels = {name: label for label, name in enumerate(names)}
+    order = torch.randperm(len(items), generator=torch.Generator().manual_seed(seed)).tolist()
+    cut = int(_TRAIN_SHARE * len(items))
+    ids = sorted(items)
+    parts = {"train": sorted(order[:cut]), "test": sorted(order[cut:])}
+    return Listing(
+        splits={
+            split: [
+                Item(path=items[ids[i]], id=ids[i], label=labels[PurePosixPath(ids[i]).parent.name])
+                for i in part
+            ]
+            for split, part in parts.items()
+        },
+        class_names=names,
+    )
+
+
+def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
+    """Return ``<class>/<image>`` -> path of all images, flat or below ``train/`` and ``test/``.
+
+    Raises:
+        DataError: If class folders lie beside ``train/`` or ``test/``, or an image lies in both.
+    """
+    split = [folder / name for name in _SPLITS if (folder / name).is_dir()]
+    beside = [
+        one.name for one in folder.iterdir() if one.is_dir() and one not in split and one.name[0] != "."
+    ]
+    if split and beside:
+        raise DataError(
+            f"{data.title}: {str(folder)!r} holds class folders, first {min(beside)!r}, beside "
+            f"{split[0].name + '/'!r}; keep one of the two layouts"
+        )
+    found: dict[str, Path] = {}
+    for base in split or [folder]:
+        for paths in scan_split(base).values():
+            for path in paths:
+                name = path.relative_to(base).as_posix()
+                if name in found:
+                    raise DataError(
+                        f"{data.title}: {name!r} lies in train/ and in test/ of {str(folder)!r}; extract the "
+                        "archive again"
+                    )
+                found[name] = path
+    return found
+
+
+def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
+    """Read files that list paths and labels, ``root/splits/<name>``.
+
+    Raises:
+        DataError: If a list or a listed file is missing, or a list is not the published one.
+    """
+    folder = root / data.folder
+    listed = {
+        "train": [entry for file in split.train_lists for entry in _entries(data, root, file)],
+        "test": [entry for file in split.test_lists for entry in _entries(data, root, file)],
+    }
+    splits = {name: [_item(folder, *entry) for entry in entries] for name, entries in listed.items()}
+    lost = [item.id for items in splits.values() for item in items if not item.path.is_file()]
+    if lost:
+        raise DataError(
+            f"{data.title}: {len(lost)} of {sum(map(len, splits.values()))} listed images are not in "
+            f"{str(folder)!r}, first {lost[:_NAMED]!r}; expected {data.layout}"
+        )
+    return Listing(splits=splits, class_names=_names(data, splits))
+
+
+def _item(folder: Path, name: str, label: int) -> Item:
+    places = [folder / name, *(folder / split / name for split in _SPLITS)]
+    return Item(path=next((one for one in places if one.is_file()), places[0]), id=name, label=label)
+
+
+def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str, int]]:
+    """Yield relative path and label of each line; what stands before the data set's folder is cut off."""
+    path = root / "splits" / file.name
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{data.title}: no list {str(path)!r}; run `lw2g data get {data.name}`, save {file.url} there, "
+            f"or choose another benchmark.split ({', '.join(data.split_names())})"
+        ) from error
+    if file.checksum and hashlib.sha256(text).hexdigest() != file.checksum.partition(":")[2]:
+        raise DataError(f"list {str(path)!r} is not the published one ({file.checksum}); fetch it again")
+    for name, label in _parsed(path, text):
+        parts = PurePosixPath(name).parts
+        lower = [part.lower() for part in parts]
+        start = lower.index(data.folder.lower()) + 1 if data.folder.lower() in lower else 0
+        if ".." in parts or name.startswith("/"):
+            raise DataError(f"list {str(path)!r} names {name!r}, which leads elsewhere; fetch it again")
+        yield "/".join(parts[start:]), label
+
+
+def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the entries of a YAML file of ``data`` and ``targets``, or of lines ``path label``."""
+    try:
+        if path.suffix == ".yaml":
+            table: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            yield from (
+                (str(name), int(label)) for name, label in zip(table["data"], table["targets"], strict=True)
+            )
+        else:
+            for line in text.decode().splitlines():
+                name, _, label = line.rpartition(" ")
+                yield name, int(label)
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"list {str(path)!r} is not understood ({error}); fetch it again") from error
+
+
+def _names(data: DataSet, splits: Mapping[str, Sequence[Item]]) -> list[str]:
+    """Return class names by label: the folder of a class, with its parent where that alone is not unique.
+
+    Labels without a folder of their own are named by their number.
+    """
+    folders: dict[int, set[str]] = {}
+    for items in splits.values():
+        for item in items:
+            folders.setdefault(item.label, set()).add(str(PurePosixPath(item.id).parent))
+    if sorted(folders) != list(range(data.num_classes)):
+        raise DataError(
+            f"{data.title}: expected labels 0 to {data.num_classes - 1} in the lists but found "
+            f"{len(folders)} from {min(folders, default=0)} to {max(folders, default=0)}; fetch them again"
+        )
+    last = [{PurePosixPath(one).name for one in folders[label]} for label in range(data.num_classes)]
+    if all(len(names) == 1 for names in last):
+        short = [min(names) for names in last]
+        if len(set(short)) == len(short):
+            return short
+    if all(len(names) == 1 for names in folders.values()):
+        whole = [min(folders[label]) for label in range(data.num_classes)]
+        if len(set(whole)) == len(whole):
+            return whole
+    return [str(label) for label in range(data.num_classes)]
+
+
+def from_index(data: DataSet, folder: Path) -> Listing:
+    """Read CUB's ``images.txt``, ``image_class_labels.txt`` and ``train_test_split.txt`` (1: training).
+
+    Raises:
+        DataError: If a table or an image is missing, or the tables do not fit each other.
+    """
+    paths, labels, training = (
+        _table(data, folder / name)
+        for name in ("images.txt", "image_class_labels.txt", "train_test_split.txt")
+    )
+    if not paths.keys() == labels.keys() == training.keys():
+        raise DataError(f"{data.title}: the tables in {str(folder)!r} number other images; extract it again")
+    splits: dict[str, list[Item]] = {"train": [], "test": []}
+    for number, name in paths.items():
+        item = Item(path=folder / "images" / name, id=name, label=int(labels[number]) - 1)
+        splits["train" if training[number] == "1" else "test"].append(item)
+    lost = [item.id for items in splits.values() for item in items if not item.path.is_file()]
+    if lost:
+        raise DataError(
+            f"{data.title}: {len(lost)} of {len(paths)} images are not in {str(folder / 'images')!r}, first "
+            f"{lost[:_NAMED]!r}; extract the archive again"
+        )
+    return Listing(splits=splits, class_names=_names(data, splits))
+
+
+def _table(data: DataSet, path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{data.title}: cannot read {str(path)!r}; expected {data.layout}, "
+            f"see `lw2g data get {data.name}`"
+        ) from error
+    entries = (line.split(maxsplit=1) for line in lines)
+    return {entry[0]: entry[1].strip() for entry in entries if len(entry) == 2}

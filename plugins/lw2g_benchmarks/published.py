@@ -1,0 +1,101 @@
+"""Published data sets of image files, read by the record of their facts.
+
+Files are only read, never moved or written: a split is a list of paths, whatever lies on disk. Counts, file
+lists and list files are compared with the facts before anything is trained.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import attrs
+import numpy as np
+
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet, Split
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.checks import deviations_of
+from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.listings import Listing, from_folders, from_index, from_lists, from_seed
+from lw2g_benchmarks.options import PublishedConfig
+from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.tasks import LabelledImages, build_stream
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
+
+__all__ = ["PublishedBenchmark", "find_root"]
+
+
+def find_root(data: DataSet, root: Path | None) -> Path:
+    """Return the folder below which a data set lies.
+
+    Raises:
+        ConfigError: If neither the option nor the environment variable names one.
+        DataError: If the data set's folder is not there.
+    """
+    variable = os.environ.get(ROOT_VARIABLE)
+    path = root or (Path(variable).expanduser() if variable else None)
+    if path is None:
+        raise ConfigError(
+            f"benchmark {data.name!r} does not know where its data are; set 'root' or the environment "
+            f"variable {ROOT_VARIABLE} to the folder that holds {data.folder or data.layout}, or run "
+            f"`lw2g data get {data.name}`"
+        )
+    path = path.absolute()
+    if not (path / data.folder).is_dir():
+        raise DataError(
+            f"{data.title} is missing: no folder {str(path / data.folder)!r} ({data.layout}); run "
+            f"`lw2g data get {data.name}`, or set 'root' or {ROOT_VARIABLE} to the folder that holds "
+            f"{data.folder or 'it'}"
+        )
+    return path
+
+
+@attrs.frozen
+class PublishedBenchmark:
+    """A published data set, class-incremental."""
+
+    config: PublishedConfig
+
+    def stream(self) -> TaskStream:
+        """Find the images of the split and return the task stream.
+
+        Raises:
+            ConfigError: If no root is known, or the classes do not split as asked.
+            DataError: If data are missing, incomplete or altered.
+        """
+        config, data = self.config, self.config.data
+        sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
+        split = data.split(config.split)
+        listing = _READERS[split.reader](data, split, find_root(data, config.root), config.split)
+        return build_stream(
+            name=data.name,
+            train=self._images(listing, "train"),
+            test=self._images(listing, "test"),
+            class_names=listing.class_names,
+            order=class_order(config.order, data.num_classes, config.order_seed),
+            sizes=sizes,
+            deviations=deviations_of(data, split, listing, config.allow_incomplete),
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return the configured transforms."""
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+    def _images(self, listing: Listing, split: str) -> LabelledImages:
+        items = listing.splits[split]
+        source = FileSource(
+            [one.path for one in items], [one.id for one in items], self.config.cache_mb * 2**20 // 2
+        )
+        return LabelledImages(source=source, labels=np.array([one.label for one in items], dtype=np.int64))
+
+
+_READERS: Mapping[str, Callable[[DataSet, Split, Path, str], Listing]] = {
+    "folders": lambda data, split, root, name: from_folders(data, root / data.folder),
+    "random": lambda data, split, root, name: from_seed(
+        data, root / data.folder, int(name.partition(":")[2])
+    ),
+    "lists": lambda data, split, root, name: from_lists(data, split, root),
+    "index": lambda data, split, root, name: from_index(data, root / data.folder),
+}
