@@ -16,6 +16,7 @@ import click
 from lw2g import __version__
 from lw2g.cli.check import check
 from lw2g.cli.completion import completion
+from lw2g.cli.data import data
 from lw2g.cli.doctor import doctor
 from lw2g.cli.experiment import config, run
 from lw2g.cli.new_plugin import new_plugin
@@ -138,5 +139,18 @@ def main() -> None:
     """
 
 
-for command in (run, resume, predict, plugins, show, verify, config, new_plugin, check, doctor, completion):
+for command in (
+    run,
+    resume,
+    predict,
+    plugins,
+    show,
+    verify,
+    config,
+    new_plugin,
+    check,
+    data,
+    doctor,
+    completion,
+):
     main.add_command(command)

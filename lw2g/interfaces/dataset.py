@@ -76,7 +76,7 @@ class HubRoute:
         repo: Its id.
         revision: The pinned commit; None where none is confirmed, and a user has to name one.
         form: ``archive`` (one file), ``tree`` (files as they lie) or ``parquet`` (one image a row).
-        file: The archive, or the pattern of the files wanted.
+        file: The archive, or for a tree the pattern of the files wanted.
         checksum: Of the archive.
         splits: Parquet: split of the hub -> folder that it becomes.
         image: Parquet: the column that holds images.

@@ -212,7 +212,7 @@ _CUB200 = DataSet(
         ),
     },
     page="data.caltech.edu/records/65de6-vp158",
-    terms="non-commercial research (from memory)",
+    terms="non-commercial research (unconfirmed)",
     routes=(
         ByHand(
             where="CUB_200_2011.tgz of data.caltech.edu/records/65de6-vp158",
@@ -222,7 +222,6 @@ _CUB200 = DataSet(
             repo="Donghyun99/CUB-200-2011",
             revision="0e344a8256fa95fe1e5c05325d407a94a961dbab",
             form="parquet",
-            file="*.parquet",
         ),
     ),
     unconfirmed=("terms", "order of labels and column names of the hub copy (split 'folders')"),
@@ -247,7 +246,7 @@ _CUB200_LAMDA = DataSet(
         )
     },
     page="github.com/zhoudw-zdw/RevisitingCIL",
-    terms="non-commercial research (from memory)",
+    terms="non-commercial research (unconfirmed)",
     routes=(ByHand(where=f"cub.zip behind {_DRIVE}", checksum="md5:85e342a2d5f941e740193602057df7a5"),),
     unconfirmed=("file list", "terms"),
 )
@@ -262,7 +261,7 @@ _VTAB = DataSet(
         "folders": Split(reader="folders", train=1_796, test=8_619, test_sizes=(1_000, 400, 985, 5_400, 834))
     },
     page="github.com/zhoudw-zdw/RevisitingCIL",
-    terms="one per source (Resisc45, DTD, Pets, EuroSAT, Flowers; from memory): hand nothing on",
+    terms="one per source (Resisc45, DTD, Pets, EuroSAT, Flowers; unconfirmed): hand nothing on",
     rehosting_forbidden=True,
     routes=(ByHand(where=f"the zip behind {_DRIVE} (drive id 1xUiwlnx4k0oDhYi26KL5KwrCAya-mvJ_)"),),
     flaws="not the 19 tasks of VTAB; 63 % of its test images are EuroSAT",
@@ -293,7 +292,6 @@ _DOMAINNET = DataSet(
             repo="wltjr1007/DomainNet",
             revision="ee20570ae7a29c51571e55a9a17983f7625295d6",
             form="parquet",
-            file="*.parquet",
         ),
         ByHand(where="the six cleaned archives of the publisher's page, extracted side by side"),
     ),
@@ -360,20 +358,18 @@ _STANFORD_CARS = DataSet(
         ),
     },
     page="Stanford Cars (the publisher's host is gone)",
-    terms="non-commercial research (from memory)",
-    size="6 GB on the hub, with corrupted copies that are not fetched",
+    terms="non-commercial research (unconfirmed)",
+    size="below 6 GB",
     routes=(
         HubRoute(
             repo="tanganke/stanford_cars",
             revision="eecb78ea10909d57ec0ace8afed332d342c36b79",
             form="parquet",
-            file="*.parquet",
         ),
         HubRoute(
             repo="Donghyun99/Stanford-Cars",
             revision="c9c43a068ed98f2bb655814a01eacbe2afc2e3f1",
             form="parquet",
-            file="*.parquet",
         ),
     ),
     flaws="near-duplicate model years",
@@ -388,7 +384,7 @@ FIVE_DATASETS = DataSet(
     layout="torchvision's files, and notMNIST/Train/<A..J>/*.png, notMNIST/Test/<A..J>/*.png",
     splits={"official": Split(reader="arrays")},
     page="github.com/facebookresearch/Adversarial-Continual-Learning (NotMNIST); torchvision",
-    terms="SVHN: non-commercial use; the others: none stated (from memory)",
+    terms="SVHN: non-commercial use; the others: none stated (unconfirmed)",
     size="about 0.6 GB",
     routes=(TorchvisionRoute(classes=("SVHN", "MNIST", "CIFAR10", "FashionMNIST")),),
     beside=(

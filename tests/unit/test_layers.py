@@ -20,7 +20,7 @@ LAYERS = (
     {"config"},
     {"training"},
     {"testing"},
-    {"doctor", "scaffold"},
+    {"data", "doctor", "scaffold"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -15,9 +15,11 @@ from lw2g.registry.catalogue import load_catalogue
 
 HEAVY = {
     "PIL",
+    "huggingface_hub",
     "lightning_fabric",
     "numpy",
     "pandas",
+    "pyarrow",
     "safetensors",
     "scipy",
     "sklearn",
@@ -46,6 +48,7 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
         (["plugins", "--json"], {}, "hide-prompt"),
         (["plugins", "hide-prompt"], {}, "contrastive"),
         (["config"], {}, "[baseline]"),
+        (["data", "list"], {}, "imagenet-r"),
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),
         (["run", "--help"], {}, "--baseline"),

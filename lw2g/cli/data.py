@@ -1,0 +1,271 @@
+"""``lw2g data``: published data sets, what is known of them, fetching and checking them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lw2g.cli.completion import complete_component
+from lw2g.cli.output import console, note, table
+from lw2g.errors import ConfigError, UnknownComponentError
+from lw2g.interfaces.component import BenchmarkComponent
+from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute
+
+if TYPE_CHECKING:
+    from lw2g.interfaces.stream import TaskStream
+
+__all__ = ["data"]
+
+_SPLITS = ("train", "test")
+
+
+@click.group(short_help="List, fetch and check data sets.")
+def data() -> None:
+    """List, fetch and check published data sets."""
+
+
+def _components() -> Iterator[tuple[BenchmarkComponent, DataSet]]:
+    from lw2g.registry.catalogue import load_catalogue
+
+    for entry in load_catalogue().components():
+        component = entry.component
+        if isinstance(component, BenchmarkComponent) and component.data is not None:
+            yield component, component.data
+
+
+@data.command("list", short_help="Print what is known of each data set.")
+@click.argument("name", required=False, shell_complete=complete_component("benchmark"))
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def list_data(name: str | None, as_json: bool) -> None:
+    """Print what is known of all data sets, or all that is known of NAME."""
+    known = [one for _, one in _components()] if name is None else [_data_of(name)]
+    if as_json:
+        click.echo(json.dumps([_plain(one) for one in known], indent=1))
+    elif name is not None:
+        _print_facts(known[0])
+    else:
+        rows = [
+            (
+                *(one.name, _way(one), _here(one), one.terms, one.page),
+                *(one.size or "?", str(one.num_classes), *_counts(one)),
+            )
+            for one in known
+        ]
+        columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
+        console().print(table("", columns, rows, left=5))
+        where = os.environ.get(ROOT_VARIABLE)
+        click.echo(
+            f"{ROOT_VARIABLE}={where or ''}: the folder of all data sets; `lw2g data list NAME` says more"
+        )
+
+
+def _data_of(name: str) -> DataSet:
+    found = {one.name: one for _, one in _components()}
+    if name not in found:
+        from lw2g.errors import nearest
+
+        raise UnknownComponentError(
+            f"no data set is called {name!r}{nearest(name, found)}; run `lw2g data list` for all names"
+        )
+    return found[name]
+
+
+def _counts(one: DataSet) -> tuple[str, str]:
+    split = next(iter(one.splits.values()))
+    return ("?" if split.train is None else str(split.train), "?" if split.test is None else str(split.test))
+
+
+def _way(one: DataSet) -> str:
+    """Return how a data set is had: by the command alone, with a commit named, or with a browser."""
+    direct = [route for route in one.routes if not isinstance(route, ByHand)]
+    if not direct:
+        return "by hand"
+    unpinned = all(isinstance(route, HubRoute) and route.revision is None for route in direct)
+    return "--revision" if unpinned else "yes"
+
+
+def _here(one: DataSet) -> str:
+    where = os.environ.get(ROOT_VARIABLE)
+    return "yes" if where and one.folder and (Path(where).expanduser() / one.folder).is_dir() else "-"
+
+
+def _plain(one: DataSet) -> dict[str, Any]:
+    import attrs
+
+    return {
+        **attrs.asdict(one, recurse=False),
+        "splits": {k: attrs.asdict(v) for k, v in one.splits.items()},
+    } | {
+        "routes": [str(route) for route in one.routes],
+        "beside": [attrs.asdict(file) for file in one.beside],
+        "variable": ROOT_VARIABLE,
+    }
+
+
+def _print_facts(one: DataSet) -> None:
+    click.echo(f"{one.name}: {one.title}, {one.num_classes} classes")
+    click.echo(f"  page: {one.page}")
+    click.echo(f"  terms: {one.terms}")
+    click.echo(f"  folder below {ROOT_VARIABLE}: {one.folder or '(none of its own)'}, with {one.layout}")
+    for name, split in one.splits.items():
+        counts = (
+            f"{'?' if split.train is None else split.train} + {'?' if split.test is None else split.test}"
+        )
+        listed = ", lists known" if split.test_sha256 else ""
+        click.echo(f"  split {name}: {counts} images, read from {split.reader}{listed}")
+    for route in one.routes:
+        click.echo(f"  from {route}")
+    if one.flaws:
+        click.echo(f"  flaws: {one.flaws}")
+    for text in one.unconfirmed:
+        click.echo(f"  unconfirmed: {text}")
+
+
+@data.command(short_help="Fetch a data set.")
+@click.argument("name", shell_complete=complete_component("benchmark"))
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder of all data sets. [default: the environment variable {ROOT_VARIABLE}]",
+)
+@click.option("--from", "source", metavar="FILE|URL", help="An archive to unpack instead.")
+@click.option("--revision", metavar="COMMIT", help="The commit of a hub data set without a confirmed one.")
+def get(name: str, root: Path | None, source: str | None, revision: str | None) -> None:
+    """Fetch the data set NAME, by the best of its routes that works.
+
+    An interrupted download goes on where it stopped. Nothing is unpacked before its checksum is known to be
+    right (where one is known at all), and only plain files within the data set's own folder are.
+    """
+    from lw2g.data.obtain import obtain
+
+    wanted = _data_of(name)
+    place = _root(root, name)
+    note(f"{wanted.title}: {wanted.terms}; {wanted.page}")
+    if wanted.rehosting_forbidden:
+        note("its terms forbid handing the data on")
+    with _Progress() as progress:
+        obtain(wanted, place, progress.report, note, source=source, revision=revision)
+    click.echo(f"{wanted.name} lies in {str(place / wanted.folder)!r}; `lw2g data check {name}` examines it")
+
+
+def _root(root: Path | None, name: str) -> Path:
+    named = root or (Path(where) if (where := os.environ.get(ROOT_VARIABLE)) else None)
+    if named is None:
+        raise ConfigError(f"no folder for {name!r}; name one with --root, or set {ROOT_VARIABLE}")
+    return named.expanduser().absolute()
+
+
+class _Progress:
+    """A bar for each thing that is being done; a line where the output is no terminal."""
+
+    def __init__(self) -> None:
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._bars = Progress(
+            "{task.description}",
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console(stderr=True),
+            transient=True,
+            disable=not console(stderr=True).is_terminal,
+        )
+        self._tasks: dict[str, Any] = {}
+        self._told = time.monotonic()
+
+    def __enter__(self) -> _Progress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def report(self, name: str, done: int, total: int | None) -> None:
+        """Show how much of something is done: bytes of a download, or files."""
+        if not self._bars.console.is_terminal:
+            if time.monotonic() - self._told > 2 or done == total:
+                self._told = time.monotonic()
+                click.echo(f"{name}: {done}{'' if total is None else f' of {total}'}", err=True)
+            return
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=total)
+        self._bars.update(self._tasks[name], completed=done, total=total)
+
+
+@data.command(short_help="Examine the data of a benchmark.")
+@click.argument("name", shell_complete=complete_component("benchmark"))
+@click.argument("root", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--split", metavar="NAME", help="The split. [default: the benchmark's]")
+@click.option("--json", "as_json", is_flag=True, help="Print counts of all classes and hashes as JSON.")
+def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
+    """Examine the data of the benchmark NAME, below ROOT (default: the environment variable LW2G_DATA).
+
+    Every image is read. What is missing, cannot be used or differs from the published facts is an error.
+    """
+    found = _examined(name, root, split)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    rows = []
+    for part in _SPLITS:
+        counts = sorted(one[part] for one in found["classes"].values())
+        spread = f"{counts[0]} / {counts[len(counts) // 2]} / {counts[-1]}"
+        rows.append((part, str(sum(counts)), str(len(counts)), spread, found["sha256"][part]))
+    columns = ("", "images", "classes", "least / median / most a class", "sha256 of the list of files")
+    console().print(table(f"{name}, split {found['split'] or '-'}", columns, rows))
+    for text in found["differs"]:
+        note(f"differs: {text}")
+    for text in found["unconfirmed"]:
+        note(f"unconfirmed: {text}")
+    click.echo(f"{name} is whole; fingerprint of this stream: {found['fingerprint']}")
+
+
+def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]:
+    from lw2g.config.structure import structure
+    from lw2g.registry.catalogue import load_catalogue
+
+    component = load_catalogue().get("benchmark", name)
+    given: Mapping[str, Any] = {"root": root and str(root.absolute()), "split": split}
+    config, problems = structure(
+        component.config, {key: one for key, one in given.items() if one is not None}
+    )
+    if config is None:
+        raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))
+    stream: TaskStream = component.build(config).stream()
+    ids = {part: [one for task in stream.tasks for one in getattr(task, part).ids] for part in _SPLITS}
+    return {
+        "name": name,
+        "split": getattr(config, "split", None),
+        "classes": _classes(stream),
+        "sha256": {part: _list_sha256(ids[part]) for part in _SPLITS},
+        "fingerprint": stream.fingerprint,
+        "differs": list(stream.deviations),
+        "unconfirmed": list(component.data.unconfirmed) if component.data is not None else [],
+    }
+
+
+def _classes(stream: TaskStream) -> dict[str, dict[str, int]]:
+    found = {}
+    for task in stream.tasks:
+        for position, label in zip(task.classes, task.class_names, strict=True):
+            found[label] = {part: int((getattr(task, part).labels == position).sum()) for part in _SPLITS}
+    return found
+
+
+def _list_sha256(ids: list[str]) -> str:
+    import hashlib
+
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()

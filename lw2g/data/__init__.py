@@ -1,0 +1,1 @@
+"""Published data sets brought to this machine: downloads, archives, routes."""

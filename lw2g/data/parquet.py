@@ -1,0 +1,101 @@
+"""Images in parquet files of the hub, written out as class folders: ``train/007.name/000123.jpg``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lw2g.data.download import Report, need_room
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.dataset import HubRoute
+
+__all__ = ["export"]
+
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp"}
+_ROWS = 256
+
+
+def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: int, report: Report) -> None:
+    """Write the images of parquet files into ``folder/<split>/<class>/``.
+
+    Folders start with the class number, so that their sorted order is that of the labels; file names count
+    the rows of a split, as the originals are not kept.
+
+    Args:
+        files: Named ``<split>-00000-of-00003.parquet``; those of splits that the route lacks are passed over.
+        route: Which split becomes which folder, and the columns of image and label.
+        folder: Where to.
+        num_classes: Number of classes.
+        report: Is told of the progress.
+
+    Raises:
+        ConfigError: If pyarrow is not installed.
+        DataError: If a file is damaged or has other columns, or a label is none.
+    """
+    try:
+        import pyarrow.parquet as parquet
+        from pyarrow import ArrowException
+    except ImportError as error:
+        raise ConfigError("parquet files need pyarrow; run `pip install 'lw2g[data]'`") from error
+    counts = dict.fromkeys(route.splits.values(), 0)
+    for path in sorted(files):
+        split = route.splits.get(path.name.partition("-")[0])
+        if split is None:
+            continue
+        written = 0
+        try:
+            with parquet.ParquetFile(path) as file:
+                names = _class_names(file.schema_arrow, route, num_classes, path)
+                for batch in file.iter_batches(batch_size=_ROWS, columns=[route.image, route.label]):
+                    for row in batch.to_pylist():
+                        written += _write(row, route, folder / split, counts[split], names, path)
+                        counts[split] += 1
+                    report(f"unpacking {path.name}", written, None)
+        except ArrowException as error:
+            reason = str(error).split("\n")[0]
+            raise DataError(f"{str(path)!r} is damaged ({reason}); delete it and fetch it again") from error
+    lacking = [split for split, count in counts.items() if not count]
+    if lacking:
+        raise DataError(
+            f"no rows for {lacking[0]!r} in {len(files)} parquet files; name another source with --from"
+        )
+
+
+def _class_names(schema: Any, route: HubRoute, num_classes: int, path: Path) -> list[str]:
+    """Return a folder name per label, with the class's name where the file knows it."""
+    missing = [one for one in (route.image, route.label) if one not in schema.names]
+    if missing:
+        raise DataError(
+            f"{str(path)!r} has no column {missing[0]!r} (found {schema.names!r}); name another source "
+            "with --from"
+        )
+    features = (
+        json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    )
+    known = features.get(route.label, {}).get("names") or [""] * num_classes
+    if len(known) != num_classes:
+        raise DataError(
+            f"{str(path)!r} has {len(known)} classes, not {num_classes}; name another source with --from"
+        )
+    width = len(str(num_classes - 1))
+    plain = [re.sub(r"[^\w.+-]+", "_", name)[:80] for name in known]
+    return [f"{label:0{width}}" + (f".{name}" if name else "") for label, name in enumerate(plain)]
+
+
+def _write(row: Any, route: HubRoute, folder: Path, number: int, names: Sequence[str], path: Path) -> int:
+    image, label = row[route.image], row[route.label]
+    content = image.get("bytes") if isinstance(image, dict) else None
+    if not isinstance(content, bytes) or not isinstance(label, int) or not 0 <= label < len(names):
+        raise DataError(
+            f"row {number} of {str(path)!r} holds no image or no label; name another source with --from"
+        )
+    suffix = next((end for start, end in _SUFFIXES.items() if content.startswith(start)), None)
+    if suffix is None:
+        raise DataError(f"row {number} of {str(path)!r} holds no image; name another source with --from")
+    place = folder / names[label]
+    place.mkdir(parents=True, exist_ok=True)
+    need_room(place, len(content))
+    return (place / f"{number:06}{suffix}").write_bytes(content)

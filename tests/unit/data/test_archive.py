@@ -1,0 +1,144 @@
+"""Archives of all kinds, whole, damaged and hostile."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import zipfile
+from types import SimpleNamespace
+
+import pytest
+
+from lw2g.data.archive import extract
+from lw2g.errors import DataError
+
+FILES = {"top/train/a/1.jpg": b"one", "top/test/a/2.jpg": b"two", "top/README": b"read"}
+
+
+def write(path, files):
+    """Write an archive; a value that is a tarfile.TarInfo or ZipInfo is put in as it is."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            for name, content in files.items():
+                file.writestr(
+                    *((content, b"target") if isinstance(content, zipfile.ZipInfo) else (name, content))
+                )
+    else:
+        with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as file:
+            for name, content in files.items():
+                info = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
+                body = b"" if info is content else content
+                info.size = len(body)
+                file.addfile(info, io.BytesIO(body))
+    return path
+
+
+def left(folder):
+    """Return all names below a folder but those of archives."""
+    return sorted(one.name for one in folder.rglob("*") if one.suffix not in (".zip", ".tar", ".tgz"))
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tgz"])
+@pytest.mark.parametrize("above", ["", "deeper/", "set/"])
+def test_the_innermost_folder_becomes_the_target(tmp_path, quiet, suffix, above):
+    """Folders around the data are passed over, whatever they are called; the archive stays."""
+    extra = {"__MACOSX/x": b"", ".hidden/x": b""} | ({"set/beside.txt": b""} if above == "set/" else {})
+    archive = write(tmp_path / f"a{suffix}", {f"{above}{name}": one for name, one in FILES.items()} | extra)
+    named = {"set/": "top"}.get(above, "set")
+    extract(archive, tmp_path / named, quiet)
+    assert (tmp_path / named / "train" / "a" / "1.jpg").read_bytes() == b"one"
+    assert sorted(one.name for one in (tmp_path / named).iterdir()) == ["README", "test", "train"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([archive.name, named])
+
+
+def link(kind, name="top/link", target="../../outside"):
+    """Return a tar member that is no plain file."""
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def zip_link():
+    """Return a zip member that is a symbolic link."""
+    info = zipfile.ZipInfo("top/link")
+    info.create_system, info.external_attr = 3, 0o120777 << 16
+    return info
+
+
+@pytest.mark.parametrize(
+    ("suffix", "member", "reason"),
+    [
+        (".tar", {"../evil": b"x"}, "leads out of it"),
+        (".zip", {"../evil": b"x"}, "leads out of it"),
+        (".zip", {"top/../../evil": b"x"}, "leads out of it"),
+        (".tar", {"/tmp/evil": b"x"}, "leads out of it"),
+        (".zip", {"/tmp/evil": b"x"}, "leads out of it"),
+        (".zip", {"..\\evil": b"x"}, "leads out of it"),
+        (".tar", {"C:/evil": b"x"}, "leads out of it"),
+        (".tar", {"l": link(tarfile.SYMTYPE)}, "is a link or a device"),
+        (".tgz", {"l": link(tarfile.LNKTYPE, target="/etc/passwd")}, "is a link or a device"),
+        (".tar", {"l": link(tarfile.FIFOTYPE)}, "is a link or a device"),
+        (".tar", {"l": link(tarfile.CHRTYPE)}, "is a link or a device"),
+        (".zip", {"l": zip_link()}, "is a link or a device"),
+    ],
+)
+def test_what_leads_elsewhere_is_refused(tmp_path, quiet, suffix, member, reason):
+    """A member outside the target, a link or a device refuses the whole archive; nothing is left behind."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    archive = write(inside / f"a{suffix}", FILES | member)
+    with pytest.raises(DataError, match=f"is not safe: member .* {reason}"):
+        extract(archive, inside / "set", quiet)
+    assert left(tmp_path) == ["inside"]
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tgz"])
+def test_bombs_are_refused(tmp_path, quiet, suffix):
+    """What would unpack to far more than images do is refused by its declared size."""
+    archive = write(tmp_path / f"a{suffix}", {f"top/{i}": bytes(16 << 20) for i in range(5)})
+    assert archive.stat().st_size < 1 << 20
+    with pytest.raises(DataError, match="would unpack to more than 67108864; it is no archive of images"):
+        extract(archive, tmp_path / "set", quiet)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar", ".tgz"])
+def test_what_is_cut_short_leaves_nothing(tmp_path, quiet, suffix):
+    """A truncated archive is told in one line, and the target is not there half."""
+    archive = write(tmp_path / f"a{suffix}", {f"top/{i}": bytes([i]) * 9_000 for i in range(9)})
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    with pytest.raises(DataError, match=r"damaged or cut short|neither a tar nor a zip"):
+        extract(archive, tmp_path / "set", quiet)
+    assert left(tmp_path) == []
+
+
+def test_a_killed_command_is_made_anew(tmp_path, quiet):
+    """What an earlier command left half done does not count, and a finished target is not overwritten."""
+    archive = write(tmp_path / "a.zip", FILES)
+    stale = tmp_path / ".set.unpacking" / "top" / "train" / "old"
+    stale.mkdir(parents=True)
+    extract(archive, tmp_path / "set", quiet)
+    assert sorted(one.name for one in (tmp_path / "set" / "train").iterdir()) == ["a"]
+    with pytest.raises(DataError, match="is there already; move it away"):
+        extract(archive, tmp_path / "set", quiet)
+    assert not (tmp_path / ".set.unpacking").exists()
+
+
+def test_other_files_and_empty_archives_are_refused(tmp_path, quiet):
+    """What is no archive, or holds nothing, is told."""
+    page = tmp_path / "page.html"
+    page.write_text("<html>quota exceeded</html>")
+    with pytest.raises(DataError, match="neither a tar nor a zip archive"):
+        extract(page, tmp_path / "set", quiet)
+    with pytest.raises(DataError, match="the archive is empty"):
+        extract(write(tmp_path / "a.zip", {}), tmp_path / "set", quiet)
+
+
+def test_no_room_leaves_nothing(tmp_path, quiet, monkeypatch):
+    """A member larger than what is free is not begun."""
+    archive = write(tmp_path / "a.tar", FILES)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2))
+    with pytest.raises(DataError, match="no room in "):
+        extract(archive, tmp_path / "set", quiet)
+    assert left(tmp_path) == []
