@@ -118,8 +118,7 @@ class SmallRun:
         phases: ``(task, phase, state at its start)`` in order; a task's first entry is named ``"decided"``.
         epochs: Epochs that ended, in order.
         checkpoints: By task.
-        backbone: State of the backbone before the first task.
-        wires: Its modules and hooks before the first task.
+        wires: Modules and hooks of the backbone before the first task.
     """
 
     resolved: Resolved
@@ -128,7 +127,6 @@ class SmallRun:
     phases: list[tuple[int, str, dict[str, Tensor]]]
     epochs: list[Cut]
     checkpoints: dict[int, Checkpoint]
-    backbone: dict[str, Tensor]
     wires: dict[str, frozenset[str]]
 
     @property
@@ -259,7 +257,7 @@ def _advance(
     run = Run(resolved, session, files, store)
     if resumed:
         run.take_up(*store.newest())
-    backbone, wires = everything({"backbone": session.backbone}), wiring(session.backbone)
+    wires = wiring(session.backbone)
     notes = _Notes(session, files, cut)
     with suppress(_CutError):
         run.go_on([notes])
@@ -270,7 +268,6 @@ def _advance(
         phases=notes.phases,
         epochs=notes.epochs,
         checkpoints={task: store.of_task(task) for task in notes.after if task in store.finished},
-        backbone=backbone,
         wires=wires,
     )
 

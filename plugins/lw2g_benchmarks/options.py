@@ -143,7 +143,9 @@ class FolderConfig(OrderOptions, TransformOptions):
     """Options of the folder benchmark; ``root`` has to be given."""
 
     root: Path | None = attrs.field(
-        default=None, metadata={"help": "folder that holds train/<class>/* and test/<class>/*"}
+        default=None,
+        converter=attrs.converters.optional(Path),
+        metadata={"help": "folder that holds train/<class>/* and test/<class>/*"},
     )
     more_roots: tuple[Path, ...] = attrs.field(
         default=(),

@@ -255,7 +255,7 @@ class FailsInTraining(RunsMore):
         raise ZeroDivisionError
 
 
-@breaks("backbone_is_untouched", "training changes 'backbone.model.norm.bias'")
+@breaks("backbone_is_untouched", "the frozen backbone's 'norm.bias' has changed during task 1")
 class ShiftsBackbone(RunsMore):
     def more(self, context):
         context.backbone.model.norm.bias.data += 1e-6

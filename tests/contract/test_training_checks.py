@@ -90,7 +90,7 @@ class RunsMore(SPromptPlusPlus):
         return (*super().phases(context), ComputePhase(name="more", run=lambda progress: self.more(context)))
 
 
-@breaks("backbone_is_untouched", "training changes 'backbone.model.norm.weight'")
+@breaks("backbone_is_untouched", "the frozen backbone's 'norm.weight' has changed during task 1")
 class ScalesBackbone(RunsMore):
     def more(self, context):
         context.backbone.model.norm.weight.data *= 1.0001
@@ -144,7 +144,7 @@ class CountsProbes(SPromptPlusPlus):
 @breaks("evidence_changes_nothing", "changes 'requires_grad or grad of set 0.key'")
 class LeavesGradients(SPromptPlusPlus):
     def features(self, batch, routing):
-        key = routing.only().key
+        key = routing.sets[0].key
         found = super().features(batch, routing)
         if key.requires_grad:
             found.sum().backward(retain_graph=True)
