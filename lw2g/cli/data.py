@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.output import console, note, table
 from lw2g.errors import ConfigError, UnknownComponentError
 from lw2g.interfaces.component import BenchmarkComponent
-from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute
+from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute, default_root
 
 if TYPE_CHECKING:
     from lw2g.interfaces.stream import TaskStream
@@ -59,10 +58,8 @@ def list_data(name: str | None, as_json: bool) -> None:
         ]
         columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
         console().print(table("", columns, rows, left=5))
-        where = os.environ.get(ROOT_VARIABLE)
-        click.echo(
-            f"{ROOT_VARIABLE}={where or ''}: the folder of all data sets; `lw2g data list NAME` says more"
-        )
+        where = f"{ROOT_VARIABLE}={default_root() or ''}"
+        click.echo(f"{where} is the folder of all data sets; `lw2g data list NAME` says more")
 
 
 def _data_of(name: str) -> DataSet:
@@ -91,8 +88,7 @@ def _way(one: DataSet) -> str:
 
 
 def _here(one: DataSet) -> str:
-    where = os.environ.get(ROOT_VARIABLE)
-    return "yes" if where and one.folder and (Path(where).expanduser() / one.folder).is_dir() else "-"
+    return "yes" if one.folder and one.lies_below(default_root()) else "-"
 
 
 def _plain(one: DataSet) -> dict[str, Any]:
@@ -134,7 +130,9 @@ def _print_facts(one: DataSet) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Folder of all data sets. [default: the environment variable {ROOT_VARIABLE}]",
 )
-@click.option("--from", "source", metavar="FILE|URL", help="An archive to unpack instead.")
+@click.option(
+    "--from", "source", metavar="FILE|FOLDER|URL", help="An archive to unpack, or a folder to copy, instead."
+)
 @click.option("--revision", metavar="COMMIT", help="The commit of a hub data set without a confirmed one.")
 def get(name: str, root: Path | None, source: str | None, revision: str | None) -> None:
     """Fetch the data set NAME, by the best of its routes that works.
@@ -155,10 +153,10 @@ def get(name: str, root: Path | None, source: str | None, revision: str | None) 
 
 
 def _root(root: Path | None, name: str) -> Path:
-    named = root or (Path(where) if (where := os.environ.get(ROOT_VARIABLE)) else None)
+    named = default_root() if root is None else root.expanduser().absolute()
     if named is None:
         raise ConfigError(f"no folder for {name!r}; name one with --root, or set {ROOT_VARIABLE}")
-    return named.expanduser().absolute()
+    return named
 
 
 class _Progress:
@@ -228,6 +226,8 @@ def check(name: str, root: Path | None, split: str | None, as_json: bool) -> Non
     console().print(table(f"{name}, split {found['split'] or '-'}", columns, rows))
     for text in found["differs"]:
         note(f"differs: {text}")
+    if found["flaws"]:
+        note(f"known flaws: {found['flaws']}")
     for text in found["unconfirmed"]:
         note(f"unconfirmed: {text}")
     click.echo(f"{name} is whole; fingerprint of this stream: {found['fingerprint']}")
@@ -253,6 +253,7 @@ def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]
         "sha256": {part: _list_sha256(ids[part]) for part in _SPLITS},
         "fingerprint": stream.fingerprint,
         "differs": list(stream.deviations),
+        "flaws": component.data.flaws if component.data is not None else "",
         "unconfirmed": list(component.data.unconfirmed) if component.data is not None else [],
     }
 

@@ -28,6 +28,7 @@ _RATIO = 20
 """Images hardly shrink in an archive: more than this is a bomb."""
 _SMALL = 64 << 20
 """Archives that unpack to no more bytes than this may shrink as they like."""
+_ENCRYPTED = 0x1
 _MOST_MEMBERS = 5_000_000
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
@@ -122,7 +123,7 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
             name=info.filename,
             size=info.file_size,
             is_folder=info.is_dir(),
-            is_plain=kind in (0, 0o100000, 0o040000),
+            is_plain=kind in (0, 0o100000, 0o040000) and not info.flag_bits & _ENCRYPTED,
             source=info,
         )
 
@@ -175,7 +176,7 @@ def _safe_parts(archive: Path, member: _Member) -> tuple[str, ...]:
     path = PurePosixPath(member.name)
     unsafe = path.is_absolute() or ".." in path.parts or "\\" in member.name or "\0" in member.name
     if unsafe or ":" in (path.parts[0] if path.parts else "") or not member.is_plain:
-        what = "is a link or a device" if not unsafe and not member.is_plain else "leads out of it"
+        what = "is a link, a device or encrypted" if not unsafe and not member.is_plain else "leads out of it"
         raise DataError(
             f"archive {str(archive)!r} is not safe: member {member.name!r} {what}; fetch it from "
             "another source"

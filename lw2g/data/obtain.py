@@ -42,7 +42,7 @@ def obtain(
         root: The folder of all data sets; made where it is missing.
         report: Is told of the progress.
         say: Is told what a user should know: a route that failed, a checksum that nobody confirmed.
-        source: An archive, as a path or an address, instead of the routes.
+        source: An archive, as a path or an address, or a folder, instead of the routes.
         revision: The commit of a hub data set for which none is confirmed.
 
     Raises:
@@ -126,7 +126,12 @@ def _by_route(
 
 
 def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Say) -> None:
-    """Unpack an archive that a user names; what is local stays where it is."""
+    """Unpack an archive, or copy a folder, that a user names; what is local stays where it is."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        with put_in_place(root / data.folder) as place:
+            shutil.copytree(folder, place, dirs_exist_ok=True)
+        return
     known = set(_checksums(data))
     remote = re.match(r"https?://", source) is not None
     if remote:
@@ -136,9 +141,9 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
         )
         archive = download(RemoteFile(name=name, url=source), root, report)
     else:
-        archive = Path(source).expanduser()
+        archive = folder
         if not archive.is_file():
-            raise DataError(f"no archive {str(archive)!r}; name a file or an address of http or https")
+            raise DataError(f"no archive {str(archive)!r}; name a file, a folder, or an address of http")
     fitting = next((one for one in known if one is not None and matches(archive, one)), None)
     if fitting is not None:
         say(f"{archive.name} is the published file ({fitting})")

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lw2g.doctor.finding import Finding, note, ok, problem, split_remedy
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.interfaces.component import Kind
+from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
 from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
 from lw2g.registry.manager import Origin, Problem, attempt
 
@@ -89,8 +90,13 @@ def _recorded_hashes(origin: Origin) -> frozenset[str] | None:
 
 def benchmark_findings(catalogue: Catalogue | None = None, patience: float = _PATIENCE) -> Iterator[Finding]:
     """Yield which benchmarks find their data where they look for them by default."""
+    absent: list[str] = []
+    root = default_root()
     for entry in _entries(catalogue, "benchmark"):
         name, problems = entry.component.name, list[Problem]()
+        if entry.component.data is not None and not entry.component.data.lies_below(root):
+            absent.append(name)
+            continue
         finished, stream = _within(patience, partial(_stream, entry, problems))
         yield from _failed("data", problems)
         if not finished:
@@ -102,6 +108,10 @@ def benchmark_findings(catalogue: Catalogue | None = None, patience: float = _PA
             yield level("data", what if repr(name) in what else f"{name}: {what}", remedy)
         elif stream is not None:
             yield ok("data", f"{name}: {len(stream.tasks)} tasks, {stream.num_classes} classes")
+    if absent:
+        where = f"{ROOT_VARIABLE}={root}" if root else f"{ROOT_VARIABLE} is not set"
+        text = f"not here: {', '.join(absent)} ({where})"
+        yield note("data", text, f"set {ROOT_VARIABLE} to where they are, or fetch one: `lw2g data get NAME`")
 
 
 def hub_findings(timeout: float = 10.0) -> Iterator[Finding]:

@@ -6,7 +6,9 @@ them. What nobody has confirmed is left out (None or empty) and named in ``uncon
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import attrs
@@ -22,10 +24,18 @@ __all__ = [
     "Route",
     "Split",
     "TorchvisionRoute",
+    "default_root",
 ]
 
 ROOT_VARIABLE = "LW2G_DATA"
 """The environment variable that names the folder of all data sets."""
+
+
+def default_root() -> Path | None:
+    """Return the folder of all data sets that the environment names."""
+    named = os.environ.get(ROOT_VARIABLE)
+    return Path(named).expanduser().absolute() if named else None
+
 
 Reader: TypeAlias = Literal["arrays", "folders", "lists", "random", "index"]
 
@@ -194,6 +204,10 @@ class DataSet:
         if known not in self.splits or name == "random":
             raise ValueError(f"expected one of {', '.join(self.split_names())} but got {name!r}")
         return self.splits[known]
+
+    def lies_below(self, root: Path | None) -> bool:
+        """Whether its folder is below a root."""
+        return root is not None and (root / self.folder).is_dir()
 
     def split_names(self) -> tuple[str, ...]:
         """Return the names a user can choose from."""

@@ -277,8 +277,6 @@ _DOMAINNET = DataSet(
     splits={
         "coda": Split(
             reader="lists",
-            train=409_832,
-            test=176_743,
             train_lists=_list("domainnet_train.yaml", f"{_CODA}/domainnet_train.yaml"),
             test_lists=_list("domainnet_test.yaml", f"{_CODA}/domainnet_test.yaml"),
         ),

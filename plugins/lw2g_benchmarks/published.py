@@ -6,7 +6,6 @@ lists and list files are compared with the facts before anything is trained.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet, Split
+from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet, Split, default_root
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.checks import deviations_of
 from lw2g_benchmarks.image_files import FileSource
@@ -34,16 +33,14 @@ def find_root(data: DataSet, root: Path | None) -> Path:
         ConfigError: If neither the option nor the environment variable names one.
         DataError: If the data set's folder is not there.
     """
-    variable = os.environ.get(ROOT_VARIABLE)
-    path = root or (Path(variable).expanduser() if variable else None)
+    path = default_root() if root is None else root.absolute()
     if path is None:
         raise ConfigError(
             f"benchmark {data.name!r} does not know where its data are; set 'root' or the environment "
             f"variable {ROOT_VARIABLE} to the folder that holds {data.folder or data.layout}, or run "
             f"`lw2g data get {data.name}`"
         )
-    path = path.absolute()
-    if not (path / data.folder).is_dir():
+    if not data.lies_below(path):
         raise DataError(
             f"{data.title} is missing: no folder {str(path / data.folder)!r} ({data.layout}); run "
             f"`lw2g data get {data.name}`, or set 'root' or {ROOT_VARIABLE} to the folder that holds "

@@ -74,6 +74,15 @@ def test_task_sizes_cover_the_classes(increment, classes):
 
 
 @pytest.mark.parametrize(
+    ("classes", "base", "increment", "tasks"), [(1000, 100, 6, 151), (1000, 100, 3, 301), (1000, 0, 10, 100)]
+)
+def test_a_base_makes_the_first_task_longer(classes, base, increment, tasks):
+    """The long streams of the literature have the tasks that they are said to have."""
+    sizes = task_sizes(classes, increment, base=base)
+    assert (len(sizes), sum(sizes), sizes[0]) == (tasks, classes, base or increment)
+
+
+@pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("CIFAR(Inc10Task10)", ("CIFAR", 10, 10)),

@@ -13,6 +13,7 @@ from PIL import Image
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, HubRoute, RemoteFile, Split
+from lw2g.testing.kit import contract_cases
 from lw2g_benchmarks.facts import DATA_SETS
 from lw2g_benchmarks.listings import file_list_sha256
 from lw2g_benchmarks.options import published_config
@@ -244,6 +245,16 @@ def test_cubs_tables_are_read(tmp_path):
     (folder / "images.txt").unlink()
     with pytest.raises(DataError, match=r"cannot read .*images.txt"):
         stream(data, tmp_path)
+
+
+def test_a_published_data_set_keeps_the_contract_of_benchmarks(tmp_path):
+    """What every benchmark promises holds for images that are there, and for what is not all of them."""
+    for label in range(50):
+        paint(tmp_path / "vtab" / "train" / f"c{label:02}" / f"{label}.png")
+        paint(tmp_path / "vtab" / "test" / f"c{label:02}" / f"{label}t.png")
+    options = {"root": tmp_path, "allow_incomplete": True}
+    results = [case.result() for case in contract_cases("vtab", options=options)]
+    assert {result.check: result.message for result in results if result.status != "passed"} == {}
 
 
 @pytest.mark.parametrize("name", DATA_SETS)

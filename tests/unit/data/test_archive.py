@@ -76,11 +76,11 @@ def zip_link():
         (".zip", {"/tmp/evil": b"x"}, "leads out of it"),
         (".zip", {"..\\evil": b"x"}, "leads out of it"),
         (".tar", {"C:/evil": b"x"}, "leads out of it"),
-        (".tar", {"l": link(tarfile.SYMTYPE)}, "is a link or a device"),
-        (".tgz", {"l": link(tarfile.LNKTYPE, target="/etc/passwd")}, "is a link or a device"),
-        (".tar", {"l": link(tarfile.FIFOTYPE)}, "is a link or a device"),
-        (".tar", {"l": link(tarfile.CHRTYPE)}, "is a link or a device"),
-        (".zip", {"l": zip_link()}, "is a link or a device"),
+        (".tar", {"l": link(tarfile.SYMTYPE)}, "is a link, a device or encrypted"),
+        (".tgz", {"l": link(tarfile.LNKTYPE, target="/etc/passwd")}, "is a link, a device or encrypted"),
+        (".tar", {"l": link(tarfile.FIFOTYPE)}, "is a link, a device or encrypted"),
+        (".tar", {"l": link(tarfile.CHRTYPE)}, "is a link, a device or encrypted"),
+        (".zip", {"l": zip_link()}, "is a link, a device or encrypted"),
     ],
 )
 def test_what_leads_elsewhere_is_refused(tmp_path, quiet, suffix, member, reason):

@@ -143,6 +143,16 @@ def test_an_archive_of_the_users(host, get, tmp_path, remote):
     assert "which nobody has confirmed" in said[0]
 
 
+def test_a_folder_of_the_users_is_copied(get, tmp_path):
+    """Its innermost folder becomes the data set's; the user's own is left as it was."""
+    for name, content in FILES.items():
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    assert get(data_set(ByHand(where="w")), source=str(tmp_path / "mine")) == (set(FILES), [])
+    assert all((tmp_path / "mine" / name).is_file() for name in FILES)
+
+
 def test_a_wrong_source_is_told(get, tmp_path):
     """A file that is not there, and one that is no archive."""
     with pytest.raises(DataError, match=r"no archive 'nowhere.zip'"):

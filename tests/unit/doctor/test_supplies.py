@@ -15,6 +15,7 @@ from lw2g.doctor.plugins import plugin_findings
 from lw2g.doctor.supplies import backbone_findings, benchmark_findings, hub_findings
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent, lazy
+from lw2g.interfaces.dataset import ByHand, DataSet
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.registry.manager import Origin, Problem
 
@@ -193,6 +194,33 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def test_published_data_that_are_not_here_are_one_line(monkeypatch, tmp_path):
+    """Data sets without their folder are named together; one that is there is read."""
+    facts = DataSet(
+        name="a",
+        title="A",
+        num_classes=1,
+        folder="a",
+        layout="",
+        splits={},
+        page="p",
+        terms="t",
+        routes=(ByHand(where="w"),),
+    )
+    broken = raising(DataError("a is damaged; mend it"))
+    catalogue = catalogue_of(benchmark("one", broken, data=facts), benchmark("two", broken, data=facts))
+    monkeypatch.delenv("LW2G_DATA", raising=False)
+    remedy = "set LW2G_DATA to where they are, or fetch one: `lw2g data get NAME`"
+    told = [("note", "not here: one, two (LW2G_DATA is not set)", remedy)]
+    assert seen(benchmark_findings(catalogue)) == told
+    monkeypatch.setenv("LW2G_DATA", str(tmp_path))
+    (tmp_path / "a").mkdir()
+    assert [finding.text for finding in benchmark_findings(catalogue)] == [
+        "one: a is damaged",
+        "two: a is damaged",
+    ]
 
 
 @pytest.mark.parametrize("status", [200, 401])
