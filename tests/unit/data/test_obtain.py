@@ -162,14 +162,12 @@ def test_a_wrong_source_is_told(get, tmp_path):
 @pytest.fixture
 def hub(host, monkeypatch):
     """Make the host answer as the hub does; return a function that puts a repository's files there."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, file_download
 
     monkeypatch.setattr(constants, "ENDPOINT", host.address)
-    monkeypatch.setattr(
-        constants,
-        "HUGGINGFACE_CO_URL_TEMPLATE",
-        host.address + "/{repo_id}/resolve/{revision}/{filename}",
-    )
+    template = host.address + "/{repo_id}/resolve/{revision}/{filename}"
+    for module in (constants, file_download):  # older releases have it in both
+        monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
     host.headers = {"ETag": '"0123456789abcdef"', "X-Repo-Commit": COMMIT}
 
     def put(repo, files):
