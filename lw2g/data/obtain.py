@@ -123,6 +123,9 @@ def _by_route(
             _unpack(_fetched(route.file, root, report, say), root / data.folder, report)
         case HubRoute():
             _from_hub(data, route, root, report, revision)
+            default = next(iter(data.splits))
+            if route.form != "archive" and data.splits[default].reader != "folders":
+                say(f"the hub has class folders, not the split {default!r}; set benchmark.split=folders")
 
 
 def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Say) -> None:

@@ -48,10 +48,11 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
         written = 0
         try:
             with parquet.ParquetFile(path) as file:
-                names = _class_names(file.schema_arrow, route, num_classes, path)
-                for batch in file.iter_batches(batch_size=_ROWS, columns=[route.image, route.label]):
+                image, label = (_column(file.schema_arrow, one, path) for one in (route.image, route.label))
+                names = _class_names(file.schema_arrow, label, num_classes, path)
+                for batch in file.iter_batches(batch_size=_ROWS, columns=[image, label]):
                     for row in batch.to_pylist():
-                        written += _write(row, route, folder / split, counts[split], names, path)
+                        written += _write(row[image], row[label], folder / split, counts[split], names, path)
                         counts[split] += 1
                     report(f"unpacking {path.name}", written, None)
         except ArrowException as error:
@@ -64,18 +65,23 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
         )
 
 
-def _class_names(schema: Any, route: HubRoute, num_classes: int, path: Path) -> list[str]:
-    """Return a folder name per label, with the class's name where the file knows it."""
-    missing = [one for one in (route.image, route.label) if one not in schema.names]
-    if missing:
+def _column(schema: Any, wanted: Sequence[str], path: Path) -> str:
+    """Return the first of some names that is a column's."""
+    found = next((one for one in wanted if one in schema.names), None)
+    if found is None:
         raise DataError(
-            f"{str(path)!r} has no column {missing[0]!r} (found {schema.names!r}); name another source "
+            f"{str(path)!r} has no column {wanted[0]!r} (found {schema.names!r}); name another source "
             "with --from"
         )
+    return found
+
+
+def _class_names(schema: Any, label: str, num_classes: int, path: Path) -> list[str]:
+    """Return a folder name per label, with the class's name where the file knows it."""
     features = (
         json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     )
-    known = features.get(route.label, {}).get("names") or [""] * num_classes
+    known = features.get(label, {}).get("names") or [""] * num_classes
     if len(known) != num_classes:
         raise DataError(
             f"{str(path)!r} has {len(known)} classes, not {num_classes}; name another source with --from"
@@ -85,8 +91,7 @@ def _class_names(schema: Any, route: HubRoute, num_classes: int, path: Path) -> 
     return [f"{label:0{width}}" + (f".{name}" if name else "") for label, name in enumerate(plain)]
 
 
-def _write(row: Any, route: HubRoute, folder: Path, number: int, names: Sequence[str], path: Path) -> int:
-    image, label = row[route.image], row[route.label]
+def _write(image: Any, label: Any, folder: Path, number: int, names: Sequence[str], path: Path) -> int:
     content = image.get("bytes") if isinstance(image, dict) else None
     if not isinstance(content, bytes) or not isinstance(label, int) or not 0 <= label < len(names):
         raise DataError(

@@ -89,8 +89,8 @@ class HubRoute:
         file: The archive, or for a tree the pattern of the files wanted.
         checksum: Of the archive.
         splits: Parquet: split of the hub -> folder that it becomes.
-        image: Parquet: the column that holds images.
-        label: Parquet: the column that holds class numbers.
+        image: Parquet: names that the column of images may have.
+        label: Parquet: names that the column of class numbers may have.
     """
 
     repo: str
@@ -101,8 +101,8 @@ class HubRoute:
     file: str = "*"
     checksum: str | None = attrs.field(default=None, validator=_CHECKSUM)
     splits: Mapping[str, str] = attrs.field(factory=lambda: {"train": "train", "test": "test"})
-    image: str = "image"
-    label: str = "label"
+    image: tuple[str, ...] = ("image", "img")
+    label: tuple[str, ...] = ("label",)
 
     def __str__(self) -> str:
         return f"hub data set {self.repo} at {self.revision or 'no confirmed revision'} ({self.form})"

@@ -198,7 +198,10 @@ def test_a_tree_of_the_hub_needs_a_pin(hub, get):
         get(data)
     with pytest.raises(DataError, match="revision 'main' of the hub"):
         get(data, revision="main")
-    assert get(data, revision=COMMIT)[0] == set(FILES)
+    other = {"official": Split(reader="index"), "folders": Split(reader="folders")}
+    files, said = get(attrs.evolve(data, splits=other), revision=COMMIT)
+    assert files == set(FILES)
+    assert "not the split 'official'; set benchmark.split=folders" in said[0]
 
 
 def test_a_hub_that_does_not_answer(hub, get):
@@ -249,7 +252,7 @@ def test_parquet_becomes_class_folders(hub, get, tmp_path):
         ([(JPEG, 2)], {}, "row 0 of .* holds no image or no label"),
         ([(b"text", 1)], {}, "row 0 of .* holds no image;"),
         ([(JPEG, 1)], {"names": ["one"]}, "has 1 classes, not 2"),
-        ([(JPEG, 1)], {"image": "img"}, "has no column 'image'"),
+        ([(JPEG, 1)], {"image": "pixels"}, "has no column 'image'"),
     ],
 )
 def test_parquet_of_another_kind_is_refused(hub, get, tmp_path, rows, options, message):
