@@ -40,26 +40,36 @@ _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped"
     callback=parse_settings,
     help="An option of the one component that is checked, such as energy=0.9; repeatable.",
 )
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    help="Where checks of training make their runs, such as cuda; always with deterministic kernels.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def check(
     names: Sequence[str],
     everything: bool,
     kind: Kind | None,
     settings: Sequence[tuple[str, Any]],
+    device: str,
     as_json: bool,
 ) -> None:
     """Check the components called NAME against the contract of their kinds, promise by promise.
 
-    Kinds are baseline, retrieval, policy, constraint, benchmark, backbone and tracker. Checks run on the CPU,
-    on little data, and fetch nothing; what is not on this machine is skipped with the reason. The exit code
+    Kinds are baseline, retrieval, policy, constraint, benchmark, backbone and tracker. Checks run on
+    little data, and fetch nothing; what is not on this machine is skipped with the reason. The exit code
     is 1 where a check fails.
     """
     from lw2g.testing import contract_cases, tiny_catalogue
+    from lw2g.training.devices import open_engine
 
+    open_engine(device, "32-true")  # now, lest components be blamed for a device that is not there
     catalogue = tiny_catalogue()
     chosen = _chosen(catalogue, names, everything=everything, kind=kind)
     options = _options(chosen, settings)
-    results = _run(contract_cases(*chosen, catalogue=catalogue, options=options), quiet=as_json)
+    cases = contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
+    results = _run(cases, quiet=as_json)
     if as_json:
         click.echo(json.dumps([attrs.asdict(result) for result in results], indent=1))
     if catalogue.problems:

@@ -89,12 +89,14 @@ class Subject:
         catalogue: All installed components, the tiny ones, and the one under test.
         options: Options of the component that differ from their defaults.
         retrieval: The retrieval strategy of a baseline, by name; None for the baseline's own.
+        device: Where small runs are made, as ``run.device``; what is laid out by hand stays on the CPU.
     """
 
     component: Any
     catalogue: Catalogue
     options: Mapping[str, Any] = attrs.field(factory=dict)
     retrieval: str | None = None
+    device: str = "cpu"
     _kept: dict[Hashable, Any] = attrs.field(factory=dict, init=False)
 
     @property
@@ -254,6 +256,7 @@ def contract_cases(
     *components: str | Component,
     catalogue: Catalogue | None = None,
     options: Mapping[str, Any] | None = None,
+    device: str = "cpu",
 ) -> list[ContractCase]:
     """Return every check of every given component; without any, of all registered ones.
 
@@ -261,6 +264,7 @@ def contract_cases(
         components: Names of registered components (all kinds of that name), or records, registered or not.
         catalogue: Where components come from; by default everything installed, and the tiny ones.
         options: Options that differ from the components' defaults.
+        device: Where checks of training make their runs; other than ``"cpu"`` with deterministic kernels.
 
     Raises:
         UnknownComponentError: No registered component has the name.
@@ -276,11 +280,13 @@ def contract_cases(
     chosen = [catalogue.get(record.kind, record.name) for record in records] + named
     if not components:
         chosen = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
-    return [case for component in chosen for case in _cases(component, catalogue, options or {})]
+    return [case for component in chosen for case in _cases(component, catalogue, options or {}, device)]
 
 
-def _cases(component: Component, catalogue: Catalogue, options: Mapping[str, Any]) -> Iterator[ContractCase]:
-    subject = Subject(component=component, catalogue=catalogue, options=options)
+def _cases(
+    component: Component, catalogue: Catalogue, options: Mapping[str, Any], device: str
+) -> Iterator[ContractCase]:
+    subject = Subject(component=component, catalogue=catalogue, options=options, device=device)
     for one in checks_of(component.kind):
         yield ContractCase(check=one, subject=subject)
 

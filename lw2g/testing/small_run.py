@@ -55,7 +55,6 @@ __all__ = [
 ]
 
 _QUICK: Mapping[str, Any] = {
-    "run.device": "cpu",
     "run.evaluation_batch": 16,
     "growth.images": 16,
     "growth.energy": 0.99,
@@ -317,7 +316,8 @@ def _modules(session: Session) -> dict[str, nn.Module]:
 def _resolved(subject: Subject) -> Resolved:
     baseline, retrieval = host_of(subject), retrieval_of(subject)
     growth = DEFAULT_FIXED_POLICY if baseline.growth == "fixed" else DEFAULT_POLICY
-    overrides = dict(_QUICK)
+    # bits are compared
+    overrides = {**_QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
     for section, component in (("baseline", baseline), ("retrieval", retrieval)):
         if component is not None:
             overrides |= {f"{section}.{key}": value for key, value in _short(component.config).items()}

@@ -85,7 +85,7 @@ def check_leaves_no_injection_behind(subject: Subject) -> None:
                 f"module {name!r} of the backbone has gained {gained} and lost {lost}; inject within "
                 "backbone.features(images, injections), which takes everything out again"
             )
-    images = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16)
+    images = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16).to(backbone.device)
     plain = opened(subject, run.resolved).backbone
     if changed({"": plain.features(images)}, {"": backbone.features(images)}):
         raise ContractViolation("plain features differ after training; leave nothing of an injection behind")

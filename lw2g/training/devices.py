@@ -79,7 +79,7 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
     )  # before the device is opened: cuBLAS reads its variable then
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, ImportError) as error:
         first = str(error).splitlines()[0]
         raise ConfigError(f"run.device: {device!r} cannot be used ({first}); try --device cpu") from error
     fabric.launch()

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from lw2g.config.resolve import resolve
+from lw2g.testing import contract_cases
 from lw2g.testing.simulated_device import simulated_device
+from lw2g.testing.small_run import learned
 from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training import progress
 from lw2g.training.runner import start
@@ -16,6 +18,12 @@ pytestmark = pytest.mark.slow
 
 CATALOGUE = tiny_catalogue()
 BATCH = 4
+RUNS_LOOKED_AT = (
+    "leaves_no_injection_behind",
+    "cached_features_hold",
+    "resumes_to_the_same_bits",
+    "protection_holds",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +95,18 @@ def test_baselines_run_on_a_device_and_no_step_waits_for_it(name, tmp_path):
     check(record, account)
     # steps were watched at all, but for the one method that takes none
     assert account.steps or name == "simple-cil"
+
+
+def test_the_contract_kit_makes_its_runs_on_a_device():
+    """Whatever a check looks at in a run lies on the device that was asked for, and holds there."""
+    with simulated_device():
+        cases = contract_cases("s-prompt-plus-plus", catalogue=CATALOGUE, device="cuda")
+        looked_at = {case.check.name: case for case in cases if case.check.name in RUNS_LOOKED_AT}
+        found = {name: case.result() for name, case in looked_at.items()}
+        assert learned(cases[0].subject).session.engine.device.type == "cuda"
+    assert {name: (one.status, one.message) for name, one in found.items()} == dict.fromkeys(
+        RUNS_LOOKED_AT, ("passed", "")
+    )
 
 
 @pytest.mark.parametrize("name", CATALOGUE.names("retrieval"))

@@ -125,6 +125,15 @@ def test_a_component_that_keeps_all_promises_ends_with_0() -> None:
     assert lines[-1].startswith("9 passed, 0 failed, 0 skipped: 1 component in ")
 
 
+@pytest.mark.parametrize("device", ["tpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_no_fault_of_components(device: str) -> None:
+    """It is one line with the way out, and nothing is checked."""
+    result = invoke("grows", "--device", device)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"run.device: {device!r} cannot be used" in result.stderr
+    assert "try --device cpu" in result.stderr
+
+
 def test_a_broken_promise_ends_with_1_and_what_to_do() -> None:
     """A failure is marked, with the remedy below it, and named again at the end."""
     result = invoke("wrong")

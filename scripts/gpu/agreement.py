@@ -1,0 +1,127 @@
+"""How far a device agrees with the CPU in float32: the same seed, a tiny run of every baseline on both."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from gpu.lab import Lab, Measurement, Skipped
+from gpu.stage import run_through, staged
+from lw2g.interfaces.tracker import EpochEnded, Event
+from lw2g.training.record import RunDirectory
+from lw2g.training.session import open_session
+
+
+def measurements(lab: Lab) -> Iterator[tuple[str, Measurement]]:
+    """Yield every baseline in float32 and in bf16, each against the CPU in float32."""
+    reference = cache(partial(_figures, lab, "cpu", "32-true"))
+    for baseline in lab.baselines:
+        for mode, precision in (("fp32", "32-true"), ("bf16", "bf16-mixed")):
+            yield f"{baseline} / {mode}", partial(_compare, lab, reference, baseline, precision)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Figures:
+    """What a tiny run has computed, as float64 on the CPU.
+
+    Attributes:
+        losses: Mean loss of every epoch.
+        z: Z of every candidate at every decision, NaN where there is none.
+        gradients: Of the host phase's loss at its start, by trained parameter; empty without training steps.
+        logits: Of the test images after the last task.
+        predicted: Predicted classes of the same images.
+        sets: Set of each task.
+    """
+
+    losses: Tensor
+    z: Tensor
+    gradients: tuple[Tensor, ...]
+    logits: Tensor
+    predicted: Tensor
+    sets: tuple[int, ...]
+
+
+class _Losses:
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, EpochEnded):
+            self.found.append(event.loss)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _figures(lab: Lab, device: str, precision: str, baseline: str) -> Figures:
+    options = {"run.device": device, "run.precision": precision, "run.evaluation_batch": 16}
+    resolved = lab.resolve(baseline, "min", options, benchmark="tiny", backbone="tiny")
+    session, losses = open_session(resolved.config, lab.catalogue), _Losses()
+    with tempfile.TemporaryDirectory() as folder:
+        record = run_through(session, resolved, [losses], Path(folder))
+        last = len(session.stream.tasks) - 1
+        predicted = torch.as_tensor(RunDirectory(Path(folder)).read_predictions(last).predicted)
+    with torch.no_grad(), session.engine.autocast():
+        logits = session.baseline.logits(session.evaluator.features_of(len(predicted)))
+    candidates = [one["z"] for entry in record["decisions"] for one in entry["candidates"]]
+    return Figures(
+        losses=_double(losses.found),
+        z=_double([float("nan") if z is None else z for z in candidates]),
+        gradients=_gradients(lab, baseline, options),
+        logits=_double(logits),
+        predicted=predicted,
+        sets=tuple(record["task_to_set"]),
+    )
+
+
+def _gradients(lab: Lab, baseline: str, options: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    resolved = lab.resolve(baseline, "one", options, benchmark="tiny", backbone="tiny")
+    try:
+        stage = staged(lab, resolved)
+    except Skipped:
+        return ()
+    task = stage.session.stream.tasks[stage.context.task.index]
+    images = stage.session.image_set([task.train], train=False)
+    for parameter in stage.phase.trained:
+        parameter.requires_grad_(True)
+    torch.manual_seed(0)
+    with stage.session.engine.autocast():
+        loss = stage.phase.step(next(images.batches([range(8)]))).loss
+    found = torch.autograd.grad(loss, stage.phase.trained, allow_unused=True)
+    return tuple(_double([] if one is None else one) for one in found)
+
+
+def _double(values: Any) -> Tensor:
+    return torch.as_tensor(values).detach().double().cpu()
+
+
+def _compare(lab: Lab, reference: Any, baseline: str, precision: str) -> dict[str, Any]:
+    expected: Figures = reference(baseline)
+    got = _figures(lab, str(lab.device), precision, baseline)
+    same = expected.sets == got.sets
+    found: dict[str, Any] = {
+        "losses": _furthest(expected.losses, got.losses),
+        "gradients": max(map(_furthest, expected.gradients, got.gradients), default=0.0),
+        "logits": _furthest(expected.logits, got.logits),
+        "equal_predictions": float((expected.predicted == got.predicted).double().mean()),
+        "same_sets": same,
+        "z_degrees": None,
+    }
+    if same and expected.z.shape == got.z.shape:  # else later candidates are others
+        moved = (expected.z - got.z).abs()
+        found["z_degrees"] = float(moved[~moved.isnan()].max()) if (~moved.isnan()).any() else 0.0
+    return found
+
+
+def _furthest(expected: Tensor, got: Tensor) -> float:
+    """Return the largest difference relative to the largest value."""
+    if not expected.numel():
+        return 0.0
+    return float((expected - got).abs().max() / expected.abs().max().clamp(min=1e-12))

@@ -1,0 +1,174 @@
+"""A run brought by lw2g's own path to the host phase of its last task, so that its steps can be timed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from gpu.lab import Lab, Marks, Skipped
+from lw2g.config.resolve import Resolved
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.constraint import ConstraintContext
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import TrainingPhase
+from lw2g.interfaces.tracker import Event, TaskEvaluated, Tracker
+from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.images import ImageSet
+from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
+from lw2g.training.progress import Reporter
+from lw2g.training.protection import Protection
+from lw2g.training.record import RunDirectory
+from lw2g.training.runner import Run
+from lw2g.training.session import Session, open_session
+
+PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
+"""Precision by mode; ``compile`` is bf16 with every block of the ViT compiled."""
+
+
+class Resident:
+    """Images that lie on the device already, with the interface of an ``ImageSet``.
+
+    Un-prompted queries are computed at every step, as under a random transform.
+
+    Args:
+        session: The run.
+        classes: Their classes, in turn.
+        count: How many images an epoch has; batches share the pixels.
+        distinct: How many images there are.
+    """
+
+    def __init__(self, session: Session, classes: Sequence[int], count: int, distinct: int) -> None:
+        self._session, self._count = session, count
+        size, device = session.backbone.image_size, session.engine.device
+        self._images = torch.randn(distinct, 3, size, size, device=device)
+        self._labels = torch.tensor(classes, device=device).repeat(distinct)[:distinct]
+        self._norm = session.retrieval is None or session.retrieval.query_norm
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batches(self, order: Sequence[Sequence[int]], *, seed: int | None = None) -> Iterator[Batch]:
+        """Yield batches of the asked sizes."""
+        for positions in order:
+            images = self._images[: len(positions)]
+            yield Batch(
+                labels=self._labels[: len(positions)],
+                samples=torch.tensor(list(positions)),
+                images=lambda images=images: images,  # type: ignore[misc]
+                query=lambda images=images: self._query(images),  # type: ignore[misc]
+            )
+
+    @torch.no_grad()
+    def _query(self, images: Tensor) -> Tensor:
+        with self._session.engine.autocast():
+            return self._session.backbone.features(images, norm=self._norm).float()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Stage:
+    """A session whose last task has begun.
+
+    Attributes:
+        session: The run.
+        context: The last task.
+        phase: Its host phase, joined by retrieval and constraints.
+        protection: Constraints on its sites, with the spaces of the task before.
+    """
+
+    session: Session
+    context: TaskContext
+    phase: TrainingPhase
+    protection: Protection
+
+    def train(self, images: ImageSet | Resident, batch: int, step: Callable[..., None]) -> None:
+        """Run one epoch of the host phase through lw2g's own loop; ``step`` is called after every step."""
+        session = self.session
+        with only_trainable(session.modules, self.phase.trained):
+            train_phase(
+                attrs.evolve(self.phase, batch_size=batch, epochs=1, drop_last=True),
+                self.context,
+                images,  # type: ignore[arg-type]
+                owner="baseline",
+                engine=session.engine,
+                protection=self.protection,
+                reporter=Reporter([], [1] * len(session.stream.tasks)),
+                progress=PhaseProgress(),
+                after_step=step,
+                after_epoch=step,
+            )
+
+    def seconds(self, images: ImageSet | Resident, batch: int, warm: int) -> Tensor:
+        """Return the seconds of every step of an epoch but the first ones."""
+        marks = Marks(self.session.engine.device)
+        self.train(images, batch, marks.mark)
+        return marks.intervals(warm)
+
+
+class _UntilError(Exception):
+    """The task before the last one is learned."""
+
+
+@attrs.frozen
+class _Until:
+    task: int
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, TaskEvaluated) and event.task == self.task:
+            raise _UntilError
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def run_through(
+    session: Session, resolved: Resolved, listeners: Sequence[Tracker], folder: Path
+) -> dict[str, Any]:
+    """Run an opened session from its beginning in a folder, and return its record."""
+    files = RunDirectory(folder)
+    return Run(resolved, session, files, CheckpointStore(files.checkpoints)).go_on(listeners)
+
+
+def staged(lab: Lab, resolved: Resolved, mode: str = "fp32") -> Stage:
+    """Run all tasks but the last, and begin that: on with the first set where the policy is ``one``.
+
+    Raises:
+        Skipped: The method takes no training steps.
+    """
+    session = open_session(resolved.config, lab.catalogue)
+    last = len(session.stream.tasks) - 1
+    if last:
+        with tempfile.TemporaryDirectory() as folder, suppress(_UntilError):
+            run_through(session, resolved, [_Until(last - 1)], Path(folder))
+    if mode == "compile":
+        for block in session.backbone.model.blocks:  # type: ignore[union-attr]
+            block.compile(dynamic=False)
+    still = session.image_set([session.stream.tasks[last].train], train=False)
+    session.begin_task(last)
+    if len(session.pool):
+        session.pool.reuse(0)
+    else:
+        session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
+    context, probe = session.task_context(last, still), session.probe(last, still)
+    if session.retrieval is not None:
+        session.retrieval.begin_task(context)
+    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
+    for constraint in session.constraints.values():
+        constraint.begin_task(rules)
+    owner, strategy, named = session.labels
+    first = [] if session.retrieval is None else session.retrieval.phases(context)
+    for phase in (*first, *session.baseline.phases(context)):
+        if isinstance(phase, TrainingPhase) and phase.host:
+            sites = [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()]
+            protection = Protection.for_task(list(named.values()), sites, rules, phase.trained)
+            phase = hosted(phase, context, owner, strategy, named)
+            return Stage(session=session, context=context, phase=phase, protection=protection)
+        if not isinstance(phase, TrainingPhase):
+            phase.run(lambda done, total: None)  # it may design the set
+    raise Skipped("takes no training steps")

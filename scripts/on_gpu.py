@@ -1,0 +1,94 @@
+"""Measure lw2g on a GPU, the most informative first, and write one JSON and one Markdown file.
+
+    python scripts/on_gpu.py --out runs/gpu --minutes 9
+    python scripts/on_gpu.py --out runs/gpu --minutes 9 --cifar FOLDER --weights FILE
+
+Needs the working tree alone: lw2g need not be installed. Pure-Python wheels that the machine lacks are taken
+from ``--wheels``. With the same ``--out`` it goes on where it stopped; nothing is measured twice.
+Without a GPU (``--device cpu --toy``) every part runs at toy size, which says nothing but that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of results.json and results.md")
+    parser.add_argument("--minutes", type=float, default=25, help="stop cleanly after that long")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu")
+    parser.add_argument("--parts", default="", help="only these parts, separated by commas")
+    parser.add_argument("--skip", default="", help="not these parts")
+    parser.add_argument("--baselines", default="", help="only these baselines")
+    parser.add_argument("--modes", default="bf16,fp32,compile", help="of training steps")
+    parser.add_argument("--again", action="store_true", help="measure once more what failed")
+    parser.add_argument("--toy", action="store_true", help="a random ViT of 16 pixels, two steps")
+    parser.add_argument(
+        "--cifar", type=Path, help="folder of train/ and test/, or of zip sheets, of CIFAR-100"
+    )
+    parser.add_argument("--weights", type=Path, help="weights of vit_tiny_patch16_224")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels that the machine lacks")
+    return parser.parse_args()
+
+
+def make_importable(out: Path, wheels: Path | None) -> None:
+    """Put the working tree, unpacked wheels and lw2g's entry points where this and child processes look.
+
+    What the machine has goes before what is carried.
+    """
+    site = out / "site"
+    site.mkdir(parents=True, exist_ok=True)
+    for wheel in sorted(wheels.glob("*.whl")) if wheels else []:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    before = [str(ROOT), str(ROOT / "plugins")]
+    sys.path[1:1] = before
+    sys.path.append(str(site))
+    try:
+        distribution("lw2g")
+    except PackageNotFoundError:
+        write_metadata(site)
+    kept = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*before, kept, str(site)]))
+
+
+def write_metadata(site: Path) -> None:
+    """Write what an installation would say of lw2g: its name and entry points, by which plugins are found."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    folder = site / f"lw2g-{project['version']}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lw2g\nVersion: {project['version']}\n")
+    points = [f"{name} = {where}" for name, where in project["entry-points"]["lw2g"].items()]
+    (folder / "entry_points.txt").write_text("\n".join(["[lw2g]", *points, ""]))
+
+
+def main() -> None:
+    """Run the parts that are asked for, as far as the time goes."""
+    given = arguments()
+    make_importable(given.out.resolve(), given.wheels)
+    from gpu import PARTS
+    from gpu.lab import Lab
+
+    lab = Lab.of(given)
+    asked = [one for one in given.parts.split(",") if one] or [part.name for part in PARTS]
+    unknown = sorted({*asked, *filter(None, given.skip.split(","))} - {part.name for part in PARTS})
+    if unknown:
+        sys.exit(f"unknown parts {unknown!r}; there are {', '.join(part.name for part in PARTS)}")
+    chosen = [part for part in PARTS if part.name in asked and part.name not in given.skip.split(",")]
+    lab.measure(chosen)
+
+
+if __name__ == "__main__":
+    main()
