@@ -36,7 +36,7 @@ def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
     # by stretches of neighbours (a task's classes are one), since positions would have to be sent to a device
     stretches = itertools.groupby(enumerate(classes), key=lambda pair: pair[1] - pair[0])
     for first, *others in (list(stretch) for _, stretch in stretches):
-        hidden[first[1] : first[1] + 1 + len(others)] = False
+        hidden[first[1] : first[1] + 1 + len(others)].fill_(False)
     return logits.masked_fill(hidden, float("-inf"))
 
 
