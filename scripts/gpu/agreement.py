@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -108,20 +108,25 @@ def _compare(lab: Lab, reference: Any, baseline: str, precision: str) -> dict[st
     same = expected.sets == got.sets
     found: dict[str, Any] = {
         "losses": _furthest(expected.losses, got.losses),
-        "gradients": max(map(_furthest, expected.gradients, got.gradients), default=0.0),
+        "gradients": _largest(map(_furthest, expected.gradients, got.gradients)),
         "logits": _furthest(expected.logits, got.logits),
         "equal_predictions": float((expected.predicted == got.predicted).double().mean()),
         "same_sets": same,
         "z_degrees": None,
     }
-    if same and expected.z.shape == got.z.shape:  # else later candidates are others
-        moved = (expected.z - got.z).abs()
-        found["z_degrees"] = float(moved[~moved.isnan()].max()) if (~moved.isnan()).any() else 0.0
+    if same:  # else later candidates are others
+        measured = ~expected.z.isnan()
+        found["z_degrees"] = _largest((expected.z - got.z)[measured].abs().tolist())
     return found
 
 
-def _furthest(expected: Tensor, got: Tensor) -> float:
-    """Return the largest difference relative to the largest value."""
+def _largest(values: Iterable[float | None]) -> float | None:
+    """Return the largest of what there is."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _furthest(expected: Tensor, got: Tensor) -> float | None:
+    """Return the largest difference relative to the largest value; None where there is nothing."""
     if not expected.numel():
-        return 0.0
+        return None
     return float((expected - got).abs().max() / expected.abs().max().clamp(min=1e-12))

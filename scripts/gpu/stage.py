@@ -73,11 +73,11 @@ class Resident:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Stage:
-    """A session whose last task has begun.
+    """A session whose last task has begun, or its first.
 
     Attributes:
         session: The run.
-        context: The last task.
+        context: The task.
         phase: Its host phase, joined by retrieval and constraints.
         protection: Constraints on its sites, with the spaces of the task before.
     """
@@ -136,26 +136,35 @@ def run_through(
 
 
 def staged(lab: Lab, resolved: Resolved, mode: str = "fp32") -> Stage:
-    """Run all tasks but the last, and begin that: on with the first set where the policy is ``one``.
+    """Run all tasks but the last, and begin that; the first one for a method that trains no later.
 
     Raises:
         Skipped: The method takes no training steps.
     """
-    session = open_session(resolved.config, lab.catalogue)
-    last = len(session.stream.tasks) - 1
-    if last:
-        with tempfile.TemporaryDirectory() as folder, suppress(_UntilError):
-            run_through(session, resolved, [_Until(last - 1)], Path(folder))
+    for first in (False, True):
+        session = open_session(resolved.config, lab.catalogue)
+        task = 0 if first else len(session.stream.tasks) - 1
+        if task:
+            with tempfile.TemporaryDirectory() as folder, suppress(_UntilError):
+                run_through(session, resolved, [_Until(task - 1)], Path(folder))
+        stage = _begun(session, task, mode)
+        if stage is not None:
+            return stage
+    raise Skipped("takes no training steps")
+
+
+def _begun(session: Session, task: int, mode: str) -> Stage | None:
+    """Begin a task, with the first set if there is one, up to its host phase; None without such a phase."""
     if mode == "compile":
         for block in session.backbone.model.blocks:  # type: ignore[union-attr]
             block.compile(dynamic=False)
-    still = session.image_set([session.stream.tasks[last].train], train=False)
-    session.begin_task(last)
+    still = session.image_set([session.stream.tasks[task].train], train=False)
+    session.begin_task(task)
     if len(session.pool):
         session.pool.reuse(0)
     else:
         session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
-    context, probe = session.task_context(last, still), session.probe(last, still)
+    context, probe = session.task_context(task, still), session.probe(task, still)
     if session.retrieval is not None:
         session.retrieval.begin_task(context)
     rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
@@ -171,4 +180,4 @@ def staged(lab: Lab, resolved: Resolved, mode: str = "fp32") -> Stage:
             return Stage(session=session, context=context, phase=phase, protection=protection)
         if not isinstance(phase, TrainingPhase):
             phase.run(lambda done, total: None)  # it may design the set
-    raise Skipped("takes no training steps")
+    return None

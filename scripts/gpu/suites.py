@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ def measurements(lab: Lab) -> Iterator[tuple[str, Measurement]]:
             yield f"contract of {name}", partial(_contract, lab, "retrieval", name)
         folders = sorted(path for path in (ROOT / "tests" / "unit").iterdir() if any(path.glob("test_*.py")))
         for folder in (*folders, ROOT / "tests" / "contract"):
-            yield str(folder.relative_to(ROOT)), partial(_pytest, lab, folder)
+            yield str(folder.relative_to(ROOT)), partial(_pytest, lab, [folder])
+        yield "tests/unit", partial(_pytest, lab, sorted((ROOT / "tests" / "unit").glob("test_*.py")))
 
 
 def _contract(lab: Lab, kind: str, name: str) -> dict[str, Any]:
@@ -41,8 +42,8 @@ def _contract(lab: Lab, kind: str, name: str) -> dict[str, Any]:
     return {"passed": sum(one["status"] == "passed" for one in results), "failed": failed}
 
 
-def _pytest(lab: Lab, folder: Path) -> dict[str, Any]:
-    done = _python(lab, "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", str(folder))
+def _pytest(lab: Lab, paths: Sequence[Path]) -> dict[str, Any]:
+    done = _python(lab, "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *map(str, paths))
     if done is None:
         return {"unfinished": True}
     lines = done.stdout.splitlines()
