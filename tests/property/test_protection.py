@@ -411,6 +411,30 @@ def ruled(parameter, closed_seed=1, pretrained_seed=2):
     )
 
 
+@pytest.mark.parametrize("on", ["gradient", "update"])
+def test_a_state_holds_the_spaces_of_both_moments(on):
+    """What was stored acts after loading, at the moment it acted, and not what was found when made again."""
+    parameter = parameter_of(3, 8)
+    stored, found = space_of(8, 1, (3,), seed=1), space_of(8, 1, (3,), seed=2)
+    state = Protection(
+        [hard(site_of(parameter), stored, moment) for moment in ("gradient", "update")]
+    ).state_dict()
+    again = Protection([hard(site_of(parameter), found, moment) for moment in ("gradient", "update")])
+    again.load_state_dict(state)
+    start = parameter.detach().clone()
+    change = torch.randn(3, 8, generator=torch.Generator().manual_seed(3))
+    if on == "gradient":
+        parameter.grad = change.clone()
+        again.after_backward()
+        left = parameter.grad
+    else:
+        parameter.data += change
+        again.after_step()
+        left = parameter.detach() - start
+    torch.testing.assert_close(left, change - stored.on(change), atol=1e-5, rtol=0)
+    assert float(found.on(left).norm()) > 0.1
+
+
 def test_a_protection_made_mid_task_continues_to_the_same_bits():
     """Start values and spaces come from the state, whatever was found when it was made again."""
     whole = parameter_of(3, 16)

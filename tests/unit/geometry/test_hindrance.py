@@ -47,6 +47,13 @@ def test_three_ways_to_reduce_by_hand() -> None:
     assert hfc(gradients, spaces).per_site == pytest.approx((math.degrees(math.acos(cos)), 90.0))
 
 
+def test_a_gradient_of_any_shape_is_one_of_rows() -> None:
+    """Leading axes (blocks, positions) only count rows."""
+    rows = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for reduce in ("mean-cos", "mean-angle", "global"):
+        assert hfc([rows.reshape(2, 3, 2)], [AXIS], reduce=reduce) == hfc([rows], [AXIS], reduce=reduce)
+
+
 def test_zero_gradient_is_undefined_evidence() -> None:
     """A gradient of zeros has no angle, not an angle of zero."""
     nothing = hfc([torch.zeros(3, 2), torch.zeros(0, 2)], [AXIS, AXIS])

@@ -27,6 +27,18 @@ def test_gradients_meet_spaces_of_other_groups(groups: int) -> None:
 
 
 @pytest.mark.parametrize("make", [disjoint_halves, in_sample])
+def test_a_plan_draws_from_its_generator_alone(make) -> None:
+    """The same seed gives the same comparisons, another seed others, and torch's generator stays put."""
+    before = torch.get_rng_state()
+    one, again = plan_of(16, make), plan_of(16, make)
+    other = make(16, torch.Generator().manual_seed(1))
+    assert torch.equal(one.subsets, again.subsets)
+    assert torch.equal(one.halves, again.halves)
+    assert one.subsets.shape != other.subsets.shape or not torch.equal(one.subsets, other.subsets)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("make", [disjoint_halves, in_sample])
 def test_the_halves_behind_the_error_are_disjoint(make) -> None:
     """Of a pair of half-samples each uses its own half of the groups, for gradients and spaces."""
     plan = plan_of(16, make)

@@ -179,6 +179,40 @@ def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., 
     assert float(change[:12].mean()) != pytest.approx(drift[0], rel=1e-3)
 
 
+@pytest.mark.parametrize(("baseline", "depends"), [("no-prompt", False), ("aper-adapter", True)])
+def test_features_without_a_choice_of_set_last_until_a_set_changes(
+    baseline: str, depends: bool, session_of: Callable[..., Session]
+) -> None:
+    """Another task alone makes nothing stale; a changed tensor of any set does, where features use sets."""
+    session = session_of(baseline=baseline, policy="always")
+    for index in range(2):
+        session.begin_task(index)
+    session.pool.grow(session.new_set(None))
+    session.pool.reuse(0)
+    calls: list[int] = []
+    original = session.baseline.features
+
+    def counting(batch: Any, routing: Any) -> Any:
+        calls.append(len(batch))
+        return original(batch, routing)
+
+    session.baseline.features = counting  # type: ignore[method-assign]
+    done = []
+    for tasks, change in ((1, False), (2, False), (2, True), (2, False)):
+        for parameter in session.pool[0].parameters() if change else ():
+            parameter.data += 1.0
+        session.evaluator.evaluate(
+            session.baseline,
+            session.pool,
+            None,
+            [session.info(task) for task in range(tasks)],
+            Reporter([], [1, 1, 1]),
+        )
+        done.append(len(calls))
+        calls.clear()
+    assert done == [1, 1, 2 if depends else 0, 0]
+
+
 def test_every_forward_of_an_evaluation_has_the_same_size(session_of: Callable[..., Session]) -> None:
     """Batches are padded, so that a part recomputed later has the bits it would have had in the whole."""
     session = session_of(baseline="s-prompt-plus-plus")
