@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from gpu.lab import Lab, Measurement, Skipped
+from lw2g.config.resolve import Resolved, resolve
 from lw2g.interfaces.tracker import Event
 from lw2g.training.progress import Interrupted
 from lw2g.training.record import RunDirectory
@@ -77,7 +78,7 @@ def _run(lab: Lab, baseline: str, policy: str) -> dict[str, Any]:
     return {**metrics, "task_to_set": record["task_to_set"], "seconds": seconds, "images_per_second": speed}
 
 
-def _resolved(lab: Lab, baseline: str, policy: str) -> Any:
+def _resolved(lab: Lab, baseline: str, policy: str) -> Resolved:
     options: dict[str, Any] = {"benchmark.root": str(_trees(lab)), "run.precision": "bf16-mixed"}
     if lab.toy:
         return lab.resolve(
@@ -86,9 +87,17 @@ def _resolved(lab: Lab, baseline: str, policy: str) -> Any:
     half = (0.5, 0.5, 0.5)
     options |= {"backbone.model": "vit_tiny_patch16_224", "backbone.mean": half, "backbone.std": half}
     options |= {"backbone.weights": str(lab.given.weights.resolve()), "benchmark.train_per_class": PER_CLASS}
-    options |= {"baseline.epochs": EPOCHS, "baseline.batch_size": 128, "run.evaluation_batch": 256}
-    options |= {"run.workers": 12, "growth.images": 256}
-    return lab.resolve(baseline, policy, options, benchmark="folder", backbone="timm")
+    options |= {"baseline.epochs": EPOCHS, "run.evaluation_batch": 256, "run.workers": 12}
+    options |= {"run.device": str(lab.device)}
+    # all else, constraints included, as a user gets it
+    return resolve(
+        lab.catalogue,
+        overrides=options,
+        baseline=baseline,
+        policy=policy,
+        benchmark="folder",
+        backbone="timm",
+    )
 
 
 def _trees(lab: Lab) -> Path:
