@@ -1,4 +1,4 @@
-"""The machine without torch: Python, memory, cores and threads, and room for runs."""
+"""The machine without torch: Python, memory, its allocator, cores and threads, and room for runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from pathlib import Path
 
 from lw2g.config.directory import RUNS
 from lw2g.doctor.finding import Finding, note, ok, problem
+from lw2g.training.allocator import KEEP_MEMORY, who_manages_memory
 from lw2g.vit.room import CGROUP, usable_memory
 
-__all__ = ["machine_findings", "memory_finding", "run_directory_findings", "thread_finding", "usable_cores"]
+__all__ = [
+    "allocator_finding",
+    "machine_findings",
+    "memory_finding",
+    "run_directory_findings",
+    "thread_finding",
+    "usable_cores",
+]
 
 GIB = 2**30
 _LITTLE_MEMORY = 4 * GIB
@@ -28,6 +36,7 @@ def machine_findings() -> Iterator[Finding]:
     yield memory_finding(usable_memory())
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     yield thread_finding(usable_cores(), load, os.environ.get("OMP_NUM_THREADS"))
+    yield allocator_finding(who_manages_memory())
 
 
 def memory_finding(size: int | None) -> Finding:
@@ -68,6 +77,20 @@ def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
             "machine", f"{text}: more threads than cores", f"export OMP_NUM_THREADS={int(cores) or 1}"
         )
     return ok("machine", text)
+
+
+def allocator_finding(left_alone: str | None) -> Finding:
+    """Say whether runs on the CPU keep the memory of large buffers.
+
+    Args:
+        left_alone: Why they do not, None where they do.
+    """
+    if left_alone is not None:
+        return ok("machine", f"allocator: left as it is ({left_alone})")
+    return ok(
+        "machine",
+        f"allocator: runs on the CPU keep freed memory for their next step ({KEEP_MEMORY}=0: they do not)",
+    )
 
 
 def run_directory_findings(directory: Path = RUNS) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ import torchvision
 from lightning_fabric import Fabric
 
 from lw2g.errors import ConfigError
+from lw2g.training.allocator import keep_memory
 
 __all__ = ["Engine", "environment", "open_engine"]
 
@@ -28,11 +29,13 @@ class Engine:
         fabric: The launched Fabric object.
         precision: ``"32-true"`` or ``"bf16-mixed"``.
         deterministic: Whether kernels that give other bits from call to call are refused.
+        keeps_memory: Whether the process keeps the memory of large buffers from step to step.
     """
 
     fabric: Fabric
     precision: str
     deterministic: bool = False
+    keeps_memory: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -83,7 +86,8 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
         first = str(error).splitlines()[0]
         raise ConfigError(f"run.device: {device!r} cannot be used ({first}); try --device cpu") from error
     fabric.launch()
-    return Engine(fabric=fabric, precision=precision, deterministic=deterministic)
+    keeps = fabric.device.type == "cpu" and keep_memory()
+    return Engine(fabric=fabric, precision=precision, deterministic=deterministic, keeps_memory=keeps)
 
 
 def _choose_kernels(*, deterministic: bool) -> None:
@@ -113,6 +117,7 @@ def environment(engine: Engine) -> dict[str, Any]:
         "device_name": engine.device_name,
         "precision": engine.precision,
         "deterministic": engine.deterministic,
+        "keeps_memory": engine.keeps_memory,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
     }

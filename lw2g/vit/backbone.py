@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,7 +15,14 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.vit.injection import Injection, class_token_index, inject, num_tokens, require_plain_vit
+from lw2g.vit.injection import (
+    Injection,
+    attention_of,
+    class_token_index,
+    inject,
+    num_tokens,
+    require_plain_vit,
+)
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
     create_model,
@@ -285,13 +292,34 @@ class Backbone(nn.Module):
 
     @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
-        with inject(self.model, injections):
-            if self.dtype == torch.bfloat16:
-                with torch.autocast(self.device.type, dtype=torch.bfloat16):
-                    yield
-            else:
-                # not autocast(enabled=False): that would switch off the caller's own
-                yield
+        # not autocast(enabled=False) for float32: that would switch off the caller's own
+        stored = self.dtype == torch.bfloat16
+        reduced = torch.autocast(self.device.type, dtype=torch.bfloat16) if stored else nullcontext()
+        with inject(self.model, injections), reduced, self._attention():
+            yield
+
+    @contextmanager
+    def _attention(self) -> Iterator[None]:
+        """Take attention's plain form where gradients are wanted in bf16 on a CPU, timm's choice elsewhere.
+
+        The backward of fused attention is slower in bf16 than in float32 there, and several times slower than
+        the plain one (``benchmarks/precision.py``).
+        """
+        slow = (
+            self.device.type == "cpu"
+            and torch.is_grad_enabled()
+            and torch.is_autocast_enabled("cpu")
+            and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        )
+        every = [attention_of(block) for block in self.model.blocks] if slow else []
+        fused = [attention for attention in every if attention.fused_attn]
+        for attention in fused:
+            attention.fused_attn = False
+        try:
+            yield
+        finally:
+            for attention in fused:
+                attention.fused_attn = True
 
     def _run(self, images: Tensor, blocks: int) -> Tensor:
         """Embed the images and run the first blocks: timm's ``forward_features``, able to stop early."""

@@ -13,7 +13,13 @@ from lw2g.doctor.devices import advise_precision, device_findings, precision_fin
 from lw2g.doctor.examination import traced
 from lw2g.doctor.finding import problem
 from lw2g.doctor.libraries import library_findings
-from lw2g.doctor.machine import memory_finding, run_directory_findings, thread_finding, usable_cores
+from lw2g.doctor.machine import (
+    allocator_finding,
+    memory_finding,
+    run_directory_findings,
+    thread_finding,
+    usable_cores,
+)
 from lw2g.doctor.packages import Installed, package_findings
 
 GIB = 2**30
@@ -53,6 +59,12 @@ def test_little_memory_is_a_note():
     assert memory_finding(4 * GIB).status == "ok"
     assert memory_finding(4 * GIB - 1).status == "note"
     assert memory_finding(None).status == "ok"
+
+
+def test_the_allocator_is_reported():
+    """What runs ask of it, with the variable that turns it off, or why they leave it alone."""
+    assert "LW2G_KEEP_MEMORY=0" in allocator_finding(None).text
+    assert "left as it is (jemalloc)" in allocator_finding("jemalloc").text
 
 
 def test_a_container_s_share_of_the_cores_counts(tmp_path):

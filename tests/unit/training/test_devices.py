@@ -1,10 +1,12 @@
 """Tests of device, precision and determinism."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from lw2g.training import allocator
 from lw2g.training.devices import environment, open_engine
 
 
@@ -37,3 +39,11 @@ def test_kernels_are_deterministic_where_asked_and_the_record_says_so(wanted):
     assert torch.are_deterministic_algorithms_enabled() is wanted
     assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is wanted
     assert environment(engine)["deterministic"] is wanted
+
+
+@pytest.mark.parametrize("left_alone", [None, "jemalloc takes its place"])
+def test_the_record_says_whether_memory_is_kept(monkeypatch, left_alone):
+    """An engine on the CPU says what the allocator did, and the record with it."""
+    monkeypatch.setattr(allocator, "who_manages_memory", lambda: left_alone)
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=lambda *what: 1))
+    assert environment(open_engine("cpu", "32-true"))["keeps_memory"] is (left_alone is None)
