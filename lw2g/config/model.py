@@ -158,6 +158,12 @@ class RunConfig:
     )
     evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
+    image_memory: int = option(
+        1024,
+        "memory in MiB for the images of the task being learned, and as much again for the test images; more "
+        "are decoded anew in each pass",
+        validator=ge(0),
+    )
     protocol: Literal["auto", "official", "like-for-like"] = option(
         "auto",
         "whose backbone and benchmark options: official (the authors' own), like-for-like (the same for all "

@@ -20,6 +20,7 @@ __all__ = [
     "ImageSource",
     "ImageTransform",
     "IndexArray",
+    "StagedTransform",
     "Task",
     "TaskData",
     "TaskStream",
@@ -48,6 +49,27 @@ class ImageSource(Protocol):
     def ids(self) -> Sequence[str]:
         """One stable id per image, such as a relative path or ``"train/17"``."""
         ...
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StagedTransform:
+    """A deterministic transform in two steps, between which an image is bytes; use it where you can.
+
+    Bytes are a quarter of the floats, so the framework keeps what lies between the steps, and finishes it by
+    the batch where the run computes. Called, it is an ``ImageTransform`` like any other.
+
+    Attributes:
+        pixels: Maps uint8 [3, H, W] to uint8 [3, S, S]: resize and crop.
+        finish: Maps uint8 [..., 3, S, S] to float32 of that shape, each value by itself and its channel, on
+            any device: scale and normalise.
+    """
+
+    pixels: ImageTransform
+    finish: ImageTransform
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """Map uint8 [3, H, W] to float32 [3, S, S]."""
+        return self.finish(self.pixels(image))
 
 
 class Transforms(Protocol):

@@ -1,7 +1,7 @@
 """Decoding: from samples of some tasks to transformed images on the run's device, in passes.
 
 A pass is one walk over batches of positions. It opens at most one loader, when the first image is asked for,
-so that workers decode ahead; where the transform is deterministic and all images fit, they are kept.
+so that workers decode ahead; what a deterministic transform makes is kept as far as there is room.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.stream import ImageTransform, TaskData
+from lw2g.interfaces.stream import ImageTransform, StagedTransform
+from lw2g.training.pixels import Originals, Table
 
 __all__ = ["Decoder", "Pass", "chunks"]
 
-_TABLE_BYTES = 512 * 2**20
+Loaded = tuple[Tensor, dict[int, Tensor]]
+"""Transformed images [B, ...], and the originals among them that were decoded just now, by position."""
 
 
 def chunks(positions: Sequence[int], size: int) -> list[list[int]]:
@@ -33,61 +34,66 @@ def chunks(positions: Sequence[int], size: int) -> list[list[int]]:
     return [listed[start : start + size] for start in range(0, len(listed), size)]
 
 
-class _Images(Dataset[Tensor]):
+class _Images(Dataset[Loaded]):
     """Transformed images by ``(position, seed)``; every sample of an epoch has a seed of its own."""
 
-    def __init__(self, parts: Sequence[TaskData], transform: ImageTransform) -> None:
-        self._parts, self._transform = list(parts), transform
-        self._owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        self._offset = np.concatenate([np.arange(len(part)) for part in parts])
+    def __init__(self, originals: Originals, transform: ImageTransform) -> None:
+        self._originals, self._transform = originals, transform
 
-    def __getitem__(self, key: tuple[int, int | None]) -> Tensor:
-        position, seed = key
-        part = self._parts[self._owner[position]]
-        image = part.source.image(int(part.indices[self._offset[position]]))
-        made = self._transform(image) if seed is None else self._augmented(image, seed)
-        if not made.isfinite().all():  # here, so that workers look and no device is asked
-            name = part.source.ids[int(part.indices[self._offset[position]])]
+    def __getitems__(self, keys: Sequence[tuple[int, int | None]]) -> Loaded:
+        fresh: dict[int, Tensor] = {}
+        # transforms draw on the CPU, and torch.manual_seed would seed every device there may be
+        generator = torch.default_generator
+        before = generator.get_state()
+        try:
+            made = []
+            for position, seed in keys:
+                if seed is not None:
+                    generator.manual_seed(seed)
+                made.append(self._made(position, self._originals.get(position, fresh)))
+        finally:
+            generator.set_state(before)
+        return torch.stack(made), fresh
+
+    def _made(self, position: int, image: Tensor) -> Tensor:
+        made = self._transform(image)
+        # here, so that workers look and no device is asked; a sum is NaN or infinite where a value is
+        if made.is_floating_point() and not made.sum().isfinite():
             raise DataError(
-                f"image {name!r} holds NaN or infinity after the transform; look at its source and at mean "
-                "and std of the normalisation"
+                f"image {self._originals.name(position)!r} holds NaN or infinity after the transform; look "
+                "at its source and at mean and std of the normalisation"
             )
         return made
 
-    def _augmented(self, image: Tensor, seed: int) -> Tensor:
-        before = torch.get_rng_state()  # transforms draw on the CPU: cheaper than forking every generator
-        torch.manual_seed(seed)
-        try:
-            return self._transform(image)
-        finally:
-            torch.set_rng_state(before)
+
+def _as_it_is(loaded: Any) -> Any:
+    return loaded
 
 
 class Decoder:
     """Gives transformed images of some tasks, in order, on the run's device.
 
     Args:
-        parts: One entry per task.
+        originals: The images, and the memory for what is made of them.
         transform: From uint8 ``[3, H, W]`` to float ``[3, S, S]``.
-        deterministic: Whether the transform draws no random number; images are then kept, up to a budget.
-        device: Where images go.
+        deterministic: Whether the transform draws no random number; what it makes is then kept.
         workers: Processes that decode and transform.
+
+    Raises:
+        DataError: A staged transform makes NaN or infinity of bytes.
     """
 
     def __init__(
-        self,
-        parts: Sequence[TaskData],
-        transform: ImageTransform,
-        *,
-        deterministic: bool,
-        device: torch.device,
-        workers: int = 0,
+        self, originals: Originals, transform: ImageTransform, *, deterministic: bool, workers: int = 0
     ) -> None:
-        self._dataset = _Images(parts, transform)
-        self._deterministic, self._device, self._workers = deterministic, device, workers
-        self._size = sum(len(part) for part in parts)
-        self._table: Tensor | None = None
-        self._kept = np.zeros(self._size, dtype=bool)
+        self._finish: ImageTransform | None = None
+        if isinstance(transform, StagedTransform):
+            self._finish, transform = transform.finish, transform.pixels
+            _require_finite(self._finish)
+        self._dataset = _Images(originals, transform)
+        self._originals, self._device = originals, originals.device
+        self._deterministic, self._workers = deterministic, workers
+        self._table: Table | None = None
 
     def tensors(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
         """Yield the images of one batch after another, ``[B, 3, S, S]``.
@@ -96,57 +102,72 @@ class Decoder:
             order: Positions, batch by batch.
             seed: Of the random transform; each sample derives its own from it and its position.
         """
-        if not self._deterministic:
-            yield from self._loaded(order, seed)
-        elif self._fits(order):
-            yield from self._from_table(order)
-        else:
-            yield from self._loaded(order, None)
+        for made in self._from_table(order) if self._deterministic else self._anew(order, seed):
+            images = made.to(self._device, non_blocking=True)
+            yield images if self._finish is None else self._finish(images)
 
-    def _fits(self, order: Sequence[Sequence[int]]) -> bool:
-        """Whether all transformed images can be kept; allocates the table on first use."""
-        if self._table is None and order:
-            sample = self._dataset[(order[0][0], None)]
-            if sample.numel() * sample.element_size() * self._size > _TABLE_BYTES:
-                return False
-            self._table = torch.zeros(self._size, *sample.shape, device=self._device)
-        return True
+    def _anew(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
+        """Make every sample of a batch once, however often it stands there (as padding)."""
+        unique = [list(dict.fromkeys(positions)) for positions in order]
+        for positions, alone, made in zip(order, unique, self._loaded(unique, seed), strict=True):
+            yield made if len(alone) == len(positions) else made[_places(positions, alone)]
 
     def _from_table(self, order: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-        kept, missing = self._kept.copy(), []
-        for positions in order:
-            missing.append([position for position in dict.fromkeys(positions) if not kept[position]])
-            kept[missing[-1]] = True
+        """Make only what the table does not hold, and let it keep that as far as there is room."""
+        if not order:
+            return
+        table = self._opened(order[0][0])
+        missing = [table.without(positions) for positions in order]
         loaded = self._loaded([new for new in missing if new], None)
         for positions, new in zip(order, missing, strict=True):
-            if self._table is not None:
-                if new:
-                    self._table[new] = next(loaded)
-                    self._kept[new] = True
-                where = torch.as_tensor(list(positions)).to(self._device, non_blocking=True)
-                yield self._table[where]
+            made = next(loaded) if new else None
+            if made is not None:
+                table.store(new, made)
+            if made is None or not table.without(positions):
+                yield table.rows(positions)
+            else:
+                there = list(set(positions).difference(new))
+                together = torch.cat([table.rows(there), made.to(table.device)])
+                yield together[_places(positions, [*there, *new])]
 
-    def _loaded(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
-        """Decode every sample of a batch once, however often it stands there (as padding)."""
-        unique = [list(dict.fromkeys(positions)) for positions in order]
+    def _opened(self, position: int) -> Table:
+        """Return the table; one sample shows how large its rows are, and is its first."""
+        if self._table is None:
+            rows, fresh = self._dataset.__getitems__([(position, None)])
+            self._originals.keep(fresh)
+            self._table = self._originals.table(rows[0])
+            self._table.store([position], rows)
+        return self._table
+
+    def _loaded(self, batches: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
+        """Yield transformed images of different samples, batch by batch, from one loader."""
         keys = [
             [(position, None if seed is None else derive_seed(seed, position)) for position in positions]
-            for positions in unique
+            for positions in batches
         ]
         loader: DataLoader[Any] = DataLoader(
             self._dataset,
             batch_sampler=keys,
+            collate_fn=_as_it_is,
             num_workers=self._workers,
             pin_memory=self._device.type == "cuda",
             # The loader would otherwise draw a base seed from the global generator.
             generator=torch.Generator().manual_seed(0),
         )
-        for positions, alone, tensor in zip(order, unique, loader, strict=True):
-            images = tensor.to(self._device, non_blocking=True)
-            if len(alone) < len(positions):
-                where = {position: place for place, position in enumerate(alone)}
-                images = images[torch.tensor([where[position] for position in positions])]
-            yield images
+        for made, fresh in loader:
+            self._originals.keep(fresh)
+            yield made
+
+
+def _places(positions: Sequence[int], among: Sequence[int]) -> Tensor:
+    where = {position: place for place, position in enumerate(among)}
+    return torch.tensor([where[position] for position in positions])
+
+
+def _require_finite(finish: ImageTransform) -> None:
+    every_byte = torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 1, 1)
+    if not finish(every_byte).isfinite().all():
+        raise DataError("the transform makes NaN or infinity of pixels; look at mean and std")
 
 
 class Pass:

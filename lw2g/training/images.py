@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.stream import ImageTransform, TaskData
+from lw2g.interfaces.stream import ImageTransform
 from lw2g.training.decoding import Decoder, Pass, chunks
 from lw2g.training.devices import Engine
 from lw2g.training.features import FeatureCache
+from lw2g.training.pixels import Originals
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["ImageSet"]
@@ -25,7 +26,7 @@ class ImageSet:
     Un-prompted features are computed once per run where the transform is deterministic.
 
     Args:
-        parts: One entry per task.
+        originals: The images; several sets may share them.
         transform: From uint8 ``[3, H, W]`` to float ``[3, S, S]``.
         deterministic: Whether the transform draws no random number.
         backbone: For un-prompted features.
@@ -37,7 +38,7 @@ class ImageSet:
 
     def __init__(
         self,
-        parts: Sequence[TaskData],
+        originals: Originals,
         transform: ImageTransform,
         *,
         deterministic: bool,
@@ -47,13 +48,12 @@ class ImageSet:
         workers: int = 0,
         query_norm: bool = True,
     ) -> None:
-        self._decoder = Decoder(
-            parts, transform, deterministic=deterministic, device=engine.device, workers=workers
-        )
+        self.originals = originals
+        self._decoder = Decoder(originals, transform, deterministic=deterministic, workers=workers)
         self._deterministic, self._backbone, self._engine = deterministic, backbone, engine
         self._batch_size, self._query_norm = batch_size, query_norm
-        self.labels = torch.as_tensor(np.concatenate([part.labels for part in parts]))
-        self.ids = tuple(name for part in parts for name in part.ids)
+        self.labels = torch.as_tensor(np.concatenate([part.labels for part in originals.parts]))
+        self.ids = tuple(name for part in originals.parts for name in part.ids)
         self._queries = FeatureCache(len(self.labels))
 
     def __len__(self) -> int:

@@ -200,7 +200,7 @@ class Run:
         moving = (
             still
             if session.transforms.train_is_deterministic
-            else session.image_set([task.train], train=True)
+            else session.image_set(still.originals, train=True)
         )
         probe = session.probe(index, still)
         if not position.within:

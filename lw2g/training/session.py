@@ -28,6 +28,7 @@ from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine, open_engine
 from lw2g.training.evaluation import Evaluator
 from lw2g.training.images import ImageSet
+from lw2g.training.pixels import Originals
 from lw2g.training.probe import Probe
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
@@ -106,19 +107,30 @@ class Session:
             num_images=len(task.train),
         )
 
-    def image_set(self, parts: Sequence[TaskData], *, train: bool) -> ImageSet:
-        """Return images under the training or the test transform."""
-        deterministic = not train or self.transforms.train_is_deterministic
+    def image_set(self, parts: Sequence[TaskData] | Originals, *, train: bool) -> ImageSet:
+        """Return images under the training or the test transform.
+
+        Args:
+            parts: One entry per task; or what another image set has decoded of them, to be shared.
+            train: Under the training transform.
+        """
+        fixed = self.transforms.train_is_deterministic
         return ImageSet(
-            parts,
+            parts if isinstance(parts, Originals) else self._originals(parts),
             self.transforms.train if train else self.transforms.test,
-            deterministic=deterministic,
+            deterministic=fixed or not train,
             backbone=self.backbone,
             engine=self.engine,
             batch_size=self.config.run.evaluation_batch,
             workers=self.config.run.workers,
             query_norm=_query_norm(self.retrieval),
         )
+
+    def _originals(self, parts: Sequence[TaskData]) -> Originals:
+        limit = self.config.run.image_memory * 2**20
+        # images of one transform are kept as it makes them; a random one begins with the originals again
+        keep = not self.transforms.train_is_deterministic
+        return Originals(parts, self.engine.device, limit=limit, keep=keep)
 
     def task_context(self, index: int, images: ImageSet) -> TaskContext:
         """Return the context of a task that has its set.
@@ -135,7 +147,7 @@ class Session:
                 yield from images.batches(chunks(range(len(images)), size))
 
         def augmented(size: int, seed: int) -> Iterable[Batch]:
-            moving = self.image_set([self.stream.tasks[index].train], train=True)
+            moving = self.image_set(images.originals, train=True)
             with self.engine.autocast():
                 yield from moving.batches(chunks(range(len(moving)), size), seed=seed)
 
@@ -308,7 +320,7 @@ def _evaluator(
     if empty:
         raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
     images = ImageSet(
-        parts,
+        Originals(parts, engine.device, limit=config.run.image_memory * 2**20, keep=False),
         transforms.test,
         deterministic=True,
         backbone=backbone,

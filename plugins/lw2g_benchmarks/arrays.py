@@ -154,7 +154,7 @@ class FiveDatasetsBenchmark:
                 paths.append(path)
                 labels.append(label)
         ids = [f"NotMNIST/{path.relative_to(folder.parent).as_posix()}" for path in paths]
-        source = FileSource(paths, ids, self.config.cache_mb * 2**20 // 2)
+        source = FileSource(paths, ids)
         return LabelledImages(source=source, labels=np.array(labels, dtype=np.int64))
 
 

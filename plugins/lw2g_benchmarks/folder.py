@@ -108,8 +108,7 @@ class FolderBenchmark:
             paths += chosen
             ids += [_id(root, path) for path in chosen]
             labels += [label] * len(chosen)
-        cache = self.config.cache_mb * 2**20 // len(_SPLITS)
-        return LabelledImages(source=FileSource(paths, ids, cache), labels=np.array(labels, dtype=np.int64))
+        return LabelledImages(source=FileSource(paths, ids), labels=np.array(labels, dtype=np.int64))
 
 
 def _id(root: Path, path: Path) -> str:

@@ -24,20 +24,14 @@ _NAMED = 20
 
 
 class FileSource:
-    """Images in files, decoded when asked for.
+    """Images in files, decoded whenever they are asked for."""
 
-    Decoded images are kept until the cache is full; later ones are decoded each time. Nothing is evicted:
-    training visits every image once per epoch, an order in which evicting the oldest would never hit.
-    """
-
-    def __init__(self, paths: Sequence[Path], ids: Sequence[str], cache_bytes: int) -> None:
-        """Hold paths with one id each, and a cache of at most about ``cache_bytes``."""
+    def __init__(self, paths: Sequence[Path], ids: Sequence[str]) -> None:
+        """Hold paths with one id each."""
         if len(ids) != len(paths):
             raise ValueError(f"expected {len(paths)} ids but got {len(ids)}")
         self._paths = tuple(paths)
         self._ids = tuple(ids)
-        self._free = cache_bytes
-        self._cache: dict[int, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -53,14 +47,7 @@ class FileSource:
         Raises:
             DataError: If the file cannot be decoded; names the file.
         """
-        cached = self._cache.get(index)
-        if cached is not None:
-            return cached
-        image = read_image(self._paths[index])
-        if image.numel() <= self._free:
-            self._free -= image.numel()
-            self._cache[index] = image
-        return image
+        return read_image(self._paths[index])
 
     def digest(self) -> str:
         """Examine every file and return a SHA-256 over the SHA-256 of each one's bytes, in order.

@@ -177,9 +177,6 @@ class FolderConfig(OrderOptions, TransformOptions):
         converter=_names,
         metadata={"help": "images to leave out, such as <root name>/train/<class>/<image>; recorded"},
     )
-    cache_mb: int = attrs.field(
-        default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
-    )
 
 
 def _split_is_known(config: PublishedConfig, _field: attrs.Attribute[Any], value: str) -> None:
@@ -213,9 +210,6 @@ class PublishedConfig(OrderOptions, TransformOptions):
     allow_incomplete: bool = attrs.field(
         default=False,
         metadata={"help": "go on where counts or file lists are not the published ones; recorded"},
-    )
-    cache_mb: int = attrs.field(
-        default=1024, validator=ge(0), metadata={"help": "memory for decoded images in MiB, in each process"}
     )
 
 

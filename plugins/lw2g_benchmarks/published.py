@@ -82,9 +82,7 @@ class PublishedBenchmark:
 
     def _images(self, listing: Listing, split: str) -> LabelledImages:
         items = listing.splits[split]
-        source = FileSource(
-            [one.path for one in items], [one.id for one in items], self.config.cache_mb * 2**20 // 2
-        )
+        source = FileSource([one.path for one in items], [one.id for one in items])
         return LabelledImages(source=source, labels=np.array([one.label for one in items], dtype=np.int64))
 
 

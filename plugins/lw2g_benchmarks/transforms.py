@@ -12,7 +12,7 @@ import attrs
 import torch
 from torchvision.transforms import v2
 
-from lw2g.interfaces.stream import ImageTransform
+from lw2g.interfaces.stream import ImageTransform, StagedTransform
 from lw2g_benchmarks.options import Interpolation, Normalisation, TransformOptions
 
 __all__ = [
@@ -48,7 +48,7 @@ def make_transforms(
         std: Native channel standard deviations of the backbone.
     """
     ending = _ending(options.normalise, mean, std)
-    test = v2.Compose([*_test_resize(options, image_size), *ending])
+    test = StagedTransform(pixels=v2.Compose(_test_resize(options, image_size)), finish=v2.Compose(ending))
     if options.train_transform == "none":
         return TransformPair(train=test, test=test, train_is_deterministic=True)
     train = v2.Compose([*_augmentation(options, image_size), *ending])

@@ -185,18 +185,9 @@ def test_grey_and_transparent_images_become_rgb(tmp_path):
     paths = [tmp_path / "grey.png", tmp_path / "alpha.png"]
     Image.new("L", (2, 2), 7).save(paths[0])
     Image.new("RGBA", (2, 2), (1, 2, 3, 0)).save(paths[1])
-    source = FileSource(paths, ["a", "b"], 0)
+    source = FileSource(paths, ["a", "b"])
     assert source.image(0)[:, 0, 0].tolist() == [7, 7, 7]
     assert source.image(1)[:, 0, 0].tolist() == [1, 2, 3]
-
-
-def test_cache_keeps_what_fits_and_no_more(tree):
-    """Images that fit are decoded once; the rest is decoded each time and still right."""
-    paths = sorted((tree / "train" / "ant").iterdir())
-    source = FileSource(paths, [p.name for p in paths], cache_bytes=2 * 3 * 4 * 5)
-    first = [source.image(i) for i in range(4)]
-    assert [source.image(i) is first[i] for i in range(4)] == [True, True, False, False]
-    assert [int(source.image(i)[0, 0, 0]) for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_default_augments_and_options_reach_the_transforms(tree):

@@ -565,6 +565,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "deterministic",
         "evaluation_batch",
         "workers",
+        "image_memory",
         "protocol",
         "keep_checkpoints",
     ]

@@ -10,10 +10,17 @@ import pytest
 import torch
 
 from lw2g.errors import DataError
+from lw2g.interfaces.context import derive_seed
+from lw2g.interfaces.stream import StagedTransform
 from lw2g.training import decoding
 from lw2g.training.decoding import Decoder, chunks
 from lw2g.training.images import ImageSet
+from lw2g.training.pixels import Originals
 from lw2g.training.session import Session
+from lw2g_benchmarks.options import TransformOptions
+from lw2g_benchmarks.transforms import make_transforms
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +93,8 @@ def test_labels_follow_the_positions(plain: Session) -> None:
 class _Counting:
     """A source that notes which images were decoded."""
 
-    def __init__(self, source: Any) -> None:
-        self._source, self.decoded = source, []
+    def __init__(self, source: Any, *, copies: bool = False) -> None:
+        self._source, self._copies, self.decoded = source, copies, []
 
     def __len__(self) -> int:
         return len(self._source)
@@ -98,14 +105,15 @@ class _Counting:
 
     def image(self, index: int) -> torch.Tensor:
         self.decoded.append(index)
-        return self._source.image(index)
+        image = self._source.image(index)
+        return image.clone() if self._copies else image
 
 
-@pytest.mark.parametrize("table", [True, False])
-def test_a_pass_decodes_what_is_asked_for_once_and_opens_one_loader(
-    plain: Session, monkeypatch: pytest.MonkeyPatch, table: bool
+@pytest.mark.parametrize("room", ["all", "one image", "nothing"])
+def test_a_pass_makes_what_is_asked_for_once_and_opens_one_loader(
+    plain: Session, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
-    """No image before one is asked for, padding never, and one loader however many batches there are."""
+    """No image before one is asked for, padding never, one loader a pass, and nothing twice that has room."""
     loaders: list[Any] = []
     whole = decoding.DataLoader
 
@@ -114,30 +122,87 @@ def test_a_pass_decodes_what_is_asked_for_once_and_opens_one_loader(
         return whole(*arguments, **options)
 
     monkeypatch.setattr(decoding, "DataLoader", counting)
-    if not table:
-        monkeypatch.setattr(decoding, "_TABLE_BYTES", 0)
     part = plain.stream.tasks[0].train
     source = _Counting(part.source)
-    images = plain.image_set([attrs.evolve(part, source=source)], train=False)
-    batches = list(images.batches([[3, 4, 3], [1, 2], [0, 0, 0]]))
+    limit = {"all": 2**20, "one image": 3 * 16 * 16 * 4, "nothing": 0}[room]
+    decoder = Decoder(
+        Originals([attrs.evolve(part, source=source)], CPU, limit=limit, keep=False),
+        plain.transforms.test,
+        deterministic=True,
+    )
+    order = [[3, 4, 3], [1, 2], [0, 0, 0]]
+    walk = decoding.Pass(decoder, order, None)
     assert (source.decoded, loaders) == ([], [])
-    first, last = batches[0].images, batches[2].images
-    sample = 1  # the first image tells how large a table would be
-    assert source.decoded[sample:] == [3, 4, 1, 2, 0]
-    assert len(loaders) == 1
-    assert torch.equal(first[0], first[2])
-    assert torch.equal(first[1], plain.transforms.test(part.source.image(int(part.indices[4]))))
-    assert torch.equal(last, last[:1].expand(3, -1, -1, -1))
-    assert torch.equal(batches[1].images[0], plain.transforms.test(part.source.image(int(part.indices[1]))))
+    found = [walk.images(number) for number in range(3)]
+    again = decoding.Pass(decoder, order, None)
+    found += [again.images(number) for number in range(3)]
+    first = [3, 4, 1, 2, 0] if limit else [3, 3, 4, 1, 2, 0]  # one shows how large a row is
+    assert source.decoded == first + {"all": [], "one image": [4, 1, 2, 0], "nothing": [3, 4, 1, 2, 0]}[room]
+    assert len(loaders) == (1 if room == "all" else 2)
+    expected = [plain.transforms.test(part.source.image(int(number))) for number in part.indices[:5]]
+    for images, positions in zip(found, order * 2, strict=True):
+        assert torch.equal(images, torch.stack([expected[position] for position in positions]))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_training_decodes_an_image_once_for_all_epochs_and_transforms(random: Session, workers: int) -> None:
+    """Originals are kept and shared by both transforms; views of the source are not copied."""
+    part, transforms = random.stream.tasks[0].train, random.transforms
+    source = _Counting(part.source, copies=True)
+    originals = Originals([attrs.evolve(part, source=source)], CPU, limit=2**20, keep=True)
+    moving = Decoder(originals, transforms.train, deterministic=False, workers=workers)
+    still = Decoder(originals, transforms.test, deterministic=True, workers=workers)
+    order = [[4, 2], [0, 1]]
+    for seed in (3, 4):
+        for number, images in enumerate(moving.tensors(order, seed)):
+            assert len(images) == len(order[number])
+    list(still.tensors([[0, 1], [2, 4]], None))
+    assert source.decoded == ([4, 2, 0, 1] if workers == 0 else [])  # a worker's list is its own
+    fresh: dict[int, torch.Tensor] = {}
+    for position in (0, 1, 2, 4):
+        kept = originals.get(position, fresh)
+        assert torch.equal(kept, part.source.image(int(part.indices[position])))
+    assert not fresh
+    views = Originals([part], CPU, limit=2**20, keep=True)
+    views.get(0, fresh)
+    assert not fresh
+
+
+def test_bytes_between_two_steps_make_the_images_of_one(plain: Session) -> None:
+    """A staged transform is kept as bytes and finished by the batch, to the bits of a call."""
+    part = plain.stream.tasks[0].train
+    pair = make_transforms(TransformOptions(), image_size=24, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.1))
+    originals = Originals([part], CPU, limit=5 * 3 * 24 * 24, keep=False)
+    decoder = Decoder(originals, pair.test, deterministic=True)
+    order = [[3, 1], [0, 0], [4, 2], [5, 6]]  # there is room for five
+    expected = [pair.test(part.source.image(int(number))) for number in part.indices[:7]]
+    for _ in range(2):
+        for positions, images in zip(order, decoder.tensors(order, None), strict=True):
+            assert torch.equal(images, torch.stack([expected[position] for position in positions]))
+    kept = originals.table(torch.empty(3, 24, 24, dtype=torch.uint8))
+    kept.store([0], torch.zeros(1, 3, 24, 24, dtype=torch.uint8))
+    assert kept.without([0]) == [0]  # the limit is one for all tables
+
+
+def test_seeding_a_sample_seeds_no_other_generator(random: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample's seed reaches the CPU's generator alone; seeding all devices is slow, and changes them."""
+
+    def refused(seed: int) -> None:
+        raise AssertionError(f"every device seeded with {seed}")
+
+    images = images_of(random, train=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(3, 5))
+        expected = random.transforms.train(images.originals.get(5, {}))
+    monkeypatch.setattr(torch, "manual_seed", refused)
+    assert torch.equal(next(iter(images.batches([[5]], seed=3))).images[0], expected)
 
 
 def test_workers_give_the_same_images(random: Session) -> None:
     """Decoding in another process changes no bit, and a later batch may be asked for first."""
     part, transforms = random.stream.tasks[0].train, random.transforms
-    made = [
-        Decoder([part], transforms.train, deterministic=False, device=torch.device("cpu"), workers=workers)
-        for workers in (0, 1)
-    ]
+    originals = Originals([part], CPU, limit=2**20, keep=True)
+    made = [Decoder(originals, transforms.train, deterministic=False, workers=workers) for workers in (0, 1)]
     order = [[0, 1], [2], [5, 4, 4]]
     here, there = (decoding.Pass(decoder, order, seed=3) for decoder in made)
     for number in (2, 0, 1):
@@ -148,17 +213,22 @@ def test_workers_give_the_same_images(random: Session) -> None:
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_an_image_that_holds_no_numbers_is_told_by_its_id(plain: Session, value: float) -> None:
-    """A transform that divides by nothing is found with the first image it spoils."""
+    """A transform that divides by nothing is found with the first image it spoils, or before."""
     part = plain.stream.tasks[0].train
+    originals = Originals([part], CPU, limit=2**20, keep=False)
 
     def spoil(image: torch.Tensor) -> torch.Tensor:
         made = plain.transforms.test(image)
-        made[0, 0, 0] = value
+        made[..., 0, 0, 0] = value
         return made
 
     for seed, deterministic in ((None, True), (3, False)):
-        decoder = Decoder([part], spoil, deterministic=deterministic, device=torch.device("cpu"))
+        decoder = Decoder(originals, spoil, deterministic=deterministic)
         with pytest.raises(
             DataError, match=f"image '{part.ids[1]}' holds NaN or infinity after the transform"
         ):
             decoding.Pass(decoder, [[1]], seed).images(0)
+    with pytest.raises(
+        DataError, match="the transform makes NaN or infinity of pixels; look at mean and std"
+    ):
+        Decoder(originals, StagedTransform(pixels=lambda image: image, finish=spoil), deterministic=True)
