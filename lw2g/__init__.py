@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.tracker import Tracker
     from lw2g.training.model import TrainedModel
 
-__all__ = ["__version__", "load", "run"]
+__all__ = ["__version__", "continue_run", "load", "run"]
 
 __version__ = "0.1.0"
 
@@ -25,6 +25,7 @@ def run(
     config: str | Path | None = None,
     *,
     out: str | Path | None = None,
+    tasks: int | None = None,
     progress: bool = True,
     **names_and_overrides: Any,
 ) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def run(
     Args:
         config: A TOML file.
         out: The run's directory; None for a new one under ``runs/``.
+        tasks: After how many tasks to stop (:func:`continue_run` goes on); None for the whole stream.
         progress: Whether to show how far the run has come: a bar in notebooks and on terminals, else plain
             lines on stderr.
         **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` and ``trackers``
@@ -59,7 +61,26 @@ def run(
     from lw2g.training.runner import start
 
     with new_directory(resolved.config, Path(out) if out else None) as directory:
-        return start(resolved, catalogue, directory, _listeners() if progress else ())
+        return start(resolved, catalogue, directory, _listeners() if progress else (), tasks=tasks)
+
+
+def continue_run(run: str | Path, *, tasks: int | None = None, progress: bool = True) -> dict[str, Any]:
+    """Go on with a run that was meant to stop, as if it had not, and return its record.
+
+    Args:
+        run: The run's directory.
+        tasks: After how many tasks, counted from the first, to stop; None for the whole stream.
+        progress: As for :func:`run`.
+
+    Raises:
+        DataError: There is no run, or its configuration, data or weights have changed.
+        ConfigError: It has finished that many tasks, or its stream has fewer.
+        Interrupted: The run was stopped by Ctrl-C and can be resumed.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.continuing import proceed
+
+    return proceed(Path(run), load_catalogue(), _listeners() if progress else (), tasks=tasks)
 
 
 def _listeners() -> list[Tracker]:

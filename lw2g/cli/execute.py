@@ -13,14 +13,23 @@ import attrs
 import click
 
 from lw2g.cli.output import console, note, print_metrics, print_summary
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.training.sealed import seal_json, sha256_of, unseal_json, write_atomically
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
     from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["announce", "resume_one", "resume_seeds", "run_one", "run_seeds", "summarise"]
+__all__ = [
+    "announce",
+    "continue_one",
+    "continue_seeds",
+    "resume_one",
+    "resume_seeds",
+    "run_one",
+    "run_seeds",
+    "summarise",
+]
 
 Record = dict[str, Any]
 INTERRUPTED = 130
@@ -51,13 +60,13 @@ def warn_of_problems(catalogue: Catalogue) -> None:
         note(f"problems with plugins: {len(catalogue.problems)}; run `lw2g plugins` to see them")
 
 
-def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path) -> None:
-    """Run one experiment and print its metrics."""
+def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: int | None = None) -> None:
+    """Run one experiment, up to a number of tasks where one is named, and print its metrics."""
     with _collector_waits():
         from lw2g.training.runner import start
 
     listeners = _listeners()
-    record = _uninterrupted(lambda: start(resolved, catalogue, directory, listeners), directory)
+    record = _uninterrupted(lambda: start(resolved, catalogue, directory, listeners, tasks=tasks), directory)
     _conclude(record, directory)
 
 
@@ -71,34 +80,68 @@ def resume_one(directory: Path, catalogue: Catalogue) -> None:
     _conclude(record, directory)
 
 
-def run_seeds(resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int]) -> None:
+def continue_one(directory: Path, catalogue: Catalogue, tasks: int | None) -> None:
+    """Go on with an experiment that was meant to stop, and print its metrics."""
+    with _collector_waits():
+        from lw2g.training.continuing import proceed
+
+    listeners = _listeners()
+    record = _uninterrupted(lambda: proceed(directory, catalogue, listeners, tasks=tasks), directory)
+    _conclude(record, directory)
+
+
+def run_seeds(
+    resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int], tasks: int | None = None
+) -> None:
     """Run an experiment once per seed, in one directory per seed, and print mean and deviation."""
     from lw2g.config.toml import dump_resolved
 
     (directory / "experiment.toml").write_text(dump_resolved(resolved), encoding="utf-8")
     experiment = sha256_of(directory / "experiment.toml")
-    write_atomically(directory / "seeds.json", seal_json({"seeds": list(seeds), "experiment": experiment}))
-    _go_on_with_seeds(resolved, catalogue, directory, seeds)
+    told = {"seeds": list(seeds), "experiment": experiment, "tasks": tasks}
+    write_atomically(directory / "seeds.json", seal_json(told))
+    _go_on_with_seeds(resolved, catalogue, directory, seeds, tasks)
 
 
 def resume_seeds(directory: Path, catalogue: Catalogue) -> None:
     """Go on with the runs that :func:`run_seeds` has not finished."""
+    told, resolved = _told_of_seeds(directory, catalogue)
+    _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], told.get("tasks"))
+
+
+def continue_seeds(directory: Path, catalogue: Catalogue, tasks: int | None) -> None:
+    """Go on with the runs of several seeds that were meant to stop."""
+    told, resolved = _told_of_seeds(directory, catalogue)
+    before = told.get("tasks")
+    if tasks is not None and (before is None or tasks < before):
+        meant = "are to learn the whole stream" if before is None else f"are to stop after task {before}"
+        raise ConfigError(f"cannot stop after task {tasks}: the runs {meant}; name no fewer")
+    write_atomically(directory / "seeds.json", seal_json(told | {"tasks": tasks}))
+    try:
+        _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], tasks)
+    except ConfigError:  # nothing was run
+        write_atomically(directory / "seeds.json", seal_json(told))
+        raise
+
+
+def _told_of_seeds(directory: Path, catalogue: Catalogue) -> tuple[Record, Resolved]:
+    """Return what ``seeds.json`` says, and the experiment."""
     from lw2g.config.resolve import load_resolved
 
     told = unseal_json(directory / "seeds.json")
+    told.pop("sha256", None)
     experiment = directory / "experiment.toml"
     if sha256_of(experiment) != told["experiment"]:
         raise DataError(f"{str(experiment)!r} is not the one the runs began with; put it back")
-    seeds = told["seeds"]
-    resolved = load_resolved(directory / "experiment.toml", catalogue)
-    _go_on_with_seeds(resolved, catalogue, directory, seeds)
+    return told, load_resolved(experiment, catalogue)
 
 
 def _go_on_with_seeds(
-    resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int]
+    resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int], tasks: int | None
 ) -> None:
     with _collector_waits():
-        from lw2g.training.runner import resume, start
+        from lw2g.training.continuing import proceed
+        from lw2g.training.runner import start
 
     records = []
     for seed in seeds:
@@ -109,8 +152,8 @@ def _go_on_with_seeds(
 
         def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
             if (place / "config.toml").exists():
-                return resume(place, catalogue, listeners)
-            return start(seeded, catalogue, place, listeners)
+                return proceed(place, catalogue, listeners, tasks=tasks)
+            return start(seeded, catalogue, place, listeners, tasks=tasks)
 
         records.append(_uninterrupted(go, directory))
     summary = {
@@ -175,5 +218,10 @@ def _uninterrupted(action: Callable[[], Record], resume_at: Path) -> Record:
 
 
 def _conclude(record: Record, directory: Path) -> None:
+    from lw2g.training.record import RunDirectory
+
     print_metrics(record)
+    goal = RunDirectory(directory).read_goal()
+    if goal is not None:
+        click.echo(f"stopped after task {goal}; go on with: lw2g continue {directory}")
     click.echo(f"run: {directory} (details: lw2g show {directory})")

@@ -13,6 +13,12 @@ __all__ = ["config", "run"]
 
 @click.command(cls=ExperimentCommand, short_help="Run an experiment.")
 @experiment_options
+@click.option(
+    "--tasks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after N tasks; `lw2g continue` goes on as if it had not stopped.",
+)
 def run(**values: Any) -> None:
     """Run an experiment: a TOML file, or names and options, or both (options win).
 
@@ -30,9 +36,9 @@ def run(**values: Any) -> None:
     announce(resolved, catalogue)
     with new_directory(resolved.config, values["out"]) as directory:
         if values["seeds"] is None:
-            run_one(resolved, catalogue, directory)
+            run_one(resolved, catalogue, directory, values["tasks"])
         else:
-            run_seeds(resolved, catalogue, directory, values["seeds"])
+            run_seeds(resolved, catalogue, directory, values["seeds"], values["tasks"])
 
 
 @click.command(cls=ExperimentCommand, short_help="Print the complete configuration of a run command.")

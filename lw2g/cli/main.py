@@ -16,6 +16,7 @@ import click
 from lw2g import __version__
 from lw2g.cli.check import check
 from lw2g.cli.completion import completion
+from lw2g.cli.continue_ import continue_run
 from lw2g.cli.data import data
 from lw2g.cli.doctor import doctor
 from lw2g.cli.experiment import config, run
@@ -142,6 +143,7 @@ def main() -> None:
 for command in (
     run,
     resume,
+    continue_run,
     predict,
     plugins,
     show,

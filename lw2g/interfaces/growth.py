@@ -7,7 +7,16 @@ from typing import Protocol, runtime_checkable
 import attrs
 import numpy as np
 
-__all__ = ["CandidateEvidence", "Decision", "Evidence", "Grow", "GrowthPolicy", "Reuse", "SiteEvidence"]
+__all__ = [
+    "CandidateEvidence",
+    "Decision",
+    "Evidence",
+    "Grow",
+    "GrowthPolicy",
+    "Planned",
+    "Reuse",
+    "SiteEvidence",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -106,3 +115,15 @@ class GrowthPolicy(Protocol):
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision; the same evidence and generator state give the same decision."""
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """What a policy has beside :class:`GrowthPolicy` if it cannot decide for any number of tasks."""
+
+    def require_tasks(self, tasks: int) -> None:
+        """Refuse, before anything is learned, a run of that many tasks.
+
+        Raises:
+            ConfigError: It cannot decide for them all.
+        """

@@ -25,11 +25,11 @@ from lw2g.interfaces.tracker import Event
 from lw2g.training.evaluation import Predictions
 from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
 
-__all__ = ["RECORD", "EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
+__all__ = ["GOAL", "RECORD", "EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
 
 Matrix = list[list[float | None]]
 
-PREDICTIONS, RECORD = "predictions", "record.json"
+PREDICTIONS, RECORD, GOAL = "predictions", "record.json", "goal.json"
 
 
 class RunDirectory:
@@ -106,6 +106,29 @@ class RunDirectory:
                 )
             for leftover in folder.glob(LEFTOVER):
                 leftover.unlink(missing_ok=True)
+
+    def read_goal(self) -> int | None:
+        """Return after how many tasks the run is to stop; None: after those of the whole stream.
+
+        Raises:
+            DataError: What says so is damaged.
+        """
+        path = self.path / GOAL
+        if not path.exists():
+            return None
+        try:
+            return int(unseal_json(path)["tasks"])
+        except DataError as error:
+            raise DataError(
+                f"{error}; say where to stop anew: lw2g continue {self.path} [--tasks N]"
+            ) from error
+
+    def write_goal(self, tasks: int | None) -> None:
+        """Write down after how many tasks the run is to stop; None: after those of the whole stream."""
+        if tasks is not None:
+            write_atomically(self.path / GOAL, seal_json({"tasks": tasks}))
+        else:
+            (self.path / GOAL).unlink(missing_ok=True)
 
     def write_config(self, text: str) -> str:
         """Write ``config.toml`` and return its checksum."""

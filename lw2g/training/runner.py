@@ -7,7 +7,7 @@ session, going on from a checkpoint, and writing down what happened.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from lw2g.config.toml import dump_resolved, to_mapping
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.growth import Evidence, Grow, Reuse
+from lw2g.interfaces.growth import Evidence, Grow, Planned, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
 from lw2g.registry.catalogue import Catalogue
@@ -31,10 +31,10 @@ from lw2g.training.evidence import collect_evidence, unmeasured
 from lw2g.training.flops import count_flops
 from lw2g.training.images import ImageSet
 from lw2g.training.ledger import Ledger, build_record
-from lw2g.training.lock import one_writer
+from lw2g.training.opening import build_trackers, writing
 from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
 from lw2g.training.probe import Probe
-from lw2g.training.progress import Interrupted, Reporter, StopRequest, stop_on_interrupt
+from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
 from lw2g.training.record import EventLog, RunDirectory
 from lw2g.training.sealed import sha256_of
@@ -42,11 +42,16 @@ from lw2g.training.session import Session, open_session
 from lw2g.training.spaces import absorb_task
 from lw2g.training.state import Position, beginning, require_same, restore, snapshot
 
-__all__ = ["Run", "resume", "start"]
+__all__ = ["Run", "resume", "start", "taken_up"]
 
 
 def start(
-    resolved: Resolved, catalogue: Catalogue, directory: Path, listeners: Sequence[Tracker] = ()
+    resolved: Resolved,
+    catalogue: Catalogue,
+    directory: Path,
+    listeners: Sequence[Tracker] = (),
+    *,
+    tasks: int | None = None,
 ) -> dict[str, Any]:
     """Run an experiment from its beginning and return its record.
 
@@ -55,6 +60,7 @@ def start(
         catalogue: Where its components come from.
         directory: The run's directory; must not hold a run.
         listeners: Receive the run's events.
+        tasks: After how many tasks to stop; None for those of the whole stream.
 
     Raises:
         ConfigError: The directory holds a run, or the experiment cannot be built as configured.
@@ -63,7 +69,7 @@ def start(
     """
     files = RunDirectory(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    with _writing(files) as (stop, _):
+    with writing(files) as (stop, _):
         if files.exists():
             raise ConfigError(
                 f"{str(directory)!r} holds a run already; go on with it: lw2g resume {directory}, "
@@ -72,22 +78,36 @@ def start(
         with guarded(catalogue, resolved.config):
             session = open_session(resolved.config, catalogue)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
+            run.aim(tasks)
             return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
 
 
 def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] = ()) -> dict[str, Any]:
     """Go on with an interrupted run from its newest whole checkpoint and return its record.
 
-    Nothing is written before configuration, data and weights are found to be those the run began with.
+    It stops where it was meant to stop. Nothing is written before configuration, data and weights are found
+    to be those the run began with.
 
     Raises:
         DataError: There is no run, another process writes it, or its configuration, data or weights have
             changed.
         Interrupted: The run was stopped on request and can be resumed again.
     """
+    with taken_up(directory, catalogue) as run:
+        run.aim(RunDirectory(directory).read_goal())
+        return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
+
+
+@contextmanager
+def taken_up(directory: Path, catalogue: Catalogue) -> Iterator[Run]:
+    """Yield a run as it stands at its newest whole checkpoint, and be its one writer.
+
+    Raises:
+        DataError: As :func:`resume`.
+    """
     files = RunDirectory(directory)
     files.require_run()
-    with _writing(files) as (stop, gone):
+    with writing(files) as (stop, gone):
         store = CheckpointStore(files.checkpoints)
         checkpoint, complaints = store.newest()
         if checkpoint is not None:
@@ -98,34 +118,7 @@ def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] =
         with guarded(catalogue, resolved.config):
             run = Run(resolved, open_session(resolved.config, catalogue), files, store, stop)
             run.take_up(checkpoint, complaints)
-            return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
-
-
-@contextmanager
-def _writing(files: RunDirectory) -> Iterator[tuple[StopRequest, str | None]]:
-    """Be the directory's one writer, and answer Ctrl-C; leave no empty directory behind.
-
-    Yields:
-        Whether a stop was asked for, and who held the lock before without giving it back.
-    """
-    try:
-        with stop_on_interrupt() as stop, one_writer(files.path) as gone:
-            files.prepare()
-            yield stop, gone
-    except KeyboardInterrupt:
-        if files.exists():
-            raise Interrupted(files.path) from None
-        raise
-    finally:
-        with suppress(OSError):  # not empty: there is a run in it
-            files.path.rmdir()
-
-
-def build_trackers(resolved: Resolved, catalogue: Catalogue, directory: Path) -> list[Tracker]:
-    """Return the trackers an experiment names."""
-    return [
-        catalogue.get("tracker", one.name).build(one.config, directory) for one in resolved.config.trackers
-    ]
+            yield run
 
 
 class Run:
@@ -137,6 +130,9 @@ class Run:
         files: Where it is written down.
         store: Its checkpoints.
         stop: Whether it is asked to stop.
+
+    Attributes:
+        resolved: The same.
     """
 
     def __init__(
@@ -147,10 +143,10 @@ class Run:
         store: CheckpointStore,
         stop: StopRequest | None = None,
     ) -> None:
-        self._resolved, self._session, self._files = resolved, session, files
+        self.resolved, self._session, self._files = resolved, session, files
         self._store, self._stop = store, stop or StopRequest()
         self._sizes = [len(task.train) for task in session.stream.tasks]
-        self._tasks = len(self._sizes)
+        self._goal = len(self._sizes)
         self._ledger, self._reporter = Ledger(), Reporter([], self._sizes)
         self._protection = Protection()
         self._frozen = Frozen.of(session.backbone)
@@ -172,17 +168,35 @@ class Run:
             require_same(self._session, checkpoint)
         self._resumed, self._checkpoint, self._complaints = True, checkpoint, list(complaints)
 
+    def aim(self, tasks: int | None) -> None:
+        """Say after how many tasks the run stops; None: after those of the whole stream.
+
+        Raises:
+            ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
+        """
+        whole = len(self._sizes)
+        done = 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
+        if tasks is not None and not max(done, 1) <= tasks <= whole:
+            known = f"has finished {done} of {whole}" if done else f"has {whole}"
+            raise ConfigError(
+                f"cannot stop after task {tasks}: the stream {known}; name one of {max(done, 1)} to {whole}"
+            )
+        self._goal = whole if tasks is None else tasks
+        if isinstance(self._session.policy, Planned):
+            self._session.policy.require_tasks(self._goal)
+
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
-        """Run from wherever it stands to the end, telling the listeners, and return the record."""
+        """Run from wherever it stands to where it stops, telling the listeners, and return the record."""
         trackers = [EventLog(self._files.path / "events.jsonl"), *listeners]
-        self._reporter = Reporter(trackers, self._sizes)
+        self._reporter = Reporter(trackers, self._sizes[: self._goal])
+        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
         config = to_mapping(self._session.config)
         self._reporter.send(RunStarted(name=self._files.path.name, config=config, resumed=self._resumed))
         try:
             for line in self._complaints:
                 self._reporter.warn(line)
             position = self._begin_anew() if self._checkpoint is None else self._restore(self._checkpoint)
-            for index in range(position.task, self._tasks):
+            for index in range(position.task, self._goal):
                 self._learn(index, position if index == position.task else Position(task=index))
             record = self._record()
             self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
@@ -401,7 +415,7 @@ class Run:
 
     def _write_record(self) -> None:
         self._count_seconds()
-        self._files.write_record(build_record(self._resolved, self._session, self._ledger))
+        self._files.write_record(build_record(self.resolved, self._session, self._ledger))
 
     def _count_seconds(self) -> None:
         self._reporter.seconds["total"] = self._reporter.elapsed
@@ -417,13 +431,13 @@ class Run:
         self._count_seconds()
         protection = self._protection if position.within else None
         found = snapshot(self._session, position, self._ledger.as_mapping(), protection, optimizer)
-        self._store.save(attrs.evolve(found, task_done=task_done), self._resolved.config.run.keep_checkpoints)
+        self._store.save(attrs.evolve(found, task_done=task_done), self.resolved.config.run.keep_checkpoints)
 
     def _begin_anew(self) -> Position:
         """Write down what is run, and return the first position."""
         files, position = self._files, Position()
         self._ledger.files = {
-            "config.toml": files.write_config(dump_resolved(self._resolved)),
+            "config.toml": files.write_config(dump_resolved(self.resolved)),
             "samples.json": files.write_samples(self._session.evaluator.ids),
         }
         self._store.save(beginning(self._session, position, self._ledger.as_mapping()))
@@ -442,7 +456,7 @@ class Run:
         position = Position()
         if finished is not None:
             position = restore(session, finished)
-            if position.task < self._tasks:
+            if position.task < self._goal:
                 # the next evaluation measures drift against the features of this one
                 self._reporter.begin(position.task - 1, "evaluation")
                 self._predict(position.task - 1)

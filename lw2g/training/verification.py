@@ -14,7 +14,7 @@ from lw2g.config.toml import read_json
 from lw2g.errors import DataError
 from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.recomputed import Columns, matrices, metrics, rand_index, read_columns
-from lw2g.training.record import RECORD, RunDirectory, prediction_name
+from lw2g.training.record import GOAL, RECORD, RunDirectory, prediction_name
 from lw2g.training.sealed import sha256_of, unseal_json
 
 __all__ = ["Finding", "verify"]
@@ -61,6 +61,10 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
         yield Finding(what=RECORD, holds=False, text=str(record))
     else:
         yield Finding(what=RECORD, holds=None, text="not written yet: no task is finished")
+    if (files.path / GOAL).exists():
+        goal = _unsealed(files.path / GOAL)
+        holds = isinstance(goal, dict)
+        yield Finding(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
     sums = saved | told
     ids = _checksum(files.path, "samples.json", sums.get("samples.json"))
     yield from (_checksum(files.path, "config.toml", sums.get("config.toml")), ids)

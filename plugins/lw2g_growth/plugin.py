@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs.validators import and_, ge, lt
+from attrs.validators import and_, deep_iterable, ge, lt
 
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.deviations import PLAIN_IMAGES
@@ -15,7 +15,7 @@ from lw2g.registry.markers import hookimpl
 if TYPE_CHECKING:
     from lw2g.interfaces.growth import GrowthPolicy
 
-__all__ = ["AffinityConfig", "MarginConfig", "PlainConfig", "lw2g_policies"]
+__all__ = ["AffinityConfig", "FixedConfig", "MarginConfig", "PlainConfig", "lw2g_policies"]
 
 _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
 _FINITE_MARGIN = and_(ge(0.0), lt(float("inf")))
@@ -61,6 +61,33 @@ class AffinityConfig:
     )
 
 
+def _names_sets_in_turn(_config: object, field: attrs.Attribute[Any], sets: tuple[int, ...]) -> None:
+    """Sets that exist, or the next one."""
+    new = 0
+    for task, named in enumerate(sets):
+        if named > new:
+            raise ValueError(
+                f"'{field.name}' gives task {task + 1} set {named}, and only the sets 0 to {new} can exist "
+                f"by then (new ones are numbered in turn): {list(sets)}"
+            )
+        new = max(new, named + 1)
+
+
+@attrs.frozen(kw_only=True)
+class FixedConfig:
+    """Options of ``fixed``.
+
+    Attributes:
+        map: Set of each task, by their ids from 0.
+    """
+
+    map: tuple[int, ...] = option(
+        (),
+        "the set of each task, such as [0, 0, 1]: its id, or the next number for a new one",
+        validator=[deep_iterable(ge(0)), _names_sets_in_turn],
+    )
+
+
 def _min(config: MarginConfig) -> GrowthPolicy:
     from lw2g_growth.policies import MinPolicy
 
@@ -91,6 +118,15 @@ def _always(config: PlainConfig) -> GrowthPolicy:
     return AlwaysPolicy()
 
 
+def _fixed(config: FixedConfig) -> GrowthPolicy:
+    from lw2g.errors import ConfigError
+    from lw2g_growth.policies import FixedPolicy
+
+    if not config.map:
+        raise ConfigError("policy 'fixed' needs 'map'; say the set of each task: --set policy.map=[0,0,1]")
+    return FixedPolicy(config.map)
+
+
 def _affinity(config: AffinityConfig) -> GrowthPolicy:
     from lw2g_growth.policies import AffinityPolicy
 
@@ -99,7 +135,7 @@ def _affinity(config: AffinityConfig) -> GrowthPolicy:
 
 @hookimpl
 def lw2g_policies() -> list[PolicyComponent]:
-    """Offer min, max, rnd, one, always and affinity."""
+    """Offer min, max, rnd, one, always, affinity and fixed."""
     return [
         PolicyComponent(
             name="min",
@@ -147,5 +183,12 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=AffinityConfig,
             summary="like tasks share a set: reuse the set of greatest Z above a threshold, else grow",
             build=_affinity,
+        ),
+        PolicyComponent(
+            name="fixed",
+            config=FixedConfig,
+            summary="a given map of tasks to sets: what other decisions would have brought",
+            build=_fixed,
+            needs_evidence=False,
         ),
     ]

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
 
-from lw2g.errors import ContractError
+from lw2g.errors import ConfigError, ContractError
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Reuse
 
 __all__ = [
     "AffinityPolicy",
     "AlwaysPolicy",
+    "FixedPolicy",
     "MaxPolicy",
     "MinPolicy",
     "OnePolicy",
@@ -171,3 +173,44 @@ class AffinityPolicy:
         if not alike:
             return Grow()
         return Reuse(max(alike, key=lambda item: item.z).set)
+
+
+class FixedPolicy:
+    """A given map task -> set: what another decision would have brought.
+
+    A task grows where the map names the set that would come next, and reuses the named set otherwise.
+    """
+
+    def __init__(self, task_to_set: Sequence[int]) -> None:
+        """Follow ``task_to_set``, the set of each task by its id."""
+        self.margin = 0.0
+        self.task_to_set = tuple(task_to_set)
+
+    def require_tasks(self, tasks: int) -> None:
+        """Refuse more tasks than the map has.
+
+        Raises:
+            ConfigError: It has fewer.
+        """
+        if tasks > len(self.task_to_set):
+            raise ConfigError(
+                f"policy.map: expected the sets of {tasks} tasks but got {len(self.task_to_set)} "
+                f"({list(self.task_to_set)}); name one for every task, from the first on"
+            )
+
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        """Return what the map says.
+
+        Raises:
+            ConfigError: It ends before this task, or names a set that does not exist.
+        """
+        self.require_tasks(evidence.task + 1)
+        named, live = self.task_to_set[evidence.task], [candidate.set for candidate in evidence.candidates]
+        if named in live:
+            return Reuse(named)
+        if named == len(live):
+            return Grow()
+        raise ConfigError(
+            f"policy.map: task {evidence.task + 1} gets set {named}, and the run has the sets {live} then; "
+            f"name one of them, or {len(live)} for a new one"
+        )

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from lw2g.errors import ContractError
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Reuse
-from lw2g_growth.plugin import lw2g_policies
+from lw2g.errors import ConfigError, ContractError
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Planned, Reuse
+from lw2g_growth.plugin import FixedConfig, lw2g_policies
 from lw2g_growth.policies import (
     AffinityPolicy,
     AlwaysPolicy,
@@ -63,7 +63,7 @@ def test_only_always_comes_without_evidence_and_constraints():
     """What the runner needs to know is said by the record, not by a list of names."""
     by_name = {item.name: item for item in lw2g_policies()}
     assert {name for name, item in by_name.items() if item.adds_always} == {"always"}
-    assert {name for name, item in by_name.items() if not item.needs_evidence} == {"always", "one"}
+    assert {name for name, item in by_name.items() if not item.needs_evidence} == {"always", "fixed", "one"}
     assert {name for name, item in by_name.items() if item.default_constraints == ()} == {"always"}
 
 
@@ -199,3 +199,39 @@ def test_bad_options_are_refused(name, options):
     """A value outside its range is refused when the config is made, naming the field."""
     with pytest.raises(ValueError, match=next(iter(options))):
         built(name, **options)
+
+
+def test_fixed_follows_its_map():
+    """It grows where the next set is named, and reuses the named one otherwise."""
+    policy = built("fixed", map=(0, 0, 1, 0))
+    assert isinstance(policy, Planned)
+    rows = ((), ((0, 3.0),), ((0, 3.0),), ((0, 3.0), (1, -1.0)))
+    decisions = [decide(policy, evidence(*row, task=task)) for task, row in enumerate(rows)]
+    assert decisions == [Grow(), Reuse(0), Grow(), Reuse(0)]
+    policy.require_tasks(4)
+    with pytest.raises(
+        ConfigError, match=r"policy.map: expected the sets of 5 tasks but got 4 \(\[0, 0, 1, 0\]\)"
+    ):
+        policy.require_tasks(5)
+    with pytest.raises(ConfigError, match=r"task 3 gets set 1, and the run has the sets \[\] then; name one"):
+        decide(policy, evidence(task=2))
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        ((1,), "task 1 set 1, and only the sets 0 to 0"),
+        ((0, 1, 3), "task 3 set 3, and only the sets 0 to 2"),
+        ((-1,), "must be >= 0"),
+    ],
+)
+def test_fixed_refuses_a_map_of_sets_that_cannot_exist(sets, said):
+    """A set is named once it exists, and new ones in turn."""
+    with pytest.raises(ValueError, match=said):
+        FixedConfig(map=sets)
+
+
+def test_fixed_needs_a_map():
+    """Without one it says how to give it."""
+    with pytest.raises(ConfigError, match=r"--set policy.map=\[0,0,1\]"):
+        built("fixed")

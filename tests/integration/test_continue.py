@@ -1,0 +1,204 @@
+"""A run that stops after some tasks and goes on ends as one that never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from lw2g.cli import execute
+from lw2g.cli.main import main
+from lw2g.config.resolve import Resolved, resolve
+from lw2g.errors import ConfigError, DataError
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.continuing import proceed
+from lw2g.training.runner import resume, start
+from lw2g.training.sealed import unseal_json
+from lw2g.training.verification import verify
+
+TIMES = ("seconds", "images_per_second", "sha256")
+SMALL = {
+    "benchmark.train": 4,
+    "benchmark.test": 2,
+    "benchmark.random_crops": True,
+    "growth.images": 16,
+    "run.device": "cpu",
+    "run.evaluation_batch": 12,
+}
+
+
+def told(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without its times."""
+    return {key: value for key, value in record.items() if key not in TIMES}
+
+
+def state(directory: Path) -> dict[str, torch.Tensor]:
+    """Everything that the newest checkpoint of a run holds."""
+    checkpoint, complaints = CheckpointStore(directory / "checkpoints").newest()
+    assert checkpoint is not None
+    assert not complaints
+    return dict(checkpoint.tensors)
+
+
+def same_state(one: Path, other: Path) -> None:
+    """Both runs have ended with the same bits."""
+    left, right = state(one), state(other)
+    assert left.keys() == right.keys()
+    assert [name for name in left if not torch.equal(left[name], right[name])] == []
+
+
+def shortened(section: str, config: type[Any]) -> dict[str, int]:
+    """Options that make training as short as it can be."""
+    values = {"batch_size": 8, "replay_batch": 8}
+    return {
+        f"{section}.{field.name}": values.get(field.name, 1)
+        for field in attrs.fields(config)
+        if field.name in values or field.name.endswith("epochs")
+    }
+
+
+def tiny(catalogue: Catalogue, baseline: str) -> Resolved:
+    """The shortest run of a baseline that has something to go wrong: growth, reuse and every phase."""
+    component = catalogue.get("baseline", baseline)
+    options = SMALL | shortened("baseline", component.config)
+    if component.retrieval is not None:
+        options |= shortened("retrieval", catalogue.get("retrieval", component.retrieval).config)
+    grows = component.growth == "sets"
+    return resolve(
+        catalogue,
+        overrides=options | ({"policy.map": [0, 0, 1]} if grows else {}),
+        baseline=baseline,
+        policy="fixed" if grows else None,
+        benchmark="tiny",
+        backbone="tiny",
+    )
+
+
+BASELINES = load_catalogue().names("baseline")
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_every_baseline_goes_on_as_if_it_had_not_stopped(
+    baseline: str, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Stopped after a task and continued, the whole record and every bit of the state are the same."""
+    resolved = tiny(catalogue, baseline)
+    reference = start(resolved, catalogue, tmp_path / "whole")
+    if len(reference["accuracy_matrix"]) == 1:  # learns all tasks as one
+        with pytest.raises(ConfigError, match="cannot stop after task 2: the stream has 1"):
+            start(resolved, catalogue, tmp_path / "stopped", tasks=2)
+        return
+    stopped = start(resolved, catalogue, tmp_path / "stopped", tasks=2)
+    assert len(stopped["accuracy_matrix"]) == 2
+    record = proceed(tmp_path / "stopped", catalogue)
+    assert told(record) == told(reference)
+    same_state(tmp_path / "stopped", tmp_path / "whole")
+
+
+@pytest.fixture
+def lw2g(monkeypatch: pytest.MonkeyPatch, catalogue: Catalogue) -> Callable[..., Result]:
+    """Run a command where the tiny components are registered."""
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr(execute, "_listeners", list)
+
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(main, [str(one) for one in arguments])
+
+    return invoke
+
+
+SHORT = [
+    "--baseline",
+    "s-prompt-plus-plus",
+    "--benchmark",
+    "tiny",
+    "--backbone",
+    "tiny",
+    "--policy",
+    "always",
+]
+SHORT += [f"--set={key}={value}" for key, value in {"baseline.epochs": 1, "benchmark.train": 4}.items()]
+SHORT += ["--device", "cpu", "--set", "benchmark.test=2"]
+
+
+def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g: Callable[..., Result], tmp_path: Path) -> None:
+    """From the command line: stop, resume to the same stop, refuse to stop earlier, go on to the end."""
+    run = tmp_path / "run"
+    result = lw2g("run", *SHORT, "--out", run, "--tasks", 1)
+    assert result.exit_code == 0, result.output
+    assert f"stopped after task 1; go on with: lw2g continue {run}" in result.output
+    assert [one.holds for one in verify(run) if one.what == "goal.json"] == [True]
+    assert "stopped after task 1" in lw2g("resume", run).output
+    assert "stopped after task 2" in lw2g("continue", run, "--tasks", 2).output
+    before = (run / "record.json").read_bytes()
+    for tasks, known in ((1, "has finished 2 of 3"), (4, "has finished 2 of 3")):
+        result = lw2g("continue", run, "--tasks", tasks)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+        assert f"cannot stop after task {tasks}: the stream {known}; name one of 2 to 3" in result.stderr
+    assert (run / "record.json").read_bytes() == before
+    result = lw2g("continue", run)
+    assert result.exit_code == 0, result.output
+    assert "stopped" not in result.output
+    assert not (run / "goal.json").exists()
+    assert len(unseal_json(run / "record.json")["accuracy_matrix"]) == 3
+    assert all(one.holds is not False for one in verify(run))
+
+
+def test_an_interrupted_run_still_stops_where_it_was_meant_to(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Where to stop survives a crash; a damaged note of it is said, and can be said anew."""
+
+    class Crash:
+        def on_event(self, event: object) -> None:
+            if type(event).__name__ == "EpochEnded":
+                raise ArithmeticError
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    run = tmp_path / "run"
+    with pytest.raises(ArithmeticError):
+        start(quick(SMALL), catalogue, run, [Crash()], tasks=1)
+    assert len(resume(run, catalogue)["accuracy_matrix"]) == 1
+    (run / "goal.json").write_text("{}")
+    with pytest.raises(DataError, match=r"goal.json.*say where to stop anew: lw2g continue"):
+        resume(run, catalogue)
+    assert len(proceed(run, catalogue, tasks=2)["accuracy_matrix"]) == 2
+
+
+def test_runs_of_several_seeds_stop_and_go_on_together(lw2g: Callable[..., Result], tmp_path: Path) -> None:
+    """Each seed stops after the same task; nothing is changed by a request that cannot be met."""
+    runs = tmp_path / "runs"
+    assert lw2g("run", *SHORT, "--out", runs, "--seeds", "0,1", "--tasks", 1).exit_code == 0
+    assert len(unseal_json(runs / "seed-1" / "record.json")["accuracy_matrix"]) == 1
+    before = (runs / "seeds.json").read_bytes()
+    assert lw2g("continue", runs, "--tasks", 4).exit_code == 2
+    assert (runs / "seeds.json").read_bytes() == before
+    assert lw2g("continue", runs, "--tasks", 2).exit_code == 0
+    result = lw2g("continue", runs, "--tasks", 1)
+    assert "the runs are to stop after task 2; name no fewer" in result.stderr
+    assert lw2g("resume", runs).exit_code == 0
+    for seed in (0, 1):
+        assert len(unseal_json(runs / f"seed-{seed}" / "record.json")["accuracy_matrix"]) == 2
+    assert all(one.holds is not False for one in verify(runs))
+
+
+def test_a_map_that_ends_too_early_stops_nothing_that_was_learned(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """A fixed map is looked at before anything is learned, and before going on."""
+    resolved = quick(SMALL | {"policy.map": [0, 0]}, policy="fixed")
+    with pytest.raises(ConfigError, match="expected the sets of 3 tasks but got 2"):
+        start(resolved, catalogue, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    start(resolved, catalogue, tmp_path / "run", tasks=1)
+    with pytest.raises(ConfigError, match="expected the sets of 3 tasks but got 2"):
+        proceed(tmp_path / "run", catalogue)
+    assert proceed(tmp_path / "run", catalogue, tasks=2)["task_to_set"] == [0, 0]
