@@ -25,6 +25,7 @@ from lw2g.cli.plugins import plugins
 from lw2g.cli.predict import predict
 from lw2g.cli.resume import resume
 from lw2g.cli.show import show
+from lw2g.cli.sweep import sweep
 from lw2g.cli.verify import verify
 from lw2g.errors import ComponentError, Lw2gError, nearest
 
@@ -144,6 +145,7 @@ for command in (
     run,
     resume,
     continue_run,
+    sweep,
     predict,
     plugins,
     show,

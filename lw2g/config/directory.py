@@ -10,12 +10,16 @@ from pathlib import Path
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 
-__all__ = ["LOCK", "RUNS", "new_directory"]
+__all__ = ["CONFIG", "LOCK", "PROGRESS", "RECORD", "RUNS", "new_directory"]
 
 RUNS = Path("runs")
 """Where runs go for which no directory is named."""
+CONFIG, RECORD = "config.toml", "record.json"
+"""The files in a run's directory that say what is run, and what it has found so far."""
 LOCK = "lock"
 """The file in a run's directory that names its writer."""
+PROGRESS = "progress.json"
+"""The file in a run's directory that says where it stands while it is being written."""
 
 
 @contextmanager
@@ -65,7 +69,7 @@ def _require_free(directory: Path) -> None:
         raise ConfigError(f"{str(directory)!r} is no directory; choose another --out")
     if all(path.name == LOCK for path in directory.iterdir()):
         return
-    if (directory / "config.toml").exists() or (directory / "seeds.json").exists():
+    if (directory / CONFIG).exists() or (directory / "seeds.json").exists():
         raise ConfigError(
             f"{str(directory)!r} holds a run already; go on with it by `lw2g resume {directory}`, or choose "
             "another --out"

@@ -55,7 +55,7 @@ __all__ = ["Resolved", "load_resolved", "resolve"]
 def resolve(
     catalogue: Catalogue,
     *,
-    file: Path | None = None,
+    file: Path | Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
     baseline: str | None = None,
     retrieval: str | None = None,
@@ -70,7 +70,7 @@ def resolve(
 
     Args:
         catalogue: Where components are looked up.
-        file: A TOML file.
+        file: A TOML file, or what one says.
         overrides: Dotted keys and values, such as ``{"baseline.epochs": 3}``.
         baseline: Name of the baseline; likewise the other names.
         retrieval: Name of the retrieval strategy in place of the baseline's own.
@@ -96,7 +96,8 @@ def resolve(
     explicit |= {key: value for key, value in named.items() if value is not None}
     if constraints is None and explicit.get("constraints") == NONE:
         constraints = (explicit.pop("constraints"),)
-    return _Resolver(catalogue, read_toml(file) if file else {}, explicit, constraints).resolve()
+    written = read_toml(file) if isinstance(file, Path) else file or {}
+    return _Resolver(catalogue, written, explicit, constraints).resolve()
 
 
 def load_resolved(path: Path, catalogue: Catalogue) -> Resolved:

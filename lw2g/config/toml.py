@@ -15,7 +15,7 @@ from lw2g.config.model import BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
 from lw2g.errors import ConfigError, DataError
 
-__all__ = ["dump_resolved", "parse_value", "read_json", "read_toml", "to_mapping", "to_toml"]
+__all__ = ["dump_resolved", "flat", "parse_value", "read_json", "read_toml", "to_mapping", "to_toml"]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -89,6 +89,21 @@ def to_toml(config: ExperimentConfig) -> str:
     if not sections["trackers"]:
         del sections["trackers"]
     return tomli_w.dumps(_without_null(sections))
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by their dotted keys; the word ``none`` is None.
+
+    >>> flat({"run": {"seed": 1}, "retrieval": "none"})
+    {'run.seed': 1, 'retrieval': None}
+    """
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = None if value == NONE else value
+    return found
 
 
 def dump_resolved(resolved: Resolved) -> str:

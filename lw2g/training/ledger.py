@@ -126,6 +126,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "protocol_changes": resolved.protocol_changes,
         "config": to_mapping(session.config),
         "seed": session.config.run.seed,
+        "tasks": len(session.stream.tasks),
         "environment": environment(session.engine),
         "fingerprints": fingerprints(session),
         "backbone": attrs.asdict(session.backbone.fingerprint),

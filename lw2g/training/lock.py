@@ -16,7 +16,7 @@ from typing import Any
 from lw2g.config.directory import LOCK
 from lw2g.errors import DataError
 
-__all__ = ["one_writer"]
+__all__ = ["one_writer", "writer_of"]
 
 
 @contextmanager
@@ -43,6 +43,21 @@ def one_writer(directory: Path) -> Iterator[str | None]:
         with suppress(OSError):
             path.unlink()
         os.close(handle)
+
+
+def writer_of(directory: Path) -> str | None:
+    """Return who writes to a run directory, as far as can be seen without touching its lock; None for nobody.
+
+    A process of another host is taken to be alive.
+    """
+    try:
+        owner = json.loads((directory / LOCK).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(owner, dict):
+        return None
+    here = owner.get("host") == socket.gethostname()
+    return None if here and not _is_alive(owner.get("pid")) else _text(owner)
 
 
 def _acquire(path: Path) -> tuple[int, str | None]:

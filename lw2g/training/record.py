@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,20 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from lw2g import metrics
-from lw2g.config.structure import NONE
-from lw2g.config.toml import read_toml
+from lw2g.config.directory import PROGRESS, RECORD
+from lw2g.config.toml import flat, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.growth import CandidateEvidence
-from lw2g.interfaces.tracker import Event
+from lw2g.interfaces.tracker import Event, Stepped
 from lw2g.training.evaluation import Predictions
 from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
 
-__all__ = ["GOAL", "RECORD", "EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
+__all__ = ["GOAL", "EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
 
 Matrix = list[list[float | None]]
 
-PREDICTIONS, RECORD, GOAL = "predictions", "record.json", "goal.json"
+PREDICTIONS, GOAL = "predictions", "goal.json"
+_SECONDS_BETWEEN_NOTES = 2.0
 
 
 class RunDirectory:
@@ -197,39 +199,37 @@ def prediction_name(task: int) -> str:
     return f"{PREDICTIONS}/task-{task:03d}.safetensors"
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested tables by their dotted keys; the word ``none`` is None.
-
-    >>> flat({"run": {"seed": 1}, "retrieval": "none"})
-    {'run.seed': 1, 'retrieval': None}
-    """
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = None if value == NONE else value
-    return found
-
-
 class EventLog:
-    """The tracker that every run has: one JSON object a line in ``events.jsonl``."""
+    """The tracker that every run has: one JSON object a line in ``events.jsonl``.
+
+    Where the run stands lies in ``progress.json`` while it is written, for those who watch from outside.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
+        self._progress, self._last = path.with_name(PROGRESS), 0.0
 
     def on_event(self, event: Event) -> None:
-        """Append the event, except for the many steps."""
-        kind = type(event).__name__
-        if kind == "Stepped":
+        """Append the event; of the many steps only the newest is kept, beside the log."""
+        if isinstance(event, Stepped):
+            self._renew(event)
             return
-        self._file.write(json.dumps({"event": kind, **attrs.asdict(event)}) + "\n")
+        self._file.write(json.dumps({"event": type(event).__name__, **attrs.asdict(event)}) + "\n")
         self._file.flush()
 
+    def _renew(self, event: Stepped) -> None:
+        now = time.monotonic()
+        if now - self._last >= _SECONDS_BETWEEN_NOTES:
+            self._last = now
+            new = self._progress.with_name(f".{PROGRESS}.lw2g-part")
+            new.write_text(json.dumps(attrs.asdict(event)), encoding="utf-8")
+            new.replace(self._progress)  # a reader sees a whole file; after a crash nobody misses it
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the log; nothing is under way any more."""
         self._file.close()
+        self._progress.unlink(missing_ok=True)
 
 
 def candidate_entry(candidate: CandidateEvidence) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from typing import Any
 import attrs
 import numpy as np
 
+from lw2g.config.directory import RECORD
 from lw2g.config.toml import read_json
 from lw2g.errors import DataError
 from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.recomputed import Columns, matrices, metrics, rand_index, read_columns
-from lw2g.training.record import GOAL, RECORD, RunDirectory, prediction_name
+from lw2g.training.record import GOAL, RunDirectory, prediction_name
 from lw2g.training.sealed import sha256_of, unseal_json
 
 __all__ = ["Finding", "verify"]

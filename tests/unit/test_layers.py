@@ -20,7 +20,8 @@ LAYERS = (
     {"config"},
     {"training"},
     {"testing"},
-    {"data", "doctor", "scaffold"},
+    {"data", "doctor", "scaffold", "report"},
+    {"sweep"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

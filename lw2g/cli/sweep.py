@@ -1,0 +1,272 @@
+"""``lw2g sweep``: all cells of a grid, as processes, with a table of where they stand."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lw2g.cli.options import parse_settings
+from lw2g.cli.output import console, note, number, table
+
+if TYPE_CHECKING:
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.sweep.grid import Cell
+    from lw2g.sweep.store import Status, SweepDirectory
+
+__all__ = ["sweep"]
+
+_DEFAULT = "grid"
+_COLUMNS = ("cell", "state", "task", "left", "FAA")
+_INTERRUPTED = 130
+_ROWS_TO_SPARE = 8
+
+
+class SweepGroup(click.Group):
+    """A group whose first argument is a grid unless it is one of its commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the default command where none is named."""
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands that are named."""
+        return [name for name in super().list_commands(ctx) if name != _DEFAULT]
+
+
+def _jobs_option(command: Any) -> Any:
+    return click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Runs at a time; each gets its share of the cores (OMP_NUM_THREADS, unless that is set).",
+    )(command)
+
+
+@click.group(cls=SweepGroup, short_help="Run all cells of a grid, and say where they stand.")
+def sweep() -> None:
+    """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--set KEY=VALUE]
+
+    \b
+      [base.benchmark]                        what all cells share, as in a configuration
+      name = "cifar100"
+      [axes]                                  lists that multiply
+      policy = ["always", "min"]
+      seed = [0, 1]
+      "growth.energy" = [0.9, 0.95]
+      [[rows]]                                alternatives
+      baseline = {name = "hide-prompt", epochs = 5}
+      [[rows]]
+      baseline = "simple-cil"
+      policy = "always"                       set here: this row is not multiplied by it
+      axes = {seed = [0]}                     its own list in place of the grid's
+
+    The same command goes on where a sweep was stopped: finished cells stay, interrupted ones are resumed,
+    failed ones are listed. It ends with exit code 1 if a cell has failed, 130 if it was stopped.
+    """
+
+
+@sweep.command(_DEFAULT, hidden=True, short_help="Run a grid.")
+@click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Directory (default: runs/GRID)."
+)
+@_jobs_option
+@click.option("--dry-run", is_flag=True, help="Print cells, what they need, and what they would cost.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=parse_settings,
+    help="A setting of every cell, which wins over the grid; repeatable.",
+)
+def run_grid(
+    grid: Path, out: Path | None, jobs: int, dry_run: bool, settings: Sequence[tuple[str, Any]]
+) -> None:
+    """Run the cells of GRID.toml, each in a directory of its own below DIR."""
+    from lw2g.config.directory import RUNS
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweep.engine import require_valid
+    from lw2g.sweep.grid import read_grid
+    from lw2g.sweep.store import SweepDirectory
+
+    cells = read_grid(grid, dict(settings))
+    catalogue = load_catalogue()
+    require_valid(cells, catalogue)
+    store = SweepDirectory(out or RUNS / grid.stem)
+    if dry_run:
+        _print_needs(cells, catalogue)
+    else:
+        _go(store, cells, jobs)
+
+
+@sweep.command(short_help="Say where the cells of a sweep stand.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+def status(directory: Path, as_json: bool) -> None:
+    """Say where the cells of the sweep in DIR stand.
+
+    Cells that finished under other values than their settings mean now are named, too.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweep.store import SweepDirectory, differences_now
+
+    store, catalogue = SweepDirectory(directory), load_catalogue()
+    found = [store.status(cell) for cell in store.cells()]
+    stale = {one.cell.name: differences_now(one, catalogue) for one in found}
+    if as_json:
+        click.echo(json.dumps([_plain(one, stale[one.cell.name]) for one in found], indent=1))
+        return
+    console().print(_table(found))
+    _print_failures(store, found)
+    old = [(one.cell.label, ", ".join(stale[one.cell.name])) for one in found if stale[one.cell.name]]
+    if old:
+        console().print(table("finished under other values than now", ("cell", "option"), old, left=2))
+        note(f"`lw2g sweep retry {directory} --stale` runs these anew, and keeps what they found")
+    click.echo(_counts(found))
+
+
+@sweep.command(short_help="Try failed cells again, and go on with the others.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@_jobs_option
+@click.option("--stale", is_flag=True, help="Also run anew what finished under other values than now.")
+def retry(directory: Path, jobs: int, stale: bool) -> None:
+    """Try the failed cells of the sweep in DIR again, and go on with what is not finished."""
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweep.store import SweepDirectory, differences_now
+
+    store, catalogue = SweepDirectory(directory), load_catalogue()
+    cells = store.cells()
+    for cell in cells:
+        found = store.status(cell)
+        if found.state == "failed":
+            store.note_failure(cell, None)
+        elif stale and differences_now(found, catalogue):
+            note(f"{cell.label}: what it found is kept in {store.set_aside(cell)}")
+    _go(store, cells, jobs)
+
+
+def _go(store: SweepDirectory, cells: Sequence[Cell], jobs: int) -> None:
+    """Run a sweep, showing where it stands, and end with the exit code it deserves."""
+    from lw2g.sweep.engine import run_sweep
+    from lw2g.sweep.executor import LocalExecutor
+
+    with _watching() as watch:
+        found = run_sweep(store, cells, LocalExecutor(jobs), watch)
+    _print_failures(store, found)
+    click.echo(f"{_counts(found)}; in {store.path}")
+    states = {one.state for one in found}
+    if states == {"finished"}:
+        return
+    if "failed" in states:
+        note(f"`lw2g sweep retry {store.path}` tries failed cells again")
+    raise click.exceptions.Exit(
+        1 if states == {"finished", "failed"} or states == {"failed"} else _INTERRUPTED
+    )
+
+
+@contextmanager
+def _watching() -> Iterator[Callable[[Sequence[Status]], None]]:
+    """Give what shows where cells stand: a table that is kept up to date, or plain lines off terminals."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield Lines()
+        return
+    from rich.live import Live
+
+    with Live(console=out, auto_refresh=False) as live:
+        yield lambda statuses: live.update(_table(_fitting(statuses, out.height)), refresh=True)
+
+
+class Lines:
+    """Prints a line whenever a cell begins, finishes a task, or ends."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[str, int]] = {}
+
+    def __call__(self, statuses: Sequence[Status]) -> None:
+        """Print what has changed."""
+        for one in statuses:
+            now = (one.state, 0 if one.run is None else one.run.done)
+            before = self._before.get(one.cell.name)
+            self._before[one.cell.name] = now
+            if now != before and (before is not None or one.state != "waiting"):
+                said = " ".join(
+                    f"{name} {text}" for name, text in zip(_COLUMNS[2:], _row(one)[2:], strict=True)
+                )
+                click.echo(f"{one.cell.label}: {one.state}, {said}", err=True)
+
+
+def _fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
+    """Return as many cells as a terminal shows, those that run and those near them first."""
+    room = max(height - _ROWS_TO_SPARE, 1)
+    if len(statuses) <= room:
+        return statuses
+    busy = [place for place, one in enumerate(statuses) if one.state == "running"] or [0]
+    begin = max(0, min(busy[0] - room // 3, len(statuses) - room))
+    return statuses[begin : begin + room]
+
+
+def _table(statuses: Sequence[Status]) -> Any:
+    return table("", _COLUMNS, [_row(one) for one in statuses], left=2)
+
+
+def _row(one: Status) -> tuple[str, ...]:
+    run = one.run
+    if run is None:
+        return (one.cell.label, one.state, "-", "-", "-")
+    left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
+    return (one.cell.label, one.state, f"{run.done}/{run.tasks or '?'}", left, number(run.metric("faa")))
+
+
+def _counts(statuses: Sequence[Status]) -> str:
+    counts = Counter(one.state for one in statuses)
+    return f"{len(statuses)} cells: " + ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _print_failures(store: SweepDirectory, statuses: Sequence[Status]) -> None:
+    rows = [
+        (one.cell.label, one.reason, str(store.log(one.cell))) for one in statuses if one.state == "failed"
+    ]
+    if rows:
+        console().print(table("failed", ("cell", "reason", "log"), rows, left=3))
+
+
+def _plain(one: Status, stale: Sequence[str]) -> dict[str, Any]:
+    run = one.run
+    return {
+        "name": one.cell.name,
+        "label": one.cell.label,
+        "settings": dict(one.cell.settings),
+        "state": one.state,
+        "done": 0 if run is None else run.done,
+        "tasks": None if run is None else run.tasks,
+        "remaining": None if run is None else run.remaining,
+        "faa": None if run is None else run.metric("faa"),
+        "reason": one.reason,
+        "stale": list(stale),
+    }
+
+
+def _print_needs(cells: Sequence[Cell], catalogue: Catalogue) -> None:
+    """Print the cells, and what they need."""
+    from lw2g.sweep.needs import needs_of
+
+    found = [needs_of(cell, catalogue) for cell in cells]
+    rows = [(cell.label, cell.name) for cell in cells]
+    console().print(table("", ("cell", "directory"), rows, left=2))
+    needs = Counter(need for pair in found for need in pair)
+    marks = {True: "yes", False: "no", None: "?"}
+    listed = [(need.what, marks[need.here], need.remedy, str(count)) for need, count in needs.items()]
+    console().print(table("", ("needs", "here", "else", "cells"), listed, left=3))
+    click.echo(f"{len(cells)} cells")

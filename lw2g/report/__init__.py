@@ -1,0 +1,1 @@
+"""Runs that were made: finding them, and turning them into tables. Nothing here needs torch."""

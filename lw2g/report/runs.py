@@ -1,0 +1,139 @@
+"""Runs on disk as far as their small files tell: configuration, record, and where they stand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from lw2g.config.directory import CONFIG, PROGRESS, RECORD
+from lw2g.config.toml import flat, read_toml
+from lw2g.errors import ConfigError, DataError
+from lw2g.training.lock import writer_of
+
+__all__ = ["Run", "State", "find_runs", "read_run"]
+
+State = Literal["finished", "running", "interrupted"]
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """A run directory.
+
+    Attributes:
+        path: The directory.
+        state: ``finished`` (all tasks), ``running`` (somebody writes it), or ``interrupted``.
+        config: Its complete configuration, as nested plain values.
+        record: Its record so far; empty before the first finished task.
+        progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running one, by its fields.
+    """
+
+    path: Path
+    state: State
+    config: Mapping[str, Any]
+    record: Mapping[str, Any]
+    progress: Mapping[str, Any]
+
+    @property
+    def done(self) -> int:
+        """Finished tasks."""
+        return len(self.record.get("accuracy_matrix", ()))
+
+    @property
+    def tasks(self) -> int | None:
+        """Tasks of the stream; None where nothing tells yet."""
+        return self.record.get("tasks") or self.progress.get("tasks")
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds that a running one is expected to take yet."""
+        return self.progress.get("remaining")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The configuration by dotted keys."""
+        return flat(self.config)
+
+    def metric(self, name: str) -> float | None:
+        """Return a metric over the tasks finished so far."""
+        found: float | None = self.record.get("metrics", {}).get(name)
+        return found
+
+
+def read_run(directory: Path) -> Run | None:
+    """Return the run in a directory, None where none was begun.
+
+    Raises:
+        DataError: Its record or configuration is damaged.
+    """
+    if not (directory / CONFIG).exists():
+        return None
+    record = _json(directory / RECORD)
+    total = record.get("tasks")
+    if total is None and record:
+        total = len(record["accuracy_matrix"]) if _ended(directory) else None  # an lw2g that did not note it
+        record = record | {"tasks": total}
+    if total is not None and len(record["accuracy_matrix"]) == total:
+        state: State = "finished"
+    else:
+        state = "running" if writer_of(directory) else "interrupted"
+    return Run(
+        path=directory,
+        state=state,
+        config=record["config"] if record else _config(directory),
+        record=record,
+        progress=_json(directory / PROGRESS) if state == "running" else {},
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DataError(f"{str(path)!r} is no JSON ({error}); see `lw2g verify {path.parent}`") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    try:
+        return read_toml(directory / CONFIG)
+    except ConfigError as error:
+        raise DataError(str(error)) from error
+
+
+def _ended(directory: Path) -> bool:
+    """Whether the log's last event is the end of the run."""
+    try:
+        with (directory / "events.jsonl").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 65_536))
+            return b'"event": "RunEnded"' in log.read().rstrip().rpartition(b"\n")[2]
+    except OSError:
+        return False
+
+
+def find_runs(places: Sequence[Path]) -> Iterator[Run]:
+    """Yield the runs in and below directories, in the order of their names, each once.
+
+    Raises:
+        DataError: There is no such directory.
+    """
+    seen: set[Path] = set()
+    for place in places:
+        if not place.is_dir():
+            raise DataError(f"no directory {str(place)!r}; give a run's directory, or one with runs below it")
+        for folder, below, files in os.walk(place):
+            below.sort()
+            if CONFIG not in files:
+                continue
+            below.clear()  # what lies in a run's own directory belongs to it
+            path = Path(folder)
+            run = None if path.resolve() in seen else read_run(path)
+            if run is not None:
+                seen.add(path.resolve())
+                yield run

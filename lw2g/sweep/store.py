@@ -1,0 +1,164 @@
+"""The directory of a sweep: which cells it has, their logs, and what became of each.
+
+``sweep.json`` lists the cells, ``cells/`` has their configurations as the grid writes them, ``logs/`` what
+their processes printed, ``failures.json`` why some gave up; other folders are the runs of the cells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import tomli_w
+
+from lw2g.config.directory import CONFIG
+from lw2g.config.resolve import resolve
+from lw2g.config.toml import flat, to_mapping
+from lw2g.errors import DataError, Lw2gError, shown
+from lw2g.registry.catalogue import Catalogue
+from lw2g.report.runs import Run, read_run
+from lw2g.sweep.grid import Cell
+from lw2g.training.sealed import write_atomically
+
+__all__ = ["Status", "SweepDirectory", "differences_now"]
+
+_CELLS, _FAILURES, _STALE = "sweep.json", "failures.json", ".stale"
+
+State = Literal["waiting", "running", "interrupted", "finished", "failed"]
+
+
+@attrs.frozen(kw_only=True)
+class Status:
+    """Where a cell stands.
+
+    Attributes:
+        cell: The cell.
+        state: ``waiting`` (never begun), ``running``, ``interrupted``, ``finished`` or ``failed``.
+        run: Its run, None where none was begun.
+        reason: Why it failed, empty where it did not.
+    """
+
+    cell: Cell
+    state: State
+    run: Run | None = None
+    reason: str = ""
+
+
+class SweepDirectory:
+    """The files of one sweep.
+
+    Args:
+        path: The directory; made when the first file is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def cells(self) -> list[Cell]:
+        """Return the cells that the last sweep had.
+
+        Raises:
+            DataError: There was no sweep, or its list cannot be read.
+        """
+        listed = self._read(_CELLS)
+        if listed is None:
+            raise DataError(
+                f"no sweep at {str(self.path)!r}: it has no {_CELLS}; start one: lw2g sweep GRID.toml --out "
+                f"{self.path}"
+            )
+        try:
+            return [Cell(settings=one["settings"], label=one["label"]) for one in listed["cells"]]
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"{str(self.path / _CELLS)!r} is no list of cells; run the sweep again"
+            ) from error
+
+    def write(self, cells: Sequence[Cell]) -> None:
+        """Note the cells, and the configuration of each."""
+        for folder in ("cells", "logs"):
+            (self.path / folder).mkdir(parents=True, exist_ok=True)
+        for cell in cells:
+            self.config(cell).write_text(
+                f"# {cell.label}\n\n{tomli_w.dumps(cell.tables())}", encoding="utf-8"
+            )
+        self._write(_CELLS, {"cells": [{"name": cell.name, **attrs.asdict(cell)} for cell in cells]})
+
+    def run(self, cell: Cell) -> Path:
+        """Where a cell is run."""
+        return self.path / cell.name
+
+    def config(self, cell: Cell) -> Path:
+        """Where its configuration lies, as the grid says it."""
+        return self.path / "cells" / f"{cell.name}.toml"
+
+    def log(self, cell: Cell) -> Path:
+        """Where its processes print."""
+        return self.path / "logs" / f"{cell.name}.log"
+
+    def failures(self) -> dict[str, str]:
+        """Return why cells failed, by their names."""
+        return self._read(_FAILURES) or {}
+
+    def note_failure(self, cell: Cell, reason: str | None) -> None:
+        """Note why a cell failed; None: it may be tried again."""
+        found = self.failures()
+        found.pop(cell.name, None)
+        self._write(_FAILURES, found if reason is None else found | {cell.name: reason})
+
+    def status(self, cell: Cell) -> Status:
+        """Return where a cell stands."""
+        try:
+            run = read_run(self.run(cell))
+        except DataError as error:
+            return Status(cell=cell, state="failed", reason=str(error))
+        reason = self.failures().get(cell.name, "")
+        if run is not None and run.state in ("finished", "running"):
+            return Status(cell=cell, state=run.state, run=run)
+        if reason:
+            return Status(cell=cell, state="failed", run=run, reason=reason)
+        return Status(cell=cell, state="waiting" if run is None else "interrupted", run=run)
+
+    def set_aside(self, cell: Cell) -> Path:
+        """Move the run of a cell out of the way, and return where it lies now."""
+        place = self.path / _STALE
+        place.mkdir(exist_ok=True)
+        taken = sum(1 for _ in place.glob(f"{cell.name}-*"))
+        return self.run(cell).rename(place / f"{cell.name}-{taken + 1}")
+
+    def has_begun(self, cell: Cell) -> bool:
+        """Whether there is something to go on with."""
+        return (self.run(cell) / CONFIG).exists()
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            found = json.loads((self.path / name).read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise DataError(f"{str(self.path / name)!r} is no JSON ({error}); remove it") from error
+        return found if isinstance(found, dict) else None
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        write_atomically(self.path / name, json.dumps(content, indent=1).encode())
+
+
+def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
+    """Return in which options a finished cell differs from what its settings would be resolved to now.
+
+    Options that came later count as no difference: what they were is not known.
+    """
+    if status.state != "finished" or status.run is None:
+        return []
+    try:
+        now = flat(to_mapping(resolve(catalogue, file=status.cell.tables()).config))
+    except Lw2gError as error:
+        return [f"cannot be resolved any more: {error}"]
+    before = status.run.options
+    return [
+        f"{key}: {shown(before[key])} then, {shown(now[key])} now"
+        for key in before.keys() & now.keys()
+        if before[key] != now[key]
+    ]
