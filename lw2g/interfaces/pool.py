@@ -16,7 +16,8 @@ class Routing:
     """Which sets a forward may use, and which of them each sample gets.
 
     Attributes:
-        sets: All live sets, in the order of their ids.
+        sets: Live sets, in the order of their ids: all of them, but in an evaluation only those that a sample
+            of the batch gets, unless the baseline's features depend on all (``feature_scope = "pool"``).
         chosen: Position in ``sets``: one for the whole batch (training: the set is forced), one per sample
             (``[B]`` int64), or None where the baseline makes no hard choice.
     """
@@ -41,6 +42,12 @@ class Routing:
         if isinstance(self.chosen, int):
             return read(self.sets[self.chosen])
         return torch.stack([read(item) for item in self.sets])[self.chosen]
+
+    def to(self, device: torch.device) -> Routing:
+        """Return the routing with its choice on a device, where it lies on one."""
+        if not isinstance(self.chosen, Tensor):
+            return self
+        return attrs.evolve(self, chosen=self.chosen.to(device, non_blocking=True))
 
     def only(self) -> nn.Module:
         """Return the one set of a routing that forces it on the whole batch.
@@ -127,14 +134,22 @@ class Pool:
             raise ValueError(f"expected one of the live sets {list(self._sets)} but got {set_id!r}")
         return Routing(sets=self.sets, chosen=self.ids.index(set_id))
 
-    def route(self, set_ids: Tensor | None) -> Routing:
+    def route(self, set_ids: Tensor | None, *, alone: bool = False) -> Routing:
         """Return the routing that gives each sample its set ``[B]``; None for no hard choice.
+
+        Args:
+            set_ids: Ids of live sets.
+            alone: Whether sets that no sample gets are left out, for features that depend on the chosen one;
+                waits for the device that the ids lie on.
 
         Raises:
             ValueError: The pool is empty.
         """
         self._require_sets()
-        return Routing(sets=self.sets, chosen=set_ids)
+        if set_ids is None or not alone:
+            return Routing(sets=self.sets, chosen=set_ids)
+        ids, places = torch.unique(set_ids, return_inverse=True)
+        return Routing(sets=tuple(self._sets[one] for one in ids.tolist()), chosen=places)
 
     def _require_sets(self) -> None:
         if not self._sets:

@@ -1,13 +1,13 @@
 """Evaluation on all seen classes, recomputing only what the last task touched.
 
 A test sample's features stay valid as long as the set it gets, and whatever else they depend on, have not
-changed. Batches are padded to a fixed size, so that recomputing a part gives the same bits as recomputing
-everything.
+changed. Batches have one size, filled up where samples are missing, so that recomputing a part gives the same
+bits as recomputing everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -22,12 +22,11 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.answers import require_finite, require_one_task_each, require_seen
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
+from lw2g.training.features import Integers, VersionedRows
 from lw2g.training.images import ImageSet
 from lw2g.training.progress import Reporter
 
 __all__ = ["Evaluator", "Predictions"]
-
-Integers = npt.NDArray[np.int64]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -61,7 +60,8 @@ class Predictions:
         return self._by_task(self.set == np.asarray(task_to_set)[self.task])
 
     def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float]:
-        return [100.0 * float(right[self.task == task].mean()) for task in range(int(self.task.max()) + 1)]
+        found: list[float] = (100.0 * (np.bincount(self.task, right) / np.bincount(self.task))).tolist()
+        return found
 
 
 class Evaluator:
@@ -85,10 +85,9 @@ class Evaluator:
     ) -> None:
         self._names = names
         self._images, self._engine, self._batch_size = images, engine, batch_size
-        self._starts = np.concatenate([[0], np.cumsum(sizes)])
-        self._features: Tensor | None = None
-        self._stamps: list[tuple[int, ...] | None] = [None] * len(images)
-        self._sets = np.full(len(images), -2, dtype=np.int64)
+        self._sizes = [int(size) for size in sizes]
+        self._features = VersionedRows(len(images))
+        self._task = np.repeat(np.arange(len(sizes)), sizes)
         self._pool_state: dict[str, Tensor] = {}
         self._pool_edition = 0
 
@@ -99,7 +98,7 @@ class Evaluator:
 
     def sizes(self, tasks: int) -> list[int]:
         """Return the number of test samples of each of the first tasks."""
-        return [int(size) for size in np.diff(self._starts[: tasks + 1])]
+        return self._sizes[:tasks]
 
     def features_of(self, count: int) -> Tensor:
         """Return the cached features of the first test samples, ``[count, F]``.
@@ -107,13 +106,11 @@ class Evaluator:
         Raises:
             ValueError: Nothing has been evaluated yet.
         """
-        if self._features is None:
-            raise ValueError("expected an evaluation, but there was none yet")
-        return self._features[:count]
+        return self._features.rows[:count]
 
     def forget(self) -> None:
         """Drop all cached features, so that the next evaluation recomputes everything."""
-        self._stamps = [None] * len(self._images)
+        self._features.forget()
 
     @torch.no_grad()
     def evaluate(
@@ -126,7 +123,8 @@ class Evaluator:
     ) -> tuple[Predictions, list[float | None]]:
         """Predict every test sample of the seen tasks; unseen classes are masked.
 
-        Returns the predictions, and per earlier task the drift of its features since the last evaluation.
+        Returns the predictions, and per earlier task the drift of its features since the last evaluation:
+        the mean relative change over samples that kept their set, None without any.
 
         Args:
             baseline: The baseline, in the state after the last task.
@@ -135,58 +133,58 @@ class Evaluator:
             history: The seen tasks.
             reporter: Told about the progress.
         """
-        positions = list(range(int(self._starts[len(history)])))
-        labels = self._images.labels[positions].numpy()
-        tasks = np.repeat(np.arange(len(history)), self.sizes(len(history)))
-        retrieved, sets = self._retrieve(positions, tasks, pool, retrieval, history)
-        edition = self._edition_of(pool) if retrieval is None else 0
-        stamps = [self._stamp(baseline, pool, int(chosen), len(history), edition) for chosen in sets]
-        stale = [position for position in positions if stamps[position] != self._stamps[position]]
-        before = None if self._features is None else self._features.clone()
-        known = np.array([stamp is not None for stamp in self._stamps[: len(positions)]])
-        self._recompute(stale, sets, baseline, pool, retrieval is not None, reporter)
-        for position in stale:
-            self._stamps[position] = stamps[position]
-        kept = known & (self._sets[: len(positions)] == sets)
-        self._sets[: len(positions)] = sets
-        drift = [self._drift(before, kept & (tasks == task)) for task in range(len(history) - 1)]
-        predicted = self._classify(positions, baseline, history)
+        count = sum(self.sizes(len(history)))
+        tasks = self._task[:count]
+        retrieved, sets = self._retrieve(tasks, pool, retrieval, history)
+        sources, versions = self._origins(baseline, pool, sets, len(history))
+        known, kept = self._features.compare(sources, versions)
+        pairs = np.flatnonzero(~known)
+        # sorted by set: a batch then gathers few sets, and images of a task lie together
+        pairs = pairs[np.argsort(sets[pairs], kind="stable")]
+        changes = [
+            self._features.replace(part, features)
+            for part, features in self._forwards(pairs, sets[pairs], baseline, pool, reporter)
+        ]
+        self._features.note(sources, versions)
+        change = np.zeros(count)
+        if changes:
+            change[pairs] = torch.cat(changes).cpu().numpy()
+        samples, drifts = np.bincount(tasks[kept]), np.bincount(tasks[kept], change[kept])
+        drift = [
+            float(drifts[task] / samples[task]) if task < len(samples) and samples[task] else None
+            for task in range(len(history) - 1)
+        ]
         predictions = Predictions(
-            sample=np.asarray(positions, dtype=np.int64),
-            true=labels.astype(np.int64),
-            predicted=predicted,
+            sample=np.arange(count),
+            true=self._images.labels[:count].numpy().astype(np.int64),
+            predicted=self._classify(count, baseline, history),
             task=tasks,
             retrieved=retrieved,
             set=sets,
         )
         return predictions, drift
 
-    def _drift(self, before: Tensor | None, kept: npt.NDArray[np.bool_]) -> float | None:
-        """Return the mean relative change of features of samples that kept their set, None without any."""
-        if before is None or self._features is None or not kept.any():
-            return None
-        rows = torch.as_tensor(np.flatnonzero(kept), device=before.device)
-        old, new = before[rows], self._features[rows]
-        change = torch.linalg.vector_norm(new - old, dim=1) / torch.linalg.vector_norm(old, dim=1)
-        return float(change.mean())
-
     def _retrieve(
         self,
-        positions: Sequence[int],
         tasks: Integers,
         pool: Pool,
         retrieval: RetrievalStrategy | None,
         history: Sequence[TaskInfo],
     ) -> tuple[Integers, Integers]:
+        """Return the retrieved task of each sample and the set that holds it, -1 where nothing is chosen."""
         if retrieval is None:
-            nothing = np.full(len(positions), -1, dtype=np.int64)
+            nothing = np.full(len(tasks), -1, dtype=np.int64)
             return nothing, nothing
         if getattr(retrieval, "control", False):
-            retrieved = tasks.astype(np.int64)
+            retrieved = tasks
         else:
-            task_of_class = torch.cat([torch.full((len(info.classes),), info.index) for info in history])
             known = [info.index for info in history]
-            table = task_of_class.to(self._engine.device)
+            table = torch.repeat_interleave(
+                torch.tensor(known), torch.tensor([len(info.classes) for info in history])
+            ).to(self._engine.device)
+            positions = range(len(tasks))
+            if not retrieval.learned_query:
+                self._images.queries(positions)  # new ones of all tasks share forwards
             parts = chunks(positions, self._batch_size)
             padded = [_padded(part, self._batch_size) for part in parts]
             found = []
@@ -200,6 +198,23 @@ class Evaluator:
             retrieved = chosen.numpy().astype(np.int64)
         return retrieved, np.asarray(pool.task_to_set, dtype=np.int64)[retrieved]
 
+    def _origins(
+        self, baseline: Baseline, pool: Pool, sets: Integers, tasks: int
+    ) -> tuple[Integers, Integers]:
+        """Return what each sample's features come from and its version; if both are equal, so are they."""
+        match baseline.feature_scope:
+            case "backbone":
+                return np.zeros_like(sets), np.zeros_like(sets)
+            case "set" if not (sets < 0).any():
+                table = np.zeros(1 + max(pool.ids), dtype=np.int64)
+                table[list(pool.ids)] = [pool.version(one) for one in pool.ids]
+                versions = table[sets]
+            case "set":
+                versions = np.full_like(sets, self._edition_of(pool))
+            case _:
+                versions = np.full_like(sets, tasks)
+        return sets, versions
+
     def _edition_of(self, pool: Pool) -> int:
         """Return a number that is the same as long as no tensor of any set has changed.
 
@@ -212,54 +227,38 @@ class Evaluator:
             self._pool_edition += 1
         return self._pool_edition
 
-    @staticmethod
-    def _stamp(baseline: Baseline, pool: Pool, set_id: int, tasks: int, edition: int) -> tuple[int, ...]:
-        """Return what a sample's features came from; equal stamps mean equal features."""
-        match baseline.feature_scope:
-            case "backbone":
-                return ()
-            case "set" if set_id >= 0:
-                return (set_id, pool.version(set_id))
-            case "set":
-                return (edition,)
-            case _:
-                return (tasks, set_id)
+    def _forwards(
+        self, images: Integers, sets: Integers, baseline: Baseline, pool: Pool, reporter: Reporter
+    ) -> Iterator[tuple[Integers, Tensor]]:
+        """Yield features of (image, set) pairs, batch by batch, with the positions of the images.
 
-    def _recompute(
-        self,
-        stale: Sequence[int],
-        sets: Integers,
-        baseline: Baseline,
-        pool: Pool,
-        routed: bool,
-        reporter: Reporter,
-    ) -> None:
-        # Sorted by set: a batch then gathers few sets, and images of a task lie together.
-        ordered = sorted(stale, key=lambda position: (int(sets[position]), position))
-        parts = chunks(ordered, self._batch_size)
+        Every forward has the same size, whatever it holds: images of several tasks and sets share batches,
+        and only the last one is filled up, so that a pair has the same bits whatever it is computed with.
+
+        Args:
+            images: Positions of images, ``[P]``; one may stand there with several sets.
+            sets: The set of each pair, ``[P]``; -1 where the baseline makes no hard choice.
+            baseline: Makes the features.
+            pool: Its sets.
+            reporter: Told how many batches are done.
+        """
+        parts = chunks(range(len(images)), self._batch_size)
         padded = [_padded(part, self._batch_size) for part in parts]
-        where = {set_id: place for place, set_id in enumerate(pool.ids)}
-        for number, (part, whole, batch) in enumerate(
-            zip(parts, padded, self._images.batches(padded), strict=True)
-        ):
-            chosen = torch.tensor([where[int(sets[p])] for p in whole]) if routed else None
-            routing = pool.route(None if chosen is None else chosen.to(self._engine.device))
+        batches = self._images.batches([images[part].tolist() for part in padded])
+        for number, (part, whole, batch) in enumerate(zip(parts, padded, batches, strict=True)):
+            chosen = None if sets[whole[0]] < 0 else torch.from_numpy(sets[whole])
+            # sets that no image gets are left out where they cannot matter: gathering them costs
+            routing = pool.route(chosen, alone=baseline.feature_scope != "pool").to(self._engine.device)
             with self._engine.autocast():
-                features = baseline.features(batch, routing)[: len(part)].float()
-            if self._features is None:
-                self._features = features.new_zeros(len(self._images), *features.shape[1:])
-            self._features[part] = features
+                features = baseline.features(batch, routing)
+            yield images[part], features[: len(part)].float()
             reporter.advance(number + 1, len(parts))
 
-    def _classify(
-        self, positions: Sequence[int], baseline: Baseline, history: Sequence[TaskInfo]
-    ) -> Integers:
-        if self._features is None:
-            return np.empty(0, dtype=np.int64)
+    def _classify(self, count: int, baseline: Baseline, history: Sequence[TaskInfo]) -> Integers:
         seen = range(history[-1].seen)
         found = []
-        for part in chunks(positions, 4 * self._batch_size):
-            logits = baseline.logits(self._features[_padded(part, 4 * self._batch_size)])[: len(part)]
+        for part in chunks(range(count), 4 * self._batch_size):
+            logits = baseline.logits(self._features.rows[_padded(part, 4 * self._batch_size)])[: len(part)]
             require_finite(logits[:, : len(seen)], [self.ids[position] for position in part], self._names[0])
             found.append(mask_logits(logits, seen).argmax(1))
         return torch.cat(found).cpu().numpy().astype(np.int64)

@@ -198,8 +198,10 @@ class TrainedModel(nn.Module):
                     tasks = require_one_task_each(answer, self.batch_size, whose)
                     require_seen(tasks, known, whose)
                 sets = pool.sets_of(tasks)
-            features = self._session.baseline.features(batch, pool.route(sets)).float()
-        logits = self._session.baseline.logits(features)[:count, : len(self.classes)].float()
+            baseline = self._session.baseline
+            routing = pool.route(sets, alone=baseline.feature_scope != "pool")
+            features = baseline.features(batch, routing).float()
+        logits = baseline.logits(features)[:count, : len(self.classes)].float()
         require_finite(logits, [str(row) for row in range(count)], self._session.names[0])
         return Answers(
             logits=logits,

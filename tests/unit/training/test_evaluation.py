@@ -213,24 +213,33 @@ def test_features_without_a_choice_of_set_last_until_a_set_changes(
     assert done == [1, 1, 2 if depends else 0, 0]
 
 
-def test_every_forward_of_an_evaluation_has_the_same_size(session_of: Callable[..., Session]) -> None:
-    """Batches are padded, so that a part recomputed later has the bits it would have had in the whole."""
+def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Session]) -> None:
+    """Only the last batch of an evaluation is filled up, and none gathers a set that no image of it gets."""
     session = session_of(baseline="s-prompt-plus-plus")
-    session.begin_task(0)
-    session.pool.grow(session.new_set(None))
-    sizes: list[int] = []
-    original = session.backbone.features
+    for index in range(3):
+        session.begin_task(index)
+        session.pool.grow(session.new_set(None))
+    told = _Told(session.baseline.context)
+    told.answers = [0, 1] * 10 + [1] * 16
+    seen: list[tuple[int, int | None]] = []
+    plain, prompted = session.backbone.features, session.baseline.features
 
-    def counting(images: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
-        sizes.append(len(images))
-        return original(images, *arguments, **options)
+    def counting(images: torch.Tensor, injections: Any = (), **options: Any) -> torch.Tensor:
+        if not injections:
+            seen.append((len(images), None))
+        return plain(images, injections, **options)
+
+    def routed(batch: Any, routing: Any) -> torch.Tensor:
+        seen.append((len(batch), len(routing.sets)))
+        return prompted(batch, routing)
 
     session.backbone.features = counting  # type: ignore[method-assign]
-    session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], [1, 1, 1])
-    )
-    assert set(sizes) == {session.config.run.evaluation_batch}
-    assert session.evaluator.sizes(1) == [12]
+    session.baseline.features = routed  # type: ignore[method-assign]
+    history = [session.info(index) for index in range(3)]
+    session.evaluator.evaluate(session.baseline, session.pool, told, history, Reporter([], [1, 1, 1]))
+    # 36 images in batches of 16; set 0 has ten of them, so that the first batch alone mixes two sets
+    assert seen == [(16, None)] * 3 + [(16, 2), (16, 1), (16, 1)]
+    assert session.evaluator.sizes(2) == [12, 12]
 
 
 def test_retrievals_are_undefined_without_a_hard_choice() -> None:
