@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lw2g.interfaces.tracker import Tracker
     from lw2g.training.model import TrainedModel
 
-__all__ = ["__version__", "continue_run", "load", "run"]
+__all__ = ["__version__", "continue_run", "fork", "load", "run"]
 
 __version__ = "0.1.0"
 
@@ -81,6 +83,56 @@ def continue_run(run: str | Path, *, tasks: int | None = None, progress: bool = 
     from lw2g.training.continuing import proceed
 
     return proceed(Path(run), load_catalogue(), _listeners() if progress else (), tasks=tasks)
+
+
+def fork(
+    run: str | Path,
+    at_task: int,
+    *,
+    out: str | Path | None = None,
+    policy: str | None = None,
+    constraints: Sequence[str] | None = None,
+    tasks: int | None = None,
+    progress: bool = True,
+    **overrides: Any,
+) -> dict[str, Any]:
+    """Start a run from the end of a task of another one, with other choices, and return its record.
+
+    With nothing changed it is the other run from there on; that one stays as it is.
+
+    Args:
+        run: The other run's directory.
+        at_task: How many of its tasks are taken over.
+        out: The new run's directory; None for a new one under ``runs/``.
+        policy: Growth policy from there on.
+        constraints: Constraints from there on; None for those of the other run.
+        tasks: As for :func:`continue_run`.
+        progress: As for :func:`run`.
+        **overrides: Single options by their dotted keys, as in ``**{"policy.map": [0, 0, 1]}``.
+
+    Raises:
+        DataError: There is no such run or task, or its files, data or weights have changed.
+        ConfigError: What was learned rests on a choice that is changed.
+        Interrupted: The new run was stopped by Ctrl-C and can be resumed.
+    """
+    from lw2g.config.directory import new_directory
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training import forking
+
+    catalogue = load_catalogue()
+    resolved = forking.resolve_fork(
+        Path(run), catalogue, policy=policy, constraints=constraints, overrides=overrides
+    )
+    with new_directory(resolved.config, Path(out) if out else None) as directory:
+        return forking.fork(
+            Path(run),
+            at_task - 1,
+            resolved,
+            catalogue,
+            directory,
+            _listeners() if progress else (),
+            tasks=tasks,
+        )
 
 
 def _listeners() -> list[Tracker]:

@@ -24,6 +24,7 @@ __all__ = [
     "announce",
     "continue_one",
     "continue_seeds",
+    "fork_one",
     "resume_one",
     "resume_seeds",
     "run_one",
@@ -87,6 +88,20 @@ def continue_one(directory: Path, catalogue: Catalogue, tasks: int | None) -> No
 
     listeners = _listeners()
     record = _uninterrupted(lambda: proceed(directory, catalogue, listeners, tasks=tasks), directory)
+    _conclude(record, directory)
+
+
+def fork_one(
+    parent: Path, task: int, resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: int | None
+) -> None:
+    """Start a run from a task (from 0) of another one and print its metrics."""
+    with _collector_waits():
+        from lw2g.training.forking import fork
+
+    listeners = _listeners()
+    record = _uninterrupted(
+        lambda: fork(parent, task, resolved, catalogue, directory, listeners, tasks=tasks), directory
+    )
     _conclude(record, directory)
 
 

@@ -20,6 +20,7 @@ from lw2g.cli.continue_ import continue_run
 from lw2g.cli.data import data
 from lw2g.cli.doctor import doctor
 from lw2g.cli.experiment import config, run
+from lw2g.cli.fork import fork
 from lw2g.cli.new_plugin import new_plugin
 from lw2g.cli.plugins import plugins
 from lw2g.cli.predict import predict
@@ -146,6 +147,7 @@ for command in (
     resume,
     continue_run,
     sweep,
+    fork,
     predict,
     plugins,
     show,

@@ -128,6 +128,18 @@ def _headline(record: Record) -> str:
         f"{config['baseline']['name']} x {config['policy']['name']} x {constraints} on "
         f"{config['benchmark']['name']}, backbone {config['backbone']['name']}, retrieval {retrieval}, "
         f"seed {record['seed']}, lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
+        f"{_origin(record.get('origin'))}"
+    )
+
+
+def _origin(origin: Record | None) -> str:
+    """Say which run a fork began with, and what was changed."""
+    if origin is None:
+        return ""
+    changed = [f"{one['option']} {one['before']} -> {one['after']}" for one in origin["changed"]]
+    return (
+        f"forked from {origin['run']} after task {origin['task'] + 1}; "
+        f"changed: {', '.join(changed) or 'nothing'}\n"
     )
 
 

@@ -145,6 +145,15 @@ class CheckpointStore:
         Raises:
             DataError: The task is not finished, or its checkpoint or one that it builds on is damaged.
         """
+        *_, found = self.up_to(task)
+        return found
+
+    def up_to(self, task: int | None = None) -> Iterator[Checkpoint]:
+        """Yield the checkpoint of every finished task up to one, up to the last where none is named.
+
+        Raises:
+            DataError: As :meth:`of_task`.
+        """
         self._refuse_old_format()
         wanted = max(self.finished, default=-1) if task is None else task
         if wanted < 0 or not (self._directory / _name(wanted)).exists():
@@ -158,7 +167,7 @@ class CheckpointStore:
                 raise DataError(
                     f"the model after task {wanted + 1} cannot be restored: checkpoint {error}{whole}"
                 ) from error
-        return found
+            yield found
 
     def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
         """Yield of every file its name, its task, what is wrong (None: nothing), and what its ledger adds.

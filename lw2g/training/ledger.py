@@ -42,6 +42,7 @@ class Ledger:
         seconds: Clocks by part.
         images: Training images stepped on so far.
         flops: Floating point operations per image.
+        origin: The run that this one was forked from, and what was changed; None for a run of its own.
     """
 
     task_to_set: list[int] = attrs.field(factory=list)
@@ -54,6 +55,7 @@ class Ledger:
     seconds: dict[str, float] = attrs.field(factory=dict)
     images: int = 0
     flops: dict[str, float | None] = attrs.field(factory=dict)
+    origin: dict[str, Any] | None = None
 
     def decide(
         self, task: int, evidence: Evidence, *, grew: bool, set_id: int, margin: float
@@ -129,6 +131,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "tasks": len(session.stream.tasks),
         "environment": environment(session.engine),
         "fingerprints": fingerprints(session),
+        "origin": ledger.origin,
         "backbone": attrs.asdict(session.backbone.fingerprint),
         "class_order": list(session.stream.class_order),
         "class_names": list(session.stream.class_names),

@@ -1,0 +1,79 @@
+"""``lw2g fork``: what another choice would have brought, from a task of a run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lw2g.cli.completion import complete_component, complete_setting
+from lw2g.cli.options import AnyPath, parse_settings
+
+__all__ = ["fork"]
+
+
+@click.command(short_help="Start a run from a task of another one, with other choices.")
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--at-task",
+    "task",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="K",
+    help="Take over tasks 1 to K.",
+)
+@click.option(
+    "--out", type=AnyPath(path_type=Path), metavar="DIR", help="The new run's directory (default: in runs/)."
+)
+@click.option(
+    "--policy",
+    metavar="NAME",
+    help="Growth policy from there on; constraints stay.",
+    shell_complete=complete_component("policy"),
+)
+@click.option(
+    "--constraint",
+    metavar="NAME",
+    multiple=True,
+    help="Constraint in place of the run's; repeatable; `none` for none.",
+    shell_complete=complete_component("constraint"),
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=parse_settings,
+    help="Any option by its dotted key, such as policy.map=[0,0,1]; repeatable.",
+    shell_complete=complete_setting,
+)
+@click.option(
+    "--tasks", type=click.IntRange(min=1), metavar="N", help="Stop after N tasks, counted from the first."
+)
+def fork(
+    run: Path,
+    task: int,
+    out: Path | None,
+    policy: str | None,
+    constraint: tuple[str, ...],
+    settings: tuple[tuple[str, Any], ...],
+    tasks: int | None,
+) -> None:
+    """Start a run from the end of task K of the run in the directory RUN, which stays as it is.
+
+    What is not named stays. With nothing changed the new run is the old one from there on. Options on which
+    the tasks taken over rest cannot be changed. `--policy fixed --set policy.map=[0,0,1]` forces decisions.
+    """
+    from lw2g.cli.execute import announce, fork_one
+    from lw2g.config.directory import new_directory
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.forking import resolve_fork
+
+    catalogue = load_catalogue()
+    resolved = resolve_fork(
+        run, catalogue, policy=policy, constraints=constraint or None, overrides=dict(settings)
+    )
+    announce(resolved, catalogue)
+    with new_directory(resolved.config, out) as directory:
+        fork_one(run, task - 1, resolved, catalogue, directory, tasks)

@@ -1,0 +1,152 @@
+"""A fork takes a run's first tasks over and goes on with other choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from lw2g.cli import execute
+from lw2g.cli.main import main
+from lw2g.config.resolve import Resolved
+from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.forking import fork, resolve_fork
+from lw2g.training.runner import start
+from lw2g.training.saved import open_run
+from lw2g.training.verification import verify
+
+TIMES = ("seconds", "images_per_second", "sha256", "files", "origin")
+Finished = tuple[Path, dict[str, Any]]
+
+
+def told(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without its times and whence it comes."""
+    return {key: value for key, value in record.items() if key not in TIMES}
+
+
+def forked(parent: Path, task: int, catalogue: Catalogue, out: Path, **changes: Any) -> dict[str, Any]:
+    """Fork a run at the end of a task, from 0."""
+    return fork(parent, task, resolve_fork(parent, catalogue, **changes), catalogue, out)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file of a run."""
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_fork_with_nothing_changed_is_the_run_itself(
+    finished: Finished, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """From the second task on it learns the same bits; the parent is only read, and is named."""
+    parent, reference = finished
+    before = contents(parent)
+    record = forked(parent, 0, catalogue, tmp_path / "fork")
+    assert contents(parent) == before
+    assert told(record) == told(reference)
+    assert {**record["files"], "config.toml": None} == {**reference["files"], "config.toml": None}
+    one, other = (CheckpointStore(run / "checkpoints").of_task() for run in (parent, tmp_path / "fork"))
+    assert one.tensors.keys() == other.tensors.keys()
+    assert [name for name, value in one.tensors.items() if not torch.equal(value, other.tensors[name])] == []
+    assert (record["origin"]["run"], record["origin"]["task"]) == (str(parent), 0)
+    assert (record["origin"]["changed"], record["origin"]["same_predictions"]) == ([], 1.0)
+    assert reference["origin"] is None
+    assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
+    assert open_run(tmp_path / "fork", catalogue, 0).task == 0
+
+
+def test_a_fork_forces_another_decision(finished: Finished, catalogue: Catalogue, tmp_path: Path) -> None:
+    """What was learned stays, the decisions from there on are those asked for, and the record says so."""
+    parent, reference = finished
+    sets = [0, 1 - reference["task_to_set"][1], 0]
+    record = forked(parent, 0, catalogue, tmp_path / "fork", policy="fixed", overrides={"policy.map": sets})
+    assert record["task_to_set"] == sets
+    assert record["accuracy_matrix"][0][0] == reference["accuracy_matrix"][0][0]
+    assert record["decisions"][0] == reference["decisions"][0]
+    changed = {one["option"]: (one["before"], one["after"]) for one in record["origin"]["changed"]}
+    assert changed["policy.name"] == ("min", "fixed")
+    assert changed["policy.map"] == (None, sets)
+    assert record["config"]["constraints"].keys() == {"orthogonal", "cpk"}
+    again = forked(
+        tmp_path / "fork", 1, catalogue, tmp_path / "again", overrides={"policy.map": [*sets[:2], 1]}
+    )
+    assert again["origin"]["origin"]["run"] == str(parent)
+    assert again["accuracy_matrix"][0][:2] == record["accuracy_matrix"][0][:2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"overrides": {"growth.heads": "joint"}}, "cannot change growth.heads: what was learned"),
+        ({"overrides": {"backbone.depth": 5}}, "cannot change backbone.depth"),
+        (
+            {"overrides": {"baseline.length": 3}},
+            "does not fit other values of baseline.length: they shape",
+        ),
+        ({"overrides": {"baseline.blocks": [2, 3, 5]}}, "predicts otherwise than it did .* alike"),
+        ({"overrides": {"benchmark.train": 6}}, "the benchmark has changed since the run began"),
+        ({"constraints": ["pgp"]}, "constraint 'pgp' keeps spaces of its own, and has seen none"),
+        ({"policy": "fixed", "overrides": {"policy.map": [0, 0]}}, "expected the sets of 3 tasks but got 2"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value),
+)
+def test_what_old_tasks_rest_on_cannot_be_changed(
+    changes: dict[str, Any], said: str, finished: Finished, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Shapes, places, spaces, data and decisions that cannot be are refused in one line, unwritten."""
+    with pytest.raises(Lw2gError, match=said) as refused:
+        forked(finished[0], 0, catalogue, tmp_path / "fork", **changes)
+    assert refused.value.exit_code == 2
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "fork").exists()
+
+
+def test_spaces_that_nobody_kept_are_not_made_up(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """A run without evidence and constraints cannot go on with them."""
+    start(quick(policy="always"), catalogue, tmp_path / "run", tasks=1)
+    with pytest.raises(ConfigError, match=r"need the spaces of tasks \[1\], and the run kept none"):
+        forked(tmp_path / "run", 0, catalogue, tmp_path / "fork", policy="min")
+    assert not (tmp_path / "fork").exists()
+    with pytest.raises(DataError, match="task 2 is not finished"):
+        forked(tmp_path / "run", 1, catalogue, tmp_path / "fork")
+
+
+def test_a_map_is_looked_at_beside_what_was_learned(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """A map that only fits another beginning is refused before anything is written."""
+    resolved = quick({"policy.map": [0, 0, 1]}, policy="fixed")
+    start(resolved, catalogue, tmp_path / "run", tasks=2)
+    with pytest.raises(
+        ConfigError, match=r"task 3 gets set 2, and the run has the sets \[0\] then; name one"
+    ):
+        forked(tmp_path / "run", 1, catalogue, tmp_path / "fork", overrides={"policy.map": [0, 1, 2]})
+    assert not (tmp_path / "fork").exists()
+
+
+def test_forking_from_the_command_line(
+    finished: Finished, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The fork stops where it is told to, and says how to go on."""
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    monkeypatch.setattr(execute, "_listeners", list)
+    out = tmp_path / "fork"
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["fork", str(finished[0]), "--out", str(out), *arguments])
+
+    result = invoke("--at-task", "1", "--tasks", "1", "--policy", "one")
+    assert result.exit_code == 0, result.output
+    assert f"stopped after task 1; go on with: lw2g continue {out}" in result.output
+    shown = CliRunner().invoke(main, ["show", str(out)]).output.replace("\n", "")
+    assert f"forked from {finished[0]} after task 1; changed: policy.name min -> one" in shown
+    result = invoke("--at-task", "1")
+    assert result.exit_code == 2
+    assert "holds a run already" in result.stderr
