@@ -158,11 +158,13 @@ def _go_on_with_seeds(
         from lw2g.training.continuing import proceed
         from lw2g.training.runner import start
 
-    records = []
+    records: list[Record] = []
     for seed in seeds:
         place, listeners = directory / f"seed-{seed}", _listeners()
-        config = attrs.evolve(resolved.config, run=attrs.evolve(resolved.config.run, seed=seed))
-        seeded = attrs.evolve(resolved, config=config)
+        # what auto settled for the first seed holds for all: they differ in nothing but the seed
+        precision = records[0]["config"]["run"]["precision"] if records else resolved.config.run.precision
+        run = attrs.evolve(resolved.config.run, seed=seed, precision=precision)
+        seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
         click.echo(f"seed {seed}: {place}", err=True)
 
         def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:

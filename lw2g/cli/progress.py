@@ -46,7 +46,8 @@ def milestone(event: Event, tasks: int) -> str | None:
         case RunStarted():
             config = event.config
             parts = " x ".join([config["baseline"]["name"], config["policy"]["name"], *config["constraints"]])
-            return f"{'resuming' if event.resumed else 'running'} {event.name}: {parts}"
+            verb = "resuming" if event.resumed else "running"
+            return "\n".join([f"{verb} {event.name}: {parts}", *event.notes])
         case TaskDecided():
             return f"task {_of(event.task, tasks)}: {_decision(event.decision)}"
         case TaskEvaluated():

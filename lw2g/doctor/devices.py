@@ -15,9 +15,9 @@ from lw2g.doctor.machine import GIB
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["advise_precision", "device_findings", "precision_findings"]
+__all__ = ["device_findings", "judge_products", "precision_findings"]
 
-_WORTH_IT = 1.2
+_MODEL, _SIDE = "vit_tiny_patch16_224", 96
 _TOLERANCE = 0.02
 """Relative error of a bfloat16 product; a right one has some 0.004."""
 
@@ -76,7 +76,7 @@ def _driver() -> str | None:
 
 
 def precision_findings() -> Iterator[Finding]:
-    """Yield for the CPU and the first GPU whether bfloat16 works and how fast it is."""
+    """Yield for the CPU and the first GPU whether bfloat16 works, how fast it is, and what auto takes."""
     import torch
 
     names = ["cpu", *(["cuda:0"] if torch.cuda.is_available() else [])]
@@ -85,12 +85,13 @@ def precision_findings() -> Iterator[Finding]:
             seconds, error = _measure(torch.device(name))
         except RuntimeError as failure:
             text = f"bf16 cannot be used on {name}: {failure}"
-            yield note("precision", text, "keep the default, run.precision = 32-true")
+            yield note("precision", text, "set run.precision = 32-true")
             continue
-        yield advise_precision(name, seconds["float32"] / seconds["bfloat16"], error)
+        yield judge_products(name, seconds["float32"] / seconds["bfloat16"], error)
+        yield _automatic(name)
 
 
-def advise_precision(device: str, ratio: float, error: float) -> Finding:
+def judge_products(device: str, ratio: float, error: float) -> Finding:
     """Judge bfloat16 on a device.
 
     Args:
@@ -100,9 +101,19 @@ def advise_precision(device: str, ratio: float, error: float) -> Finding:
     """
     if not error < _TOLERANCE:
         text = f"{device}: bf16 products are wrong (relative error {error:.2g})"
-        return problem("precision", text, "keep the default, run.precision = 32-true, and update torch")
-    advice = "try --precision bf16-mixed" if ratio >= _WORTH_IT else "keep the default, 32-true"
-    return ok("precision", f"{device}: bf16 works at {ratio:.2g} times the speed of fp32: {advice}")
+        return problem("precision", text, "set run.precision = 32-true, and update torch")
+    return ok("precision", f"{device}: bf16 products work at {ratio:.2g} times the speed of fp32")
+
+
+def _automatic(device: str) -> Finding:
+    """Say what ``run.precision = "auto"`` takes on a device for a ViT-Tiny of random weights."""
+    from lw2g.training.precision import choose_precision
+    from lw2g.vit.backbone import load_backbone
+
+    backbone = load_backbone(_MODEL, random_seed=0, image_size=_SIDE, device=device)
+    return ok(
+        "precision", f"{device}: auto takes {choose_precision(backbone)} for {_MODEL} at {_SIDE} pixels"
+    )
 
 
 def _measure(device: torch.device) -> tuple[dict[str, float], float]:

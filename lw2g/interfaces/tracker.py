@@ -27,11 +27,12 @@ class Event:
 
 @attrs.frozen(kw_only=True)
 class RunStarted(Event):
-    """A run has started or was resumed."""
+    """A run has started or was resumed; ``notes`` tell what was settled when it was opened, a line each."""
 
     name: str
     config: dict[str, Any]
     resumed: bool
+    notes: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

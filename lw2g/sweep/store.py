@@ -148,7 +148,8 @@ class SweepDirectory:
 def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     """Return in which options a finished cell differs from what its settings would be resolved to now.
 
-    Options that came later count as no difference: what they were is not known.
+    Options that came later count as no difference: what they were is not known. Nor does a precision that is
+    left to the machine: the run took one.
     """
     if status.state != "finished" or status.run is None:
         return []
@@ -157,8 +158,9 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     except Lw2gError as error:
         return [f"cannot be resolved any more: {error}"]
     before = status.run.options
+    settled = {"run.precision"} if now["run.precision"] == "auto" else set()
     return [
         f"{key}: {shown(before[key])} then, {shown(now[key])} now"
-        for key in before.keys() & now.keys()
+        for key in (before.keys() & now.keys()) - settled
         if before[key] != now[key]
     ]

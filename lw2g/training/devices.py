@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal, get_args
 
 import attrs
 import timm
@@ -16,9 +16,11 @@ from lightning_fabric import Fabric
 from lw2g.errors import ConfigError
 from lw2g.training.allocator import keep_memory
 
-__all__ = ["Engine", "environment", "open_engine"]
+__all__ = ["BF16", "FP32", "Engine", "Precision", "environment", "open_engine"]
 
-PRECISIONS = ("32-true", "bf16-mixed")
+Precision = Literal["32-true", "bf16-mixed"]
+FP32: Precision = "32-true"
+BF16: Precision = "bf16-mixed"
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -74,8 +76,10 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
     accelerator = "gpu" if accelerator == "cuda" else accelerator
     if index and not index.isdigit():
         raise ConfigError(f"run.device: {device!r} is no device; use auto, cpu, cuda, cuda:N or mps")
-    if precision not in PRECISIONS:
-        raise ConfigError(f"run.precision: {precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+    if precision not in get_args(Precision):
+        raise ConfigError(
+            f"run.precision: {precision!r} is unknown; use one of {', '.join(get_args(Precision))}"
+        )
     devices: int | list[int] = [int(index)] if index else 1
     _choose_kernels(
         deterministic=deterministic

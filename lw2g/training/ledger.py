@@ -43,6 +43,7 @@ class Ledger:
         images: Training images stepped on so far.
         flops: Floating point operations per image.
         origin: The run that this one was forked from, and what was changed; None for a run of its own.
+        precision: What was asked for, what is used, and why.
     """
 
     task_to_set: list[int] = attrs.field(factory=list)
@@ -56,6 +57,7 @@ class Ledger:
     images: int = 0
     flops: dict[str, float | None] = attrs.field(factory=dict)
     origin: dict[str, Any] | None = None
+    precision: dict[str, str] = attrs.field(factory=dict)
 
     def decide(
         self, task: int, evidence: Evidence, *, grew: bool, set_id: int, margin: float
@@ -130,6 +132,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "seed": session.config.run.seed,
         "tasks": len(session.stream.tasks),
         "environment": environment(session.engine),
+        "precision": ledger.precision,
         "fingerprints": fingerprints(session),
         "origin": ledger.origin,
         "backbone": attrs.asdict(session.backbone.fingerprint),

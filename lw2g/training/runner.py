@@ -143,7 +143,9 @@ class Run:
         store: CheckpointStore,
         stop: StopRequest | None = None,
     ) -> None:
-        self.resolved, self._session, self._files = resolved, session, files
+        # what is written down is what runs: the session has settled the precision
+        self.resolved = attrs.evolve(resolved, config=session.config)
+        self._session, self._files = session, files
         self._store, self._stop = store, stop or StopRequest()
         self._sizes = [len(task.train) for task in session.stream.tasks]
         self._goal = len(self._sizes)
@@ -191,7 +193,10 @@ class Run:
         self._reporter = Reporter(trackers, self._sizes[: self._goal])
         self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
         config = to_mapping(self._session.config)
-        self._reporter.send(RunStarted(name=self._files.path.name, config=config, resumed=self._resumed))
+        settled = self._session.precision
+        notes = (str(settled),) if settled.asked == "auto" else ()
+        name = self._files.path.name
+        self._reporter.send(RunStarted(name=name, config=config, resumed=self._resumed, notes=notes))
         try:
             for line in self._complaints:
                 self._reporter.warn(line)
@@ -436,6 +441,7 @@ class Run:
     def _begin_anew(self) -> Position:
         """Write down what is run, and return the first position."""
         files, position = self._files, Position()
+        self._ledger.precision = attrs.asdict(self._session.precision)
         self._ledger.files = {
             "config.toml": files.write_config(dump_resolved(self.resolved)),
             "samples.json": files.write_samples(self._session.evaluator.ids),

@@ -25,10 +25,11 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import Task, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.decoding import chunks
-from lw2g.training.devices import Engine, open_engine
+from lw2g.training.devices import BF16, FP32, Engine, open_engine
 from lw2g.training.evaluation import Evaluator
 from lw2g.training.images import ImageSet
 from lw2g.training.pixels import Originals
+from lw2g.training.precision import Choice, choose_precision
 from lw2g.training.probe import Probe
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
@@ -38,9 +39,13 @@ __all__ = ["Session", "open_session"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Session:
-    """What a run works with. The mutable state lies in baseline, retrieval, pool, memory and constraints."""
+    """What a run works with. The mutable state lies in baseline, retrieval, pool, memory and constraints.
+
+    In its configuration ``run.precision`` is settled; ``precision`` says what was asked for, and why.
+    """
 
     config: ExperimentConfig
+    precision: Choice
     engine: Engine
     backbone: Backbone
     stream: TaskStream
@@ -204,7 +209,8 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         DataError: Data or weights are missing.
     """
     run = config.run
-    engine = open_engine(run.device, run.precision, deterministic=run.deterministic)
+    wanted = FP32 if run.precision == "auto" else run.precision
+    engine = open_engine(run.device, wanted, deterministic=run.deterministic)
     benchmark = _build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     stream: TaskStream = benchmark.stream()
@@ -214,9 +220,14 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
     backbone: Backbone = catalogue.get("backbone", chosen.name).build(
         chosen.config, chosen.weights, chosen.image_size
     )
-    if engine.precision == "bf16-mixed":
-        backbone.to_bf16()
     backbone.to(engine.device)
+    choice = Choice(asked=run.precision, used=wanted, reason="as configured")
+    if run.precision == "auto":
+        choice = choose_precision(backbone)
+        engine = open_engine(run.device, choice.used, deterministic=run.deterministic)
+        config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
+    if choice.used == BF16:
+        backbone.to_bf16()
     require_room(
         config.run.evaluation_batch * bytes_per_image(backbone.model),
         f"run.evaluation_batch: {config.run.evaluation_batch} images",
@@ -245,6 +256,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
     options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
     return Session(
         config=config,
+        precision=choice,
         engine=engine,
         backbone=backbone,
         stream=stream,

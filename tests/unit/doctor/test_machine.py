@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lw2g.doctor import devices, machine
-from lw2g.doctor.devices import advise_precision, device_findings, precision_findings
+from lw2g.doctor.devices import device_findings, judge_products, precision_findings
 from lw2g.doctor.examination import traced
 from lw2g.doctor.finding import problem
 from lw2g.doctor.libraries import library_findings
@@ -21,6 +21,7 @@ from lw2g.doctor.machine import (
     usable_cores,
 )
 from lw2g.doctor.packages import Installed, package_findings
+from lw2g.training import precision
 
 GIB = 2**30
 
@@ -218,23 +219,24 @@ def test_what_fails_for_a_broken_library_is_mended_there():
 @pytest.mark.parametrize(
     ("ratio", "error", "status", "advice"),
     [
-        (2.5, 0.004, "ok", "bf16 works at 2.5 times the speed of fp32: try --precision bf16-mixed"),
-        (0.25, 0.004, "ok", "bf16 works at 0.25 times the speed of fp32: keep the default, 32-true"),
+        (2.5, 0.004, "ok", "bf16 products work at 2.5 times the speed of fp32"),
         (2.5, 0.3, "problem", "bf16 products are wrong"),
         (2.5, float("nan"), "problem", "bf16 products are wrong"),
     ],
 )
-def test_bf16_is_advised_where_it_is_right_and_faster(ratio, error, status, advice):
-    """Speed decides the advice; a wrong product is a problem whatever its speed."""
-    found = advise_precision("cpu", ratio, error)
+def test_wrong_products_are_a_problem(ratio, error, status, advice):
+    """A right product is told with its speed; a wrong one is a problem whatever its speed."""
+    found = judge_products("cpu", ratio, error)
     assert found.status == status
     assert advice in found.text
 
 
-def test_bf16_is_really_tried_on_the_cpu():
-    """A product is taken in both precisions on this machine."""
-    found = next(iter(precision_findings()))
-    assert found.text.startswith("cpu: bf16")
+def test_bf16_is_really_tried_on_the_cpu(monkeypatch):
+    """A product is taken in both precisions on this machine, and what auto takes is told."""
+    monkeypatch.setattr(precision, "has_bf16_instructions", lambda: False)
+    products, chosen = list(precision_findings())[:2]
+    assert products.text.startswith("cpu: bf16 products")
+    assert chosen.text.startswith("cpu: auto takes precision 32-true (the CPU has no bf16 instructions)")
 
 
 def test_a_device_without_bf16_is_a_note(monkeypatch):
