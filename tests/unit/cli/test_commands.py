@@ -116,6 +116,7 @@ RECORD = {
         "constraints": {"orthogonal": {}, "cpk": {}},
         "benchmark": {"name": "glyphs"},
         "backbone": {"name": "micro"},
+        "run": {"precision": "32-true"},
     },
     "seed": 42,
     "accuracy_matrix": [[91.5, 83.25], [None, 88.0]],
