@@ -102,8 +102,11 @@ def fork(
             raise ConfigError(f"{str(directory)!r} holds a run already; choose another --out")
         with guarded(catalogue, resolved.config):
             session = open_session(resolved.config, catalogue)
+            resolved = attrs.evolve(resolved, config=session.config)
             _restored(session, chain[-1], changed)
             ledger = Ledger(**chain[-1].ledger)
+            if any(one["option"] == "run.precision" for one in changed):
+                ledger.precision = attrs.asdict(session.precision)
             _require_spaces(session, ledger, _constraints(resolved) - _constraints(before))
             _require_decidable(session, task + 1, tasks)
             same = _require_same_predictions(session, old.read_predictions(task), changed)
@@ -124,7 +127,11 @@ def fork(
             }
             store = CheckpointStore(files.checkpoints)
             for checkpoint in chain:
-                entries = {**checkpoint.ledger, "files": ledger.files, "origin": ledger.origin}
+                entries = checkpoint.ledger | {
+                    "files": ledger.files,
+                    "origin": ledger.origin,
+                    "precision": ledger.precision,
+                }
                 store.save(attrs.evolve(checkpoint, ledger=entries))
             files.write_record(build_record(resolved, session, ledger))
     return proceed(directory, catalogue, listeners, tasks=tasks)

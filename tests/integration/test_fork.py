@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
+from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.checkpoint import CheckpointStore
@@ -64,10 +65,13 @@ def test_a_fork_forces_another_decision(finished: Finished, catalogue: Catalogue
     """What was learned stays, the decisions from there on are those asked for, and the record says so."""
     parent, reference = finished
     sets = [0, 1 - reference["task_to_set"][1], 0]
-    record = forked(parent, 0, catalogue, tmp_path / "fork", policy="fixed", overrides={"policy.map": sets})
+    choices = {"policy.map": sets, "run.precision": "auto"}
+    record = forked(parent, 0, catalogue, tmp_path / "fork", policy="fixed", overrides=choices)
     assert record["task_to_set"] == sets
     assert record["accuracy_matrix"][0][0] == reference["accuracy_matrix"][0][0]
     assert record["decisions"][0] == reference["decisions"][0]
+    assert (record["precision"]["asked"], record["config"]["run"]["precision"]) == ("auto", "32-true")
+    assert read_toml(tmp_path / "fork" / "config.toml")["run"]["precision"] == "32-true"
     changed = {one["option"]: (one["before"], one["after"]) for one in record["origin"]["changed"]}
     assert changed["policy.name"] == ("min", "fixed")
     assert changed["policy.map"] == (None, sets)
