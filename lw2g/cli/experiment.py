@@ -19,12 +19,16 @@ __all__ = ["config", "run"]
     metavar="N",
     help="Stop after N tasks; `lw2g continue` goes on as if it had not stopped.",
 )
+@click.option("--dry-run", is_flag=True, help="Say what the run would cost and what it lacks; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 def run(**values: Any) -> None:
     """Run an experiment: a TOML file, or names and options, or both (options win).
 
     Without any, the embedded default is run. The policies min, max, rnd and one are LW2G and bring the
     constraints orthogonal and cpk unless --constraint says otherwise; always alone is the published baseline.
     """
+    if values["as_json"] and not values["dry_run"]:
+        raise click.UsageError("--json goes with --dry-run; of a finished run: lw2g show RUN --json")
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
     from lw2g.cli.execute import announce, run_one, run_seeds
@@ -34,6 +38,11 @@ def run(**values: Any) -> None:
     catalogue = load_catalogue()
     resolved = ExperimentOptions.of(values).resolve(catalogue)
     announce(resolved, catalogue)
+    if values["dry_run"]:
+        from lw2g.cli.estimate import tell_cost
+
+        tell_cost(resolved, catalogue, as_json=values["as_json"])
+        return
     with new_directory(resolved.config, values["out"]) as directory:
         if values["seeds"] is None:
             run_one(resolved, catalogue, directory, values["tasks"])

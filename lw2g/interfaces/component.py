@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import attrs
 
 from lw2g.errors import PluginError
-from lw2g.interfaces.dataset import DataSet
+from lw2g.interfaces.dataset import DataSet, Outline
 from lw2g.interfaces.deviations import Deviation
 
 if TYPE_CHECKING:
@@ -216,6 +216,8 @@ class BenchmarkComponent(Component):
             keys: the benchmark's transforms, class order and increment, and ``backbone.name``.
         data: The facts of a published data set, by which ``lw2g data`` lists, fetches and checks it; its
             configuration then has an option ``root``.
+        outline: ``outline(config)``: its size as published, so that a run can be priced where the data are
+            not; raises DataError where counts are unknown. None where nothing is known without the data.
     """
 
     kind: ClassVar[Kind] = "benchmark"
@@ -225,6 +227,7 @@ class BenchmarkComponent(Component):
     embedded: bool = False
     like_for_like: Mapping[str, Any] = attrs.field(factory=dict, validator=_is_held_equal)
     data: DataSet | None = None
+    outline: Callable[[Any], Outline] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -234,12 +237,15 @@ class BackboneComponent(Component):
     Attributes:
         build: ``build(config, weights, image_size)``; ``weights`` overrides the preset's source.
         embedded: True for weights that ship with lw2g.
+        untrained: ``untrained(config, image_size)``: the same architecture with random weights, so that a run
+            can be priced where the weights are not. None where it is not known without them.
     """
 
     kind: ClassVar[Kind] = "backbone"
 
     build: Callable[[Any, Path | None, int | None], Backbone]
     embedded: bool = False
+    untrained: Callable[[Any, int | None], Backbone] | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -19,6 +19,7 @@ __all__ = [
     "DataSet",
     "FileRoute",
     "HubRoute",
+    "Outline",
     "Reader",
     "RemoteFile",
     "Route",
@@ -154,6 +155,21 @@ class Split:
     test_order: int | None = None
     train_lists: tuple[RemoteFile, ...] = ()
     test_lists: tuple[RemoteFile, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Outline:
+    """The size of a task stream, known without its images.
+
+    Attributes:
+        classes: Number of classes of each task.
+        train: Training images of all tasks.
+        test: Test images of all tasks.
+    """
+
+    classes: tuple[int, ...]
+    train: int
+    test: int
 
 
 @attrs.frozen(kw_only=True)

@@ -89,6 +89,12 @@ class Catalogue:
             raise PluginError(f"{kind} {name!r} cannot be used: {self.refused[kind, name]}")
         raise UnknownComponentError(self._unknown(kind, name))
 
+    def with_component(self, component: Component) -> Catalogue:
+        """Return the catalogue with a component in place of the one of its kind and name."""
+        entry = self.entries[component.kind, component.name]
+        changed = {entry.key: attrs.evolve(entry, component=component)}
+        return attrs.evolve(self, entries={**self.entries, **changed})
+
     def names(self, kind: Kind) -> tuple[str, ...]:
         """Return the names of all usable components of a kind, sorted."""
         return tuple(sorted(name for entry_kind, name in self.entries if entry_kind == kind))

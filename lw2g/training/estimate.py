@@ -1,68 +1,257 @@
-"""How long a run still takes, judged by the pace of what it has done."""
+"""What a run would cost, and what it lacks, before anything of it is written: ``lw2g run --dry-run``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-__all__ = ["Estimate"]
+import attrs
+import numpy as np
+
+from lw2g.config.model import ExperimentConfig
+from lw2g.config.toml import to_mapping
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.context import derive_seed
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.boundary import guarded
+from lw2g.training.rehearsal import Rehearsal
+from lw2g.training.session import Session, open_session
+from lw2g.training.stand_ins import Missing, stand_ins
+from lw2g.training.thinning import PARTS, Measured
+
+__all__ = ["Estimate", "Estimator", "Missing", "Range", "estimate"]
+
+_ROW = 24
+"""Bytes of a test sample in a file of predictions: six columns of int32."""
 
 
+@attrs.frozen
+class Range:
+    """From the least to the most, in the unit of what it is of."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Range:
+        """Return the range of some values."""
+        return cls(float(min(values)), float(max(values)))
+
+
+@attrs.frozen(kw_only=True)
 class Estimate:
-    """Guesses the seconds a run still needs; knows no clock of its own.
+    """What a run would cost on this machine.
 
-    The pace of a phase is its latest seconds per training image of its task. A planned training phase that
-    has not run yet is taken to need as many seconds per image and epoch as those that have; other kinds of
-    work count nothing until they were seen once.
+    Ranges are over what cannot be known beforehand: whether a policy that looks at evidence keeps one set or
+    gives every task its own.
 
-    Args:
-        sizes: Training images of each task.
+    Attributes:
+        seconds: Of the run.
+        parts: The same by part: data (opened and checked), evidence, training, spaces, evaluation,
+            checkpoints.
+        memory: Peak bytes of the process.
+        device_memory: Peak bytes of tensors on an accelerator, None without one.
+        disk: Bytes of the run's directory at its end.
+        trained: Parameters that a task trains.
+        stored: Parameters of all sets, heads and what else the run leaves behind.
+        training_flops: Per training image and step, backward included; None where nothing is trained.
+        inference_flops: Per test image.
+        sets: Number of parameter sets.
+        tasks: Number of tasks.
+        images: Training and test images of the stream.
+        device: Where it was measured.
+        missing: What the run lacks; it was measured with stand-ins.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._sizes = list(sizes)
-        self._finished: dict[str, float] = {}
-        self._pace: dict[str, float] = {}
-        self._epochs: dict[str, int] = {}
-        self._around: set[str] = set()
-        self._begun: set[str] = set()
+    seconds: Range
+    parts: Mapping[str, Range]
+    memory: Range
+    device_memory: Range | None
+    disk: Range
+    trained: Range
+    stored: Range
+    training_flops: float | None
+    inference_flops: float | None
+    sets: Range
+    tasks: int
+    images: tuple[int, int]
+    device: str
+    missing: tuple[Missing, ...] = ()
 
-    def begin(self, phase: str, *, first: bool) -> None:
-        """Note that a phase begins; ``first`` says that its task does, too."""
-        if first:
-            self._begun.clear()
-        self._begun.add(phase)
-        if phase not in self._epochs:
-            self._around.add(phase)
+    def as_mapping(self) -> dict[str, Any]:
+        """Return all of it as JSON takes it; a range is ``{least, most}``."""
+        return attrs.asdict(self)
 
-    def plan(self, epochs: Mapping[str, int]) -> None:
-        """Note the epochs of the phases that a task trains through, 0 for those that have none."""
-        self._epochs = dict(epochs)
 
-    def finish(self, task: int, phase: str, seconds: float) -> None:
-        """Note how long a phase took from its beginning to its end."""
-        self._finished[phase] = self._pace[phase] = seconds / self._sizes[task]
+@attrs.frozen(kw_only=True)
+class _Outline:
+    """What is known of an experiment once it was opened."""
 
-    def remaining(self, task: int, phase: str, seconds: float, share: float) -> float:
-        """Return the seconds to the end of the run.
+    tasks: int
+    images: tuple[int, int]
+    device: str
+    missing: tuple[Missing, ...]
+    catalogue: Catalogue
+    fixed_disk: float
 
-        Args:
-            task: The current task.
-            phase: The current phase.
-            seconds: What the whole phase takes at its present pace. The first steps are slow (images are
-                decoded, kernels chosen), so the pace of earlier tasks counts as well, less and less.
-            share: How much of the phase is done, 0 to 1.
+
+@attrs.frozen(kw_only=True)
+class _Scenario:
+    """What a run costs whose sets are decided."""
+
+    tasks: Sequence[Measured]
+    sets: int
+    opening: float
+    memory: float
+    device_memory: float | None
+    flops: Mapping[str, float | None]
+
+    def seconds(self, part: str) -> float:
+        """Return those of one part."""
+        return (self.opening if part == "data" else 0.0) + sum(task.seconds[part] for task in self.tasks)
+
+
+class Estimator:
+    """Estimates experiments; what was measured for one serves all that differ only in seed and policy.
+
+    Args:
+        catalogue: Where components come from.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._outlines: dict[str, _Outline] = {}
+        self._opened: tuple[Session, float] | None = None
+        self._known: dict[tuple[str, tuple[int, ...]], _Scenario] = {}
+
+    def __call__(self, config: ExperimentConfig) -> Estimate:
+        """Return what an experiment would cost.
+
+        Nothing is written but checkpoints in a temporary folder, to see how long that takes.
+
+        Raises:
+            ConfigError: It cannot be built as configured.
+            DataError: Data or weights are missing, and there is nothing to measure in their place.
+            ComponentError: A component raised an error.
         """
-        size, now = self._sizes[task], seconds / self._sizes[task]
-        self._pace[phase] = share * now + (1 - share) * self._finished.get(phase, now)
-        phases = {*self._epochs, *self._around}
-        every = sum(self._pace_of(one) for one in phases)
-        rest = sum(self._pace_of(one) for one in phases - self._begun)
-        left = self._pace[phase] * (1 - share)
-        return (left + rest) * size + every * sum(self._sizes[task + 1 :])
+        with guarded(self._catalogue, config):
+            key = _key(config)
+            if key not in self._outlines:
+                self._outlines[key] = self._open(config)
+            outline = self._outlines[key]
+            plans = self._plans(config, outline.tasks)
+            found = [self._scenario(key, config, outline, plan) for plan in plans]
+        return _combined(outline, found)
 
-    def _pace_of(self, phase: str) -> float:
-        if phase in self._pace:
-            return self._pace[phase]
-        known = [one for one, count in self._epochs.items() if count and one in self._pace]
-        epochs = sum(self._epochs[one] for one in known)
-        return self._epochs.get(phase, 0) * sum(self._pace[one] for one in known) / max(epochs, 1)
+    def _open(self, config: ExperimentConfig) -> _Outline:
+        """Open an experiment once, with stand-ins for what is missing."""
+        missing: tuple[Missing, ...] = ()
+        catalogue = self._catalogue
+        try:
+            self._opened = _opened(config, catalogue)
+        except (ConfigError, DataError):
+            missing, catalogue = stand_ins(config, catalogue)
+            if not missing:
+                raise
+            self._opened = _opened(config, catalogue)
+        session = self._opened[0]
+        tasks = session.stream.tasks
+        return _Outline(
+            tasks=len(tasks),
+            images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
+            device=session.engine.device_name or str(session.engine.device),
+            missing=missing,
+            catalogue=catalogue,
+            fixed_disk=_fixed_disk(session),
+        )
+
+    def _plans(self, config: ExperimentConfig, tasks: int) -> list[tuple[int, ...]]:
+        """Return the set of each task as far as it is known: one plan, or the two that bound all others."""
+        one, own = (0,) * tasks, tuple(range(tasks))
+        if self._catalogue.get("baseline", config.baseline.name).growth == "fixed":
+            return [one]
+        component = self._catalogue.get("policy", config.policy.name)
+        if component.needs_evidence:
+            return [one, own] if tasks > 1 else [one]
+        policy, plan = component.build(config.policy.config), list[int]()
+        for task in range(tasks):
+            live = tuple(CandidateEvidence(set=known) for known in sorted(set(plan)))
+            generator = np.random.default_rng(derive_seed(config.run.seed, "task", task, "policy"))
+            decision = policy.decide(Evidence(task=task, candidates=live), generator)
+            plan.append(len(live) if isinstance(decision, Grow) else decision.set)
+        return [tuple(plan)]
+
+    def _scenario(
+        self, key: str, config: ExperimentConfig, outline: _Outline, plan: tuple[int, ...]
+    ) -> _Scenario:
+        if (key, plan) not in self._known:
+            session, opening = self._opened or _opened(config, outline.catalogue)
+            self._opened = None  # a rehearsal leaves it in another state
+            with tempfile.TemporaryDirectory(prefix="lw2g-") as folder:
+                rehearsal = Rehearsal(session, plan, Path(folder))
+                tasks = rehearsal.run()
+            self._known[key, plan] = _Scenario(
+                tasks=tasks,
+                sets=len(set(plan)),
+                opening=opening,
+                memory=rehearsal.machine_bytes,
+                device_memory=rehearsal.device_bytes,
+                flops=rehearsal.flops,
+            )
+        return self._known[key, plan]
+
+
+def estimate(config: ExperimentConfig, catalogue: Catalogue) -> Estimate:
+    """Return what one experiment would cost; see :class:`Estimator`."""
+    return Estimator(catalogue)(config)
+
+
+def _opened(config: ExperimentConfig, catalogue: Catalogue) -> tuple[Session, float]:
+    """Return a new session, and the seconds that opening it has taken."""
+    began = time.perf_counter()
+    session = open_session(config, catalogue)
+    return session, time.perf_counter() - began
+
+
+def _key(config: ExperimentConfig) -> str:
+    """Return what decides the costs of a configuration whose sets are known: all but seed and policy."""
+    told = to_mapping(config)
+    for section in ("policy", "trackers"):
+        told.pop(section, None)
+    told["run"] = {name: value for name, value in told["run"].items() if name != "seed"}
+    return json.dumps(told, sort_keys=True, default=str)
+
+
+def _fixed_disk(session: Session) -> float:
+    """Return the bytes of sample ids and of all predictions."""
+    sizes = session.evaluator.sizes(len(session.stream.tasks))
+    return len(json.dumps(list(session.evaluator.ids))) + _ROW * sum(itertools.accumulate(sizes))
+
+
+def _combined(outline: _Outline, found: Sequence[_Scenario]) -> Estimate:
+    def over(value: Callable[[_Scenario], float]) -> Range:
+        return Range.over([value(one) for one in found])
+
+    on_device = any(one.device_memory is not None for one in found)
+    return Estimate(
+        seconds=over(lambda one: sum(one.seconds(part) for part in PARTS)),
+        parts={part: Range.over([one.seconds(part) for one in found]) for part in PARTS},
+        memory=over(lambda one: one.memory),
+        device_memory=over(lambda one: one.device_memory or 0.0) if on_device else None,
+        disk=over(lambda one: outline.fixed_disk + sum(task.checkpoint for task in one.tasks)),
+        trained=over(lambda one: max(task.trained for task in one.tasks)),
+        stored=over(lambda one: one.tasks[-1].stored),
+        training_flops=found[-1].flops.get("training_per_image"),
+        inference_flops=found[-1].flops.get("inference_per_image"),
+        sets=over(lambda one: one.sets),
+        tasks=outline.tasks,
+        images=outline.images,
+        device=outline.device,
+        missing=outline.missing,
+    )

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
-from lw2g.training.estimate import Estimate
+from lw2g.training.pace import Pace
 
 __all__ = ["Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
 
@@ -110,7 +110,7 @@ class Reporter:
     def __init__(self, listeners: Sequence[Tracker], sizes: Sequence[int]) -> None:
         self._listeners = list(listeners)
         self._tasks, self._last = len(sizes), 0.0
-        self._estimate = Estimate(sizes)
+        self._pace = Pace(sizes)
         self.seconds: dict[str, float] = defaultdict(float)
         self._began, self._before = time.perf_counter(), 0.0
         self._task, self._phase = -1, ""
@@ -137,14 +137,14 @@ class Reporter:
 
     def plan(self, epochs: Mapping[str, int]) -> None:
         """Say through which phases the task is trained, and for how many epochs (0: none)."""
-        self._estimate.plan(epochs)
+        self._pace.plan(epochs)
 
     def begin(self, task: int, phase: str, share: float = 0.0) -> None:
         """Say that work of a kind begins, of which a share (0 to 1) was done before a resume."""
         now = time.perf_counter()
         if self._phase and self._from < 1:
-            self._estimate.finish(self._task, self._phase, (now - self._since) / (1 - self._from))
-        self._estimate.begin(phase, first=task != self._task)
+            self._pace.finish(self._task, self._phase, (now - self._since) / (1 - self._from))
+        self._pace.begin(phase, first=task != self._task)
         self._task, self._phase, self._since, self._from = task, phase, now, share
         self.send(PhaseStarted(task=task, tasks=self._tasks, phase=phase))
 
@@ -192,7 +192,7 @@ class Reporter:
         if not self._phase or share <= self._from:
             return None
         whole = (now - self._since) / (share - self._from)
-        return self._estimate.remaining(self._task, self._phase, whole, share)
+        return self._pace.remaining(self._task, self._phase, whole, share)
 
     @contextmanager
     def clock(self, part: str) -> Iterator[None]:

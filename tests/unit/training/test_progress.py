@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lw2g.interfaces.tracker import Event, Stepped
-from lw2g.training.estimate import Estimate
+from lw2g.training.pace import Pace
 from lw2g.training.progress import Reporter, Steps
 from lw2g.training.runner import start
 
@@ -28,7 +28,7 @@ class Heard:
 
 def test_the_first_phase_foretells_those_that_are_planned() -> None:
     """Three tasks of 10, 20 and 10 images, two epochs now and four later: the pace of the first holds."""
-    estimate = Estimate([10, 20, 10])
+    estimate = Pace([10, 20, 10])
     estimate.plan({"adapt": 2, "prompts": 4})
     estimate.begin("adapt", first=True)
     # 5 s for 2 epochs of 10 images; half done: 2.5 s of it, 10 s of prompts, and 15 s for each 10 images
@@ -37,7 +37,7 @@ def test_the_first_phase_foretells_those_that_are_planned() -> None:
 
 def test_evaluation_counts_once_it_was_seen() -> None:
     """Work that is not training is known from the first task on, and the last task ends at zero."""
-    estimate = Estimate([10, 10])
+    estimate = Pace([10, 10])
     estimate.plan({"prompts": 1})
     estimate.begin("prompts", first=True)
     estimate.finish(0, "prompts", 4.0)
@@ -51,7 +51,7 @@ def test_evaluation_counts_once_it_was_seen() -> None:
 
 def test_slow_first_steps_do_not_frighten() -> None:
     """The pace of earlier tasks weighs as much as is not done yet."""
-    estimate = Estimate([10, 10])
+    estimate = Pace([10, 10])
     estimate.begin("prompts", first=True)
     estimate.finish(0, "prompts", 4.0)
     estimate.begin("prompts", first=True)

@@ -1,0 +1,82 @@
+"""What a run would cost, as text or JSON: the ``--dry-run`` of ``lw2g run``."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from lw2g.cli.output import console, table
+
+if TYPE_CHECKING:
+    from lw2g.config.model import Resolved
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.training.estimate import Estimate, Range
+
+__all__ = ["print_estimate", "tell_cost"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def tell_cost(resolved: Resolved, catalogue: Catalogue, *, as_json: bool) -> None:
+    """Estimate an experiment and print the result; nothing of it is run or written."""
+    from lw2g.training.estimate import estimate
+
+    found = estimate(resolved.config, catalogue)
+    if as_json:
+        click.echo(json.dumps(found.as_mapping(), indent=1))
+    else:
+        print_estimate(found)
+
+
+def print_estimate(found: Estimate) -> None:
+    """Print an estimate as a table, and what is missing with its remedies."""
+    rows = [("time", _time(found.seconds))]
+    rows += [(f"  {part}", _time(seconds)) for part, seconds in found.parts.items()]
+    rows += [("memory, at most", _bytes(found.memory))]
+    if found.device_memory is not None:
+        rows += [("memory of the device, at most", _bytes(found.device_memory))]
+    rows += [
+        ("disk", _bytes(found.disk)),
+        ("parameter sets", _count(found.sets)),
+        ("parameters trained per task", _count(found.trained)),
+        ("parameters stored", _count(found.stored)),
+        ("FLOPs per training image", _flops(found.training_flops)),
+        ("FLOPs per test image", _flops(found.inference_flops)),
+    ]
+    train, test = found.images
+    title = f"{found.tasks} tasks, {train} training and {test} test images, on {found.device}"
+    console().print(table(title, ("", "estimate"), rows))
+    for one in found.missing:
+        click.echo(f"missing: {one.what}; {one.remedy}")
+    if found.missing:
+        click.echo("measured with stand-ins for what is missing: reading real images is not counted")
+
+
+def _between(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _time(seconds: Range) -> str:
+    return _between(*(str(timedelta(seconds=round(value))) for value in (seconds.least, seconds.most)))
+
+
+def _bytes(size: Range) -> str:
+    return _between(*(_in_units(value) for value in (size.least, size.most)))
+
+
+def _in_units(size: float) -> str:
+    power = 0
+    while size >= 1024 and power + 1 < len(_UNITS):
+        size, power = size / 1024, power + 1
+    return f"{size:.3g} {_UNITS[power]}"
+
+
+def _count(value: Range) -> str:
+    return _between(*(f"{round(one):,}" for one in (value.least, value.most)))
+
+
+def _flops(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

@@ -1,0 +1,68 @@
+"""How long a run still takes, judged by the pace of what it has done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["Pace"]
+
+
+class Pace:
+    """Guesses the seconds a run still needs; knows no clock of its own.
+
+    The pace of a phase is its latest seconds per training image of its task. A planned training phase that
+    has not run yet is taken to need as many seconds per image and epoch as those that have; other kinds of
+    work count nothing until they were seen once.
+
+    Args:
+        sizes: Training images of each task.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        self._finished: dict[str, float] = {}
+        self._pace: dict[str, float] = {}
+        self._epochs: dict[str, int] = {}
+        self._around: set[str] = set()
+        self._begun: set[str] = set()
+
+    def begin(self, phase: str, *, first: bool) -> None:
+        """Note that a phase begins; ``first`` says that its task does, too."""
+        if first:
+            self._begun.clear()
+        self._begun.add(phase)
+        if phase not in self._epochs:
+            self._around.add(phase)
+
+    def plan(self, epochs: Mapping[str, int]) -> None:
+        """Note the epochs of the phases that a task trains through, 0 for those that have none."""
+        self._epochs = dict(epochs)
+
+    def finish(self, task: int, phase: str, seconds: float) -> None:
+        """Note how long a phase took from its beginning to its end."""
+        self._finished[phase] = self._pace[phase] = seconds / self._sizes[task]
+
+    def remaining(self, task: int, phase: str, seconds: float, share: float) -> float:
+        """Return the seconds to the end of the run.
+
+        Args:
+            task: The current task.
+            phase: The current phase.
+            seconds: What the whole phase takes at its present pace. The first steps are slow (images are
+                decoded, kernels chosen), so the pace of earlier tasks counts as well, less and less.
+            share: How much of the phase is done, 0 to 1.
+        """
+        size, now = self._sizes[task], seconds / self._sizes[task]
+        self._pace[phase] = share * now + (1 - share) * self._finished.get(phase, now)
+        phases = {*self._epochs, *self._around}
+        every = sum(self._pace_of(one) for one in phases)
+        rest = sum(self._pace_of(one) for one in phases - self._begun)
+        left = self._pace[phase] * (1 - share)
+        return (left + rest) * size + every * sum(self._sizes[task + 1 :])
+
+    def _pace_of(self, phase: str) -> float:
+        if phase in self._pace:
+            return self._pace[phase]
+        known = [one for one, count in self._epochs.items() if count and one in self._pace]
+        epochs = sum(self._epochs[one] for one in known)
+        return self._epochs.get(phase, 0) * sum(self._pace[one] for one in known) / max(epochs, 1)

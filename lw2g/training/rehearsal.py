@@ -1,0 +1,480 @@
+"""A rehearsal of a run: a few images, steps and tasks of each kind of work, measured and scaled up.
+
+It goes through the same functions as a run, on a session of its own and with few images a task, so that what
+it measures is what a run pays. Work that grows with a number of images is measured at that number where a
+machine is quick enough, else at two smaller ones and continued on a line; work that grows with the tasks is
+measured in the first, the second and a late one.
+"""
+
+from __future__ import annotations
+
+import statistics as stats
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.constraint import ConstraintContext
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase, constant
+from lw2g.interfaces.stream import TaskStream
+from lw2g.training.boundary import Frozen
+from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.evaluation import Evaluator
+from lw2g.training.evidence import collect_evidence
+from lw2g.training.flops import count_flops
+from lw2g.training.images import ImageSet
+from lw2g.training.ledger import Ledger
+from lw2g.training.peak import PeakMemory
+from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
+from lw2g.training.probe import Probe
+from lw2g.training.progress import Reporter
+from lw2g.training.protection import Protection
+from lw2g.training.session import Session
+from lw2g.training.spaces import absorb_task
+from lw2g.training.state import Position, snapshot
+from lw2g.training.thinning import Measured, between, on_a_line, part_of, thinned
+
+__all__ = ["Rehearsal"]
+
+_SECONDS = 0.5
+"""What one measurement may take, by the pace of a plain forward."""
+_STEPS = 3
+_WALKED = 6
+"""Tasks gone through at most; what later ones cost is continued on a line."""
+_PER_CLASS = 2
+"""Images of a class in tasks that are gone through only for what they leave behind."""
+
+
+class _EnoughError(Exception):
+    """Ends work whose pace is known."""
+
+
+class _First:
+    """The first images of a set, as an image set."""
+
+    def __init__(self, images: ImageSet, count: int) -> None:
+        self._images, self._count = images, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batches(self, order: Sequence[Sequence[int]], *, seed: int | None = None) -> Iterator[Batch]:
+        return self._images.batches(order, seed=seed)
+
+
+class Rehearsal:
+    """Goes through a run that is decided already.
+
+    Args:
+        session: Opened for this; its state is of no use afterwards.
+        plan: The set of each task.
+        folder: For checkpoints, which are looked at and thrown away.
+
+    Attributes:
+        flops: Per training and test image.
+        machine_bytes: The most that the process has held, with batches of full size.
+        device_bytes: The most that tensors have held on an accelerator, likewise; None without one.
+    """
+
+    def __init__(self, session: Session, plan: Sequence[int], folder: Path) -> None:
+        self._session, self._plan = session, list(plan)
+        self._store = CheckpointStore(folder / "checkpoints")
+        self._ledger = Ledger()
+        self._reporter = Reporter([], [len(task.train) for task in session.stream.tasks])
+        self.flops: dict[str, float | None] = {}
+        self.machine_bytes = 0.0
+        self.device_bytes = None if PeakMemory(session.engine.device).device is None else 0.0
+        self._query_seconds = 0.0
+        self._pace = self._seconds_per_image()
+        batch = self._affordable(session.config.run.evaluation_batch)
+        stream = thinned(session.stream, batch, batch)
+        self._evaluator = self._evaluator_of(stream, batch)
+
+    def run(self) -> list[Measured]:
+        """Return what each task of the stream takes."""
+        tasks = len(self._session.stream.tasks)
+        last = min(tasks, _WALKED) - 1
+        measured = {}
+        for index in range(last + 1):
+            careful = index in (0, 1, last)
+            with self._holding():
+                found = self._learn(index, careful=careful)
+            if careful:
+                measured[index] = found
+        return [between(measured, index) for index in range(tasks)]
+
+    # -- how much is affordable --------------------------------------------------------------------------
+
+    def _seconds_per_image(self) -> float:
+        """Return the pace of a plain forward, after one to warm up."""
+        task = self._session.stream.tasks[0]
+        images = self._session.image_set([part_of(task.test, 2)], train=False)
+        batch = next(iter(images.batches([list(range(len(images)))])))
+        taken = []
+        for _ in range(3):
+            began = self._now()
+            with torch.no_grad(), self._session.engine.autocast():
+                self._session.backbone.features(batch.images)
+            taken.append((self._now() - began) / len(images))
+        return max(min(taken), 1e-6)
+
+    def _affordable(self, wanted: int, passes: float = 1.0) -> int:
+        """Return how many of some images may be gone through, at so many forwards each."""
+        return min(wanted, max(1, int(_SECONDS / (passes * self._pace))))
+
+    def _now(self) -> float:
+        self._session.engine.synchronize()
+        return time.perf_counter()
+
+    def _timed(self, work: Callable[[], object]) -> float:
+        began = self._now()
+        work()
+        return self._now() - began
+
+    @contextmanager
+    def _holding(self, share: float = 1.0) -> Iterator[None]:
+        """Note what the block holds at most, if what it takes beyond what there was grew by a factor."""
+        peak = PeakMemory(self._session.engine.device)
+        before = peak.machine, peak.device
+        yield
+        machine = before[0] + share * (peak.machine - before[0])
+        self.machine_bytes = max(self.machine_bytes, machine)
+        if before[1] is not None and peak.device is not None:
+            self.device_bytes = max(self.device_bytes or 0.0, before[1] + share * (peak.device - before[1]))
+
+    # -- one task ----------------------------------------------------------------------------------------
+
+    def _learn(self, index: int, *, careful: bool) -> Measured:
+        session, found = self._session, Measured()
+        task, classes = session.stream.tasks[index], len(session.stream.tasks[index].classes)
+        images = len(task.train)
+        size = images if not careful else max(self._affordable(images), min(images, _PER_CLASS * classes))
+        size = size if careful else min(images, _PER_CLASS * classes)
+        thin = self._thin(size)
+        probes = _Probes(self, index, careful=careful)
+        session.begin_task(index)
+        if careful and session.collects_evidence and len(session.pool):
+            found.seconds["evidence"] = probes.cost(self._evidence)
+        self._assign(index)
+        still, moving = _image_sets(thin, index)
+        context = thin.task_context(index, still)
+        probe = probes.of(probes.size)
+        rules = ConstraintContext(
+            task=context, memory=session.memory, pretrained_space=probe.pretrained_space
+        )
+        if session.retrieval is not None:
+            torch.manual_seed(session.seed_of(index, "retrieval"))
+            session.retrieval.begin_task(context)
+        began = self._now()
+        for constraint in session.constraints.values():
+            constraint.begin_task(rules)
+        found.seconds["spaces"] += self._now() - began
+        self._train(found, context, rules, still, moving, size if careful else None)
+        if session.builds_spaces and careful:
+            if session.transforms.train_is_deterministic:
+                probes.know_queries()  # training has left them
+            found.seconds["spaces"] += probes.cost(self._absorbing(context, rules))
+        elif session.builds_spaces:
+            absorb_task(session, context, probe, rules)
+        session.pool.touch(context.set_id)
+        if careful:
+            found.seconds["evaluation"] = self._evaluate(index)
+            found.seconds["checkpoints"] += self._timed(lambda: Frozen.of(session.backbone))
+        self._save(found, index)
+        found.stored = sum(one.numel() for module in session.modules for one in module.parameters())
+        return found
+
+    def _evidence(self, probe: Probe) -> None:
+        session = self._session
+        collect_evidence(session.baseline, session.pool, session.memory, probe)
+
+    def _absorbing(self, context: TaskContext, rules: ConstraintContext) -> Callable[[Probe], None]:
+        return lambda probe: absorb_task(self._session, context, probe, rules)
+
+    def _assign(self, index: int) -> None:
+        """Grow the pool or reuse a set, as planned."""
+        session, pool, wanted = self._session, self._session.pool, self._plan[index]
+        if wanted in pool.ids:
+            pool.reuse(wanted)
+        else:
+            torch.manual_seed(session.seed_of(index, "new set"))
+            pool.grow(session.new_set(session.baseline.source_of(pool)))
+
+    # -- phases ------------------------------------------------------------------------------------------
+
+    def _phases(self, context: TaskContext) -> list[Phase]:
+        session = self._session
+        owner, strategy, constraints = session.labels
+        first = [] if session.retrieval is None else list(session.retrieval.phases(context))
+        return [
+            hosted(one, context, owner, strategy, constraints) if isinstance(one, TrainingPhase) else one
+            for one in (*first, *session.baseline.phases(context))
+        ]
+
+    def _train(
+        self,
+        found: Measured,
+        context: TaskContext,
+        rules: ConstraintContext,
+        still: ImageSet,
+        moving: ImageSet,
+        size: int | None,
+    ) -> None:
+        """Measure the phases, from so many images; without a size only leave behind what later tasks need."""
+        session, index = self._session, context.task.index
+        pulled = _Pulled()
+        phases = self._phases(pulled.watching(context))
+        hosts = [one for one in phases if isinstance(one, TrainingPhase) and one.host]
+        training = [one for one in phases if isinstance(one, TrainingPhase)]
+        found.trained = sum(one.numel() for one in {one for phase in training for one in phase.trained})
+        if hosts and not self.flops:
+            found.seconds["training"] += self._timed(
+                lambda: self.flops.update(count_flops(session, context, hosts[0], still))
+            )
+        protection: Protection | None = None
+        for number, phase in enumerate(phases):
+            if isinstance(phase, ComputePhase):
+                found.seconds["training"] += self._compute(phase, number, index, size, pulled)
+                continue
+            if phase.host and protection is None:
+                began = self._now()
+                protection = Protection.for_task(
+                    list(session.constraints.values()),
+                    [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()],
+                    rules,
+                    [one for host in hosts for one in host.trained],
+                )
+                found.seconds["spaces"] += self._now() - began
+            rule = protection or Protection()
+            self._train_phase(found, phase, context, moving, rule, careful=size is not None)
+
+    def _compute(
+        self, phase: ComputePhase, number: int, index: int, size: int | None, pulled: _Pulled
+    ) -> float:
+        """Return the seconds of a phase that does anything but train."""
+        session = self._session
+        full = len(session.stream.tasks[index].train)
+        began, pulled.count = self._now(), 0
+        patience = _SECONDS if size is not None else 0.0
+
+        def progress(done: int, total: int) -> None:
+            # what reads images leaves behind what others need; what does not can be cut short
+            if not pulled.count and done < total and (taken := self._now() - began) >= patience:
+                raise _EnoughError(taken * total / done)
+
+        torch.manual_seed(session.seed_of(index, phase.name))
+        try:
+            phase.run(progress)
+        except _EnoughError as enough:
+            return float(enough.args[0])
+        taken = self._now() - began
+        if size is None or size >= full or not pulled.count:
+            return taken
+
+        def work(count: int) -> float:
+            thin = self._thin(count)
+            still, _ = _image_sets(thin, index)
+            if session.transforms.train_is_deterministic:
+                still.queries(range(len(still)))  # as training has left them
+            other = self._phases(thin.task_context(index, still))[number]
+            assert isinstance(other, ComputePhase)
+            return self._timed(lambda: other.run(lambda done, total: None))
+
+        return on_a_line(size, full, work)
+
+    def _train_phase(
+        self,
+        found: Measured,
+        phase: TrainingPhase,
+        context: TaskContext,
+        images: ImageSet,
+        protection: Protection,
+        *,
+        careful: bool,
+    ) -> None:
+        """Take a few steps twice: the first time images are read, afterwards some of that is kept."""
+        session, full = self._session, len(self._session.stream.tasks[context.task.index].train)
+        batch = min(self._affordable(phase.batch_size, 4), len(images))
+        count = min(len(images), batch * (_STEPS if careful else 1))
+        ticks: list[float] = []
+        kept: list[Any] = []
+
+        def tick(optimizer: torch.optim.Optimizer, at: object) -> None:
+            kept[:] = [optimizer]
+            ticks.append(self._now())
+            if not careful:
+                raise _EnoughError
+
+        short = attrs.evolve(phase, batch_size=batch, epochs=2, schedule=constant, drop_last=False)
+        ticks.append(self._now())
+        share = phase.batch_size / batch
+        with self._holding(share), only_trainable(session.modules, phase.trained), suppress(_EnoughError):
+            train_phase(
+                short,
+                context,
+                _First(images, count),  # type: ignore[arg-type]
+                owner="",
+                engine=session.engine,
+                protection=protection,
+                reporter=self._reporter,
+                progress=PhaseProgress(),
+                after_step=tick,
+                after_epoch=tick,
+            )
+        if not careful or not phase.epochs:
+            return
+        steps = np.diff(ticks)
+        half = len(steps) // 2
+        first, later = (stats.median(part) * share for part in (steps[:half], steps[half:]))
+        per_epoch = full / phase.batch_size
+        found.seconds["training"] += per_epoch * (first + later * (phase.epochs - 1))
+        self._save_within(found, context.task.index, phase.epochs, protection, kept[0])
+
+    # -- evaluation and checkpoints ----------------------------------------------------------------------
+
+    def _evaluator_of(self, stream: TaskStream, batch: int) -> Evaluator:
+        session = self._session
+        thin = attrs.evolve(
+            session,
+            config=attrs.evolve(session.config, run=attrs.evolve(session.config.run, evaluation_batch=batch)),
+        )
+        images = thin.image_set([task.test for task in stream.tasks], train=False)
+        sizes = [len(task.test) for task in stream.tasks]
+        return Evaluator(images, sizes, session.engine, batch, session.names)
+
+    def _evaluate(self, index: int) -> float:
+        """Return the seconds of an evaluation: queries of new images, features of stale ones, answers."""
+        session, history = self._session, [self._session.info(task) for task in range(index + 1)]
+
+        def evaluate() -> None:
+            self._evaluator.evaluate(
+                session.baseline, session.pool, session.retrieval, history, self._reporter
+            )
+
+        new = self._timed(evaluate)
+        answers = self._timed(evaluate)
+        self._evaluator.forget()
+        features = self._timed(evaluate) - answers
+        sizes = self._evaluator.sizes(index + 1)
+        if index == 0:
+            self._query_seconds = max(0.0, new - answers - features) / sizes[0]
+        whole = session.evaluator.sizes(index + 1)
+        per_image = max(0.0, features) / sum(sizes)
+        return (
+            whole[-1] * self._query_seconds
+            + self._stale(index, whole) * per_image
+            + sum(whole) * answers / sum(sizes)
+        )
+
+    def _stale(self, index: int, sizes: Sequence[int]) -> int:
+        """Return how many test images are looked at anew after a task, if every one gets its set."""
+        match self._session.baseline.feature_scope:
+            case "backbone":
+                return sizes[-1]
+            case "set" if self._session.retrieval is not None:
+                return sum(size for task, size in enumerate(sizes) if self._plan[task] == self._plan[index])
+            case _:
+                return sum(sizes)
+
+    def _save_within(
+        self, found: Measured, index: int, epochs: int, protection: Protection, optimizer: Any
+    ) -> None:
+        position = Position(task=index, within=True)
+        taken, size = self._saved(
+            lambda: snapshot(self._session, position, self._ledger.as_mapping(), protection, optimizer)
+        )
+        found.seconds["checkpoints"] += taken * epochs
+        found.step_checkpoint = max(found.step_checkpoint, size)
+
+    def _save(self, found: Measured, index: int) -> None:
+        position = Position(task=index + 1)
+        taken, found.checkpoint = self._saved(
+            lambda: attrs.evolve(
+                snapshot(self._session, position, self._ledger.as_mapping()), task_done=index
+            )
+        )
+        found.seconds["checkpoints"] += taken
+
+    def _saved(self, make: Callable[[], Any]) -> tuple[float, int]:
+        began = self._now()
+        path = self._store.save(make())
+        return self._now() - began, path.stat().st_size
+
+    def _thin(self, size: int) -> Session:
+        """Return the session with so many training images a task."""
+        return attrs.evolve(self._session, stream=thinned(self._session.stream, size, 1))
+
+
+class _Probes:
+    """A task's D_sub in the sizes that are measured, each made once for all uses, as in a run."""
+
+    def __init__(self, rehearsal: Rehearsal, index: int, *, careful: bool) -> None:
+        session = rehearsal._session
+        growth = session.config.growth
+        self._rehearsal, self._index, self._made = rehearsal, index, dict[int, Probe]()
+        self._full = min(len(session.stream.tasks[index].train), growth.images)
+        passes = 2 + 2 * len(session.pool) if session.collects_evidence else 2
+        least = min(2 * growth.groups, self._full)
+        self.size = max(rehearsal._affordable(self._full, passes), least) if careful else least
+
+    def of(self, count: int) -> Probe:
+        """Return one of so many images."""
+        if count not in self._made:
+            session = self._rehearsal._session
+            growth = attrs.evolve(session.config.growth, images=max(count, session.config.growth.groups))
+            config = attrs.evolve(session.config, growth=growth)
+            thin = attrs.evolve(self._rehearsal._thin(count), config=config)
+            still, _ = _image_sets(thin, self._index)
+            self._made[count] = thin.probe(self._index, still)
+        return self._made[count]
+
+    def know_queries(self) -> None:
+        """Compute the queries of all samples."""
+        for probe in self._made.values():
+            for _ in probe.batches():
+                pass
+
+    def cost(self, work: Callable[[Probe], object]) -> float:
+        """Return the seconds of work on the whole sample."""
+        return on_a_line(self.size, self._full, lambda count: self._timed(work, count))
+
+    def _timed(self, work: Callable[[Probe], object], count: int) -> float:
+        probe = self.of(count)
+        return self._rehearsal._timed(lambda: work(probe))
+
+
+class _Pulled:
+    """Counts the images that phases ask their context for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def watching(self, context: TaskContext) -> TaskContext:
+        """Return the context, watched."""
+        augmented = context.augmented
+        return attrs.evolve(
+            context,
+            statistics=lambda size: self._counted(context.statistics(size)),
+            augmented=None if augmented is None else lambda size, seed: self._counted(augmented(size, seed)),
+        )
+
+    def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.count += len(batch)
+            yield batch
+
+
+def _image_sets(session: Session, index: int) -> tuple[ImageSet, ImageSet]:
+    """Return a task's training images under the test and under the training transform."""
+    train = session.stream.tasks[index].train
+    still = session.image_set([train], train=False)
+    if session.transforms.train_is_deterministic:
+        return still, still
+    return still, session.image_set([train], train=True)

@@ -1,0 +1,81 @@
+"""What a run would cost: exact where it can be, a range where it cannot, and nothing is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from lw2g.training import estimate as module
+from lw2g.training.estimate import Estimator, Range
+from lw2g.training.runner import start
+from lw2g.training.thinning import Measured, between, on_a_line
+
+
+@pytest.fixture(scope="module")
+def run(catalogue, quick, tmp_path_factory):
+    """An estimate, and the record and the directory of the run that it is of."""
+    resolved, directory = quick(policy="always"), tmp_path_factory.mktemp("estimated") / "run"
+    return Estimator(catalogue)(resolved.config), start(resolved, catalogue, directory), directory
+
+
+def test_what_can_be_counted_is_exact(run):
+    """Sets, stored parameters, tasks and FLOPs are those of the run; no range is left."""
+    found, record, _ = run
+    assert found.sets == Range(3, 3)
+    assert found.stored == Range(*[record["storage"]["parameters"]] * 2)
+    assert found.training_flops == record["flops"]["training_per_image"] > 0
+    assert found.inference_flops == record["flops"]["inference_per_image"] > 0
+    assert (found.tasks, found.images) == (3, (72, 36))
+
+
+def test_disk_is_that_of_checkpoints_and_predictions(run):
+    """Within a tenth of what the run has written, its log and record aside."""
+    found, _, directory = run
+    files = [*directory.glob("checkpoints/*"), *directory.glob("predictions/*"), directory / "samples.json"]
+    written = sum(path.stat().st_size for path in files)
+    assert found.disk.least == found.disk.most == pytest.approx(written, rel=0.1)
+
+
+def test_parts_add_up(run):
+    """The time is that of its parts, each of which took some where there was work of its kind."""
+    found, _, _ = run
+    assert found.seconds.least == pytest.approx(sum(part.least for part in found.parts.values()))
+    worked = {name for name, part in found.parts.items() if part.least > 0}
+    assert worked == {"data", "training", "evaluation", "checkpoints", "spaces"}
+    assert found.as_mapping()["parts"]["evidence"] == {"least": 0.0, "most": 0.0}
+    assert found.memory.least > 50 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("names", "plans"),
+    [
+        ({"policy": "always"}, [(0, 1, 2)]),
+        ({"policy": "one"}, [(0, 0, 0)]),
+        ({"policy": "min"}, [(0, 0, 0), (0, 1, 2)]),
+        ({"baseline": "l2p", "policy": "always"}, [(0, 0, 0)]),
+    ],
+)
+def test_sets_are_known_as_far_as_the_policy_tells(catalogue, quick, names, plans):
+    """A policy that looks at no evidence is asked; for one that does, the two extremes bound the rest."""
+    assert Estimator(catalogue)._plans(quick(**names).config, 3) == plans
+
+
+def test_measurements_are_shared(catalogue, quick, monkeypatch):
+    """Another seed costs the same, and nothing is opened or measured again for it."""
+    opened, real, estimator = [], module.open_session, Estimator(catalogue)
+    monkeypatch.setattr(module, "open_session", lambda *given: opened.append(given) or real(*given))
+    first = estimator(quick({"benchmark.tasks": 1}, policy="always").config)
+    assert estimator(quick({"benchmark.tasks": 1, "run.seed": 7}, policy="always").config) == first
+    assert len(opened) == 1
+
+
+def test_a_line_goes_through_both_measurements():
+    """Work of two seconds and one a hundred images takes seven for five hundred; what fits is done whole."""
+    assert on_a_line(200, 500, lambda count: 2 + count / 100) == pytest.approx(7)
+    assert on_a_line(500, 500, lambda count: count) == 500
+
+
+def test_tasks_between_measured_ones_lie_on_a_line():
+    """What grows with the tasks is interpolated, and continued past the last measured one."""
+    measured = {task: Measured(checkpoint=cost) for task, cost in ((0, 5), (1, 10), (5, 30))}
+    costs = [between(measured, task).checkpoint for task in range(8)]
+    assert costs == [5, 10, 15, 20, 25, 30, 35, 40]
