@@ -157,6 +157,11 @@ class PrefixBaseline(Baseline):
         self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
         self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether prefixes are handed out as released ports do."""
+        return self.options.gather == "reshaped"
+
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new prefix set: a copy of ``source``, or U(-1, 1)."""
         prefixes = PrefixSet(len(self.blocks), self.options.length, self.context.backbone.dim)

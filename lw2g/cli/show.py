@@ -156,6 +156,7 @@ _DECISION_COLUMNS = {
     "rank": "dimensions of the old space over all sites",
     "null": "HFC that a random space of the same rank would give",
     "energy null": "HFC that a random combination of the task's activations would give",
+    "captured": "share of the energy of the task's activations in the set's old space, over its sites",
     "excluded": "why a set is no candidate",
 }
 
@@ -177,8 +178,13 @@ def _candidate(candidate: Record) -> tuple[str, ...]:
         "-" if rank is None else str(rank),
         number(candidate.get("null_hfc")),
         number(candidate.get("energy_null_hfc")),
+        _share(candidate.get("captured")),
         candidate.get("excluded") or "",
     )
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _set(set_id: int | None) -> str:

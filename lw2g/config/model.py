@@ -128,6 +128,12 @@ class GrowthConfig:
         "groups of those images, one gradient each, from which the error of Z comes",
         validator=[ge(16), _is_multiple_of_four],
     )
+    screen: int = option(
+        0,
+        "sets measured in full, chosen by the energy of the new task that their spaces capture; 0: all",
+        validator=ge(0),
+        published=0,
+    )
     centre: bool = option(
         False, "whether spaces are centred for evidence (never for protection)", published=False
     )

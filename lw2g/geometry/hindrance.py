@@ -15,7 +15,6 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
 
 __all__ = ["Hindrance", "Reduce", "energy_null_hfc", "hfc", "null_hfc", "over_sites", "site_angles"]
@@ -53,8 +52,12 @@ def hfc(gradients: Sequence[Tensor], spaces: Sequence[Subspace], *, reduce: Redu
     if not gradients or len(gradients) != len(spaces):
         raise ValueError(f"expected one space per gradient but got {len(gradients)} and {len(spaces)}")
     flat = [gradient.reshape(-1, gradient.shape[-1]) if gradient.ndim else gradient for gradient in gradients]
+    alone = torch.ones(1, 1, 1, dtype=torch.float64)
     sites = torch.stack(
-        [site_angles(gradient, space, reduce=reduce) for gradient, space in zip(flat, spaces, strict=True)]
+        [
+            site_angles(gradient[None, None], alone, space, reduce=reduce)[0, 0, 0]
+            for gradient, space in zip(flat, spaces, strict=True)
+        ]
     )
     angles = [float(over_sites(sites, reduce=reduce)), *sites.tolist()]
     degrees, *per_site = [None if math.isnan(angle) else math.degrees(angle) for angle in angles]
@@ -62,40 +65,53 @@ def hfc(gradients: Sequence[Tensor], spaces: Sequence[Subspace], *, reduce: Redu
 
 
 @torch.no_grad()
-def site_angles(gradient: Tensor, space: Subspace, *, reduce: Reduce = "mean-cos") -> Tensor:
-    """Return the angles [...] in radians of many gradients [..., rows, dim] at one site, NaN for zero ones.
+def site_angles(
+    gradients: Tensor, weights: Tensor, space: Subspace, *, reduce: Reduce = "mean-cos"
+) -> Tensor:
+    """Return the angles in radians of many sums of gradients at one site, NaN where a sum is zero.
 
-    The space is as wide as a gradient and then stands for all of them; or the gradients are
-    [..., n, rows, dim] and the space is the direct sum of n spaces
-    (:func:`~lw2g.geometry.subspace.side_by_side`), one for each.
+    Args:
+        gradients: What is added up, ``[draws, groups, rows, dim]``, per draw of something.
+        weights: What the sums are made of, ``[n, width, groups]`` float64.
+        space: The direct sum of n spaces (:func:`~lw2g.geometry.subspace.side_by_side`); the sums of
+            ``weights[i]`` are measured against the i-th of them.
+        reduce: As in :func:`hfc`.
+
+    Returns:
+        ``[draws, width, n]`` float64.
 
     Raises:
         ValueError: widths differ, a gradient is not finite, or ``reduce`` is unknown.
     """
     if reduce not in ("mean-cos", "mean-angle", "global"):
         raise ValueError(f"expected reduce 'mean-cos', 'mean-angle' or 'global' but got {reduce!r}")
-    dim = gradient.shape[-1] if gradient.ndim > 1 else 0
-    each = gradient.ndim > 2 and space.dim == gradient.shape[-3] * dim
-    if not dim or not (each or space.dim == dim):
-        raise ValueError(f"expected a gradient [rows, {space.dim}] but got {tuple(gradient.shape)}")
-    rows = gradient.to(torch.float64)
-    if not bool(torch.isfinite(rows).all()):
+    count, width, groups = weights.shape
+    dim = space.dim // count
+    if gradients.ndim != 4 or gradients.shape[-1] != dim or space.heads % count:
+        raise ValueError(f"expected a gradient [rows, {dim}] but got {tuple(gradients.shape[2:])}")
+    found = gradients.to(torch.float64)
+    if not bool(torch.isfinite(found).all()):
         raise ValueError("expected a finite gradient but got values that are infinite or not a number")
     # Angles know no scale; without it the squares of a tiny gradient vanish.
-    over = (-2, -1) if reduce == "global" else (-1,)
-    largest = rows.abs().amax(dim=over, keepdim=True)
-    rows = rows / torch.where(largest > 0, largest, 1.0)
-    if each and space.dim != dim:
-        wide = rows.transpose(-3, -2)  # [..., rows, n, dim]
-        inside = space.on(wide.flatten(-2)).reshape(wide.shape).transpose(-3, -2)
-    else:
-        inside = space.on(rows)
-    sine = torch.linalg.vector_norm(inside, dim=over)
-    cosine = torch.linalg.vector_norm(rows - inside, dim=over)
-    angles = torch.where(largest.squeeze(over) > 0, torch.atan2(sine, cosine), math.nan)
+    largest = found.abs().amax(dim=(1, 2, 3) if reduce == "global" else (1, 3), keepdim=True)
+    found = found / torch.where(largest > 0, largest, 1.0)
+    draws, _, rows, _ = found.shape
+    heads = space.heads // count
+    # [heads, groups, draws * rows * width of a head]: all sums are one product, and lie as they are needed
+    split = found.unflatten(-1, (heads, -1)).permute(3, 1, 0, 2, 4).reshape(heads, groups, -1)
+    sums = weights.to(found).reshape(-1, groups) @ split
+    sums = sums.reshape(heads, count, width * draws * rows, dim // heads)
+    basis = space.basis.to(found).unflatten(0, (count, heads)).transpose(0, 1)
+    inside = sums @ basis  # coordinates, as long as the part itself
+    sums -= inside @ basis.mT
+    parts = torch.stack([inside.square().sum(dim=(0, -1)), sums.square().sum(dim=(0, -1))])
+    parts = parts.reshape(2, count, width, draws, rows)
     if reduce == "global":
-        return angles
-    return angles.nanmean(dim=-1) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, -1)
+        parts = parts.sum(dim=-1, keepdim=True)
+    sine, cosine = parts.sqrt()
+    angles = torch.where((sine > 0) | (cosine > 0), torch.atan2(sine, cosine), math.nan)
+    over_rows = angles.nanmean(dim=-1) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, -1)
+    return over_rows.permute(2, 1, 0)
 
 
 def over_sites(angles: Tensor, *, reduce: Reduce = "mean-cos") -> Tensor:
@@ -124,20 +140,18 @@ def null_hfc(ranks_and_dims: Sequence[tuple[int, int]]) -> float:
     return math.degrees(math.acos(min(1.0, sum(cosines) / len(cosines))))
 
 
-def energy_null_hfc(spaces: Sequence[Subspace], moments: Sequence[SecondMoment]) -> float | None:
+def energy_null_hfc(shares: Sequence[float | None]) -> float | None:
     """Return the HFC in degrees that a random combination of the new task's activations would show.
 
-    ``moments`` are the new task's second moments at the sites' taps. The share of energy a space captures
-    is the mean squared cosine with the space, so a site counts ``sqrt(1 - captured)``. Sites whose moment
-    holds no energy are left out; without any energy the angle is undefined.
+    ``shares`` are those of the new task's energy that the sites' spaces capture
+    (:func:`~lw2g.geometry.subspace.captured_shares`): each is the mean squared cosine with the space, so a
+    site counts ``sqrt(1 - share)``. Sites without energy (None) are left out; without any the angle is
+    undefined.
 
-    Raises:
-        ValueError: there is no site, or counts, widths or heads differ.
+    >>> round(energy_null_hfc([0.75, 0.75]), 6)
+    60.0
     """
-    if not spaces or len(spaces) != len(moments):
-        raise ValueError(f"expected one moment per space but got {len(moments)} and {len(spaces)}")
-    shares = [space.captured(moment) for space, moment in zip(spaces, moments, strict=True)]
-    energetic = [share for share, moment in zip(shares, moments, strict=True) if moment.trace() > 0]
+    energetic = [share for share in shares if share is not None]
     if not energetic:
         return None
     angles = torch.tensor(energetic, dtype=torch.float64).sqrt().asin()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["SecondMoment", "head_width", "side_by_side", "split_heads", "traces"]
+__all__ = ["SecondMoment", "head_width", "side_by_side", "split_heads", "subsets", "traces"]
 
 
 class SecondMoment:
@@ -89,13 +89,16 @@ class SecondMoment:
     def image(self, matrix: Tensor) -> SecondMoment:
         """Return the moment of the rows ``z = D x`` for a matrix D [r, dim]: ``D C D^T``, in joint form.
 
+        Of several joint moments :func:`side_by_side` it returns the images side by side.
+
         Raises:
-            ValueError: the moment is not joint (heads=1), or the matrix is not [r, dim].
+            ValueError: the matrix is not as wide as one moment, as it never is for one of several heads.
         """
-        if self.heads != 1 or matrix.ndim != 2 or matrix.shape[1] != self.dim:
+        heads, width, _ = self.matrix.shape
+        if matrix.ndim != 2 or matrix.shape[1] != width:
             got = f"{tuple(matrix.shape)} for a moment of {self.heads} heads"
             raise ValueError(f"expected a matrix [r, {self.dim}] and a joint moment but got {got}")
-        result = SecondMoment(matrix.shape[0], device=self.matrix.device)
+        result = SecondMoment(heads * matrix.shape[0], heads, self.matrix.device)
         double = matrix.detach().to(self.matrix)
         result.matrix = double @ self.matrix @ double.T
         result.row_sum = self.row_sum @ double.T
@@ -125,6 +128,32 @@ def side_by_side(moments: Sequence[SecondMoment]) -> SecondMoment:
     result.row_sum = torch.cat([moment.row_sum for moment in moments])
     result.count = sum(moment.count for moment in moments)
     return result
+
+
+def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMoment]:
+    """Return the second moments of several unions of disjoint samples, in one product.
+
+    Args:
+        moments: One per sample, of one width and heads.
+        members: Which samples belong to a union, ``[unions, samples]`` float64, 0 or 1.
+
+    >>> one, two = SecondMoment(1), SecondMoment(1)
+    >>> one.update(torch.tensor([[3.0]])), two.update(torch.tensor([[4.0]]))
+    (None, None)
+    >>> [found.trace() for found in subsets([one, two], torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double())]
+    [25.0, 16.0]
+    """
+    first = moments[0]
+    members = members.to(first.matrix.device)
+    matrices = torch.tensordot(members, torch.stack([moment.matrix for moment in moments]), dims=1)
+    sums = torch.tensordot(members, torch.stack([moment.row_sum for moment in moments]), dims=1)
+    counts = (members.cpu() @ torch.tensor([moment.count for moment in moments]).double()).tolist()
+    found = []
+    for matrix, row_sum, count in zip(matrices, sums, counts, strict=True):
+        union = SecondMoment(first.dim, first.heads, first.matrix.device)
+        union.matrix, union.row_sum, union.count = matrix, row_sum, int(count)
+        found.append(union)
+    return found
 
 
 def head_width(dim: int, heads: int) -> int:

@@ -18,7 +18,18 @@ from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment, head_width, split_heads, traces
 
-__all__ = ["Residual", "Rule", "Subspace", "build", "complement", "extend", "image", "side_by_side", "union"]
+__all__ = [
+    "Residual",
+    "Rule",
+    "Subspace",
+    "build",
+    "captured_shares",
+    "complement",
+    "extend",
+    "image",
+    "side_by_side",
+    "union",
+]
 
 Rule = Literal["reach", "below"]
 Residual = Literal["pcp", "pc"]
@@ -155,11 +166,7 @@ class Subspace:
         Raises:
             ValueError: the moment differs in width or heads.
         """
-        _check_fits(self, moment)
-        basis = self.basis.to(moment.matrix)
-        inside = float((basis * (moment.matrix @ basis)).sum())
-        total = moment.trace()
-        return min(1.0, max(0.0, inside / total)) if total > 0 else 0.0
+        return captured_shares([(self, moment)])[0] or 0.0
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Subspace:
         """Return a copy with the basis in another dtype or on another device."""
@@ -288,6 +295,23 @@ def complement(space: Subspace) -> Subspace:
     heads = zip(space.basis.double(), space.ranks, strict=True)
     # a complete QR keeps the span of the first columns and fills up with what is orthogonal to them
     return _pack([torch.linalg.qr(one[:, :rank], mode="complete").Q[:, rank:] for one, rank in heads])
+
+
+def captured_shares(pairs: Sequence[tuple[Subspace, SecondMoment]]) -> list[float | None]:
+    """Return the share of energy inside each space (:meth:`Subspace.captured`), None where there is none.
+
+    However many pairs, a device is waited for once.
+
+    Raises:
+        ValueError: a moment differs from its space in width or heads.
+    """
+    found = []
+    for space, moment in pairs:
+        _check_fits(space, moment)
+        basis = space.basis.to(moment.matrix)
+        found.append(torch.stack([(basis * (moment.matrix @ basis)).sum(), traces(moment.matrix).sum()]))
+    listed = torch.stack(found).tolist() if found else []
+    return [min(1.0, max(0.0, inside / total)) if total > 0 else None for inside, total in listed]
 
 
 def _check_fits(space: Subspace, moment: SecondMoment) -> None:

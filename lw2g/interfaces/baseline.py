@@ -66,6 +66,14 @@ class Baseline(nn.Module, ABC):
         """What was known when the baseline was built."""
         return self._context
 
+    @property
+    def mixes_samples(self) -> bool:
+        """Whether the samples of a batch meet in :meth:`features`, as in published code with that mistake.
+
+        What is asked of several groups of images is then asked group by group.
+        """
+        return False
+
     # -- sets ------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -50,3 +50,12 @@ class Batch:
         if self._query is None:
             self._query = self._make_query()
         return self._query
+
+    def part(self, rows: slice) -> Batch:
+        """Return some of the samples; images and query are still made only when they are asked for."""
+        return Batch(
+            labels=self.labels[rows],
+            samples=self.samples[rows],
+            images=lambda: self.images[rows],
+            query=lambda: self.query[rows],
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import attrs
 
@@ -177,12 +177,18 @@ class RetrievalComponent(Component):
     control: bool = False
 
 
+Screen = Literal["least", "most", "ends"]
+"""Which sets are measured where there are too many: those whose spaces capture the least energy of the new
+task (they hinder least), the most, or as many of either end."""
+
+
 @attrs.frozen(kw_only=True)
 class PolicyComponent(Component):
     """A growth policy.
 
     Attributes:
         needs_evidence: Whether hindrance must be measured before each decision.
+        screen: Which sets it wants to know of where ``growth.screen`` lets only some be measured.
         default_constraints: Constraints that come with the policy unless the user names others.
         adds_always: True where every task gets a set of its own (what ``fixed`` baselines can run under).
     """
@@ -191,6 +197,7 @@ class PolicyComponent(Component):
 
     build: Callable[[Any], GrowthPolicy]
     needs_evidence: bool = True
+    screen: Screen = attrs.field(default="ends", validator=attrs.validators.in_(get_args(Screen)))
     default_constraints: tuple[str, ...] = ("orthogonal", "cpk")
     adds_always: bool = False
 

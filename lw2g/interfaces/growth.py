@@ -53,7 +53,9 @@ class CandidateEvidence:
         rank: Rank of the old space over all sites.
         null_hfc: What a random subspace of equal rank would give.
         energy_null_hfc: What a random combination of the new task's activations would give.
-        sites: The same per site.
+        captured: Share of the energy of the new task's activations in the old space, averaged over sites,
+            from 0 to 1; what many sets are screened by.
+        sites: Hindrance per site.
         excluded: Why the set is no candidate; None if it is one.
     """
 
@@ -65,6 +67,7 @@ class CandidateEvidence:
     rank: int = 0
     null_hfc: float | None = None
     energy_null_hfc: float | None = None
+    captured: float | None = None
     sites: tuple[SiteEvidence, ...] = ()
     excluded: str | None = None
 

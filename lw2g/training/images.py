@@ -87,7 +87,7 @@ class ImageSet:
 
     @torch.no_grad()
     def _features(self, images: Tensor) -> Tensor:
-        with self._engine.autocast():
+        with self._engine.autocast(), self._backbone.unread():
             return self._backbone.features(images, norm=self._query_norm).float()
 
     def _batch(self, positions: Sequence[int], opened: Pass, number: int) -> Batch:

@@ -5,8 +5,10 @@ Nothing of the training state changes by looking: no parameter, buffer, gradient
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -61,30 +63,31 @@ def tap_heads(tap: Tap, backbone: Backbone, options: GrowthConfig) -> int:
 
 def moments_of(
     taps: Sequence[Tap],
-    batches: Iterator[Batch],
+    batches: Iterable[tuple[Batch, Sequence[int]]],
     forward: Callable[[Batch], object],
     backbone: Backbone,
     engine: Engine,
     options: GrowthConfig,
-) -> Iterator[dict[Tap, SecondMoment]]:
-    """Yield the second moments of one batch after another at the given taps.
+) -> Iterator[dict[Tap, list[SecondMoment]]]:
+    """Yield the second moments of one batch after another at the given taps, one per part of the batch.
 
     Args:
-        taps: Where to read.
-        batches: What to read.
+        taps: Where to read, all in one forward that ends at the deepest of them.
+        batches: What to read, and how many images each part of a batch has.
         forward: Runs the backbone on a batch, with whatever is injected.
         backbone: The backbone.
         engine: Device and precision.
         options: Per head or joint.
     """
-    for batch in batches:
+    for batch, sizes in batches:
         with engine.autocast():
             seen = backbone.read(taps, lambda batch=batch: forward(batch))  # type: ignore[misc]
-        found = {}
+        found: dict[Tap, list[SecondMoment]] = {tap: [] for tap in taps}
         for tap in taps:
-            moment = SecondMoment(backbone.dim, tap_heads(tap, backbone, options), device=engine.device)
-            moment.update(seen[tap])
-            found[tap] = moment
+            for rows in seen[tap].split(list(sizes)):
+                moment = SecondMoment(backbone.dim, tap_heads(tap, backbone, options), device=engine.device)
+                moment.update(rows)
+                found[tap].append(moment)
         yield found
 
 
@@ -133,7 +136,7 @@ class Probe:
 
     @property
     def sample(self) -> list[int]:
-        """Positions of all images of D_sub."""
+        """Positions of all images of D_sub, group by group."""
         return [position for group in self.groups for position in group]
 
     @property
@@ -149,24 +152,32 @@ class Probe:
         return SpaceOptions(energy=energy, power=options.energy_power, rule=options.rule)
 
     @property
+    def _chunks(self) -> list[list[list[int]]]:
+        """Groups that share a batch."""
+        return chunks(self.groups, max(1, _BATCH // len(self.groups[0])))
+
+    @property
     def num_batches(self) -> int:
         """How many batches :meth:`batches` yields."""
-        return len(chunks(self.sample, _BATCH))
+        return len(self._chunks)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield D_sub in batches whose query is known already, so that reading it runs no forward."""
-        for batch in self._images.batches(chunks(self.sample, _BATCH)):
-            batch.query  # noqa: B018
-            yield batch
+    def batches(self) -> Iterator[tuple[Batch, list[int]]]:
+        """Yield D_sub in batches of whole groups, each with the sizes of its groups."""
+        joined = [[position for group in groups for position in group] for groups in self._chunks]
+        for batch, groups in zip(self._images.batches(joined), self._chunks, strict=True):
+            yield batch, [len(group) for group in groups]
 
     def moments(self, taps: Sequence[Tap]) -> dict[Tap, list[SecondMoment]]:
-        """Return the un-prompted activations' second moments, one per group, read once per tap."""
+        """Return the un-prompted activations' second moments, one per group, read once per tap.
+
+        What has to be read is best asked for together, in one pass over the images.
+        """
         missing = [tap for tap in dict.fromkeys(taps) if tap not in self._moments]
         if missing:
             forward = self._backbone.features
             parts = moments_of(
                 missing,
-                self._images.batches(self.groups),
+                self.batches(),
                 lambda batch: forward(batch.images),
                 self._backbone,
                 self._engine,
@@ -174,7 +185,7 @@ class Probe:
             )
             listed = list(parts)
             for tap in missing:
-                self._moments[tap] = [part[tap] for part in listed]
+                self._moments[tap] = [moment for part in listed for moment in part[tap]]
         return {tap: self._moments[tap] for tap in taps}
 
     def pretrained_space(self, site: Site) -> Subspace:
@@ -192,30 +203,38 @@ class Probe:
     ) -> dict[int, GroupGradients]:
         """Return each candidate's gradients of the probe loss, by draw of the head and group of images.
 
-        All candidates are asked under the same draws. One forward serves all draws; where it does not depend
-        on the candidate, it serves all candidates, too.
+        All candidates are asked under the same draws. One forward serves all draws, and several groups, each
+        with a copy of the set of its own; where it does not depend on the candidate, all candidates. What a
+        candidate is given never depends on which others there are.
 
         Args:
             baseline: Provides the loss.
             pool: The live sets.
             candidates: Ids of sets.
             sites: The measured sites of each candidate, shared ones included.
-            step: Called once a group and candidate.
+            step: Called once a batch and pass.
         """
         alone = baseline.feature_scope != "pool"
         passes = [[one] for one in candidates] if alone else [list(candidates)]
         found: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in candidates}
         with head_draws(baseline, self.task, self.options, self._seed) as heads:
-            for batch in self._images.batches(self.groups):
+            for batch, sizes in self.batches():
                 for together in passes:
-                    routing = pool.force(together[0]) if alone else pool.route(None)
                     wanted = [site for candidate in together for site in sites[candidate]]
-                    rows = self._gradients(baseline, batch, routing, heads, wanted)
+                    groups: list[list[Tensor]] = []
+                    for part, own in _parts(batch, sizes, joint=alone and _separable(baseline, wanted)):
+                        asked = (
+                            _one_set_each(baseline, pool[together[0]], wanted, own, self._engine.device)
+                            if len(own) > 1
+                            else (pool.force(together[0]) if alone else pool.route(None), [wanted])
+                        )
+                        groups += self._gradients(baseline, part, *asked, heads)
+                    at = 0
                     for candidate in together:
-                        count = len(sites[candidate])
-                        found[candidate].append(rows[:count])
-                        rows = rows[count:]
-                        step()
+                        last = at + len(sites[candidate])
+                        found[candidate] += [rows[at:last] for rows in groups]
+                        at = last
+                    step()
         return {
             candidate: [torch.stack(parts, dim=1) for parts in zip(*groups, strict=True)]
             for candidate, groups in found.items()
@@ -226,11 +245,12 @@ class Probe:
         baseline: Baseline,
         batch: Batch,
         routing: Routing,
+        sites: Sequence[Sequence[Site]],
         heads: Sequence[Callable[[], None]],
-        sites: Sequence[Site],
-    ) -> list[Tensor]:
-        """Return the sum over the batch of each site's gradient, ``[draws, rows, dim]``."""
-        parameters = list({id(site.parameter): site.parameter for site in sites}.values())
+    ) -> list[list[Tensor]]:
+        """Return the sum over the batch of the gradient at each site, ``[draws, rows, dim]``."""
+        every = [site for own in sites for site in own]
+        parameters = list({id(site.parameter): site.parameter for site in every}.values())
         for parameter in parameters:
             parameter.requires_grad_(True)
         with torch.enable_grad(), self._engine.autocast():
@@ -247,11 +267,40 @@ class Probe:
                 id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
                 for parameter, gradient in zip(parameters, raw, strict=True)
             }
-            # The loss is a mean over the group; groups may differ by one image.
-            found.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in sites])
+            # The loss is a mean over the batch; groups may differ by one image.
+            found.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
         for parameter in parameters:
             parameter.requires_grad_(False)
-        return [torch.stack(draws) for draws in zip(*found, strict=True)]
+        stacked = iter([torch.stack(draws) for draws in zip(*found, strict=True)])
+        return [[next(stacked) for _ in own] for own in sites]
+
+
+def _separable(baseline: Baseline, sites: Sequence[Site]) -> bool:
+    """Whether one forward can give the gradients of several groups, each through a copy of the set."""
+    return not baseline.mixes_samples and all(site.owner == "set" for site in sites)
+
+
+def _parts(batch: Batch, sizes: Sequence[int], *, joint: bool) -> Iterator[tuple[Batch, list[int]]]:
+    """Yield what goes through the backbone together: all groups of a batch, or one after the other."""
+    if joint or len(sizes) == 1:
+        yield batch, list(sizes)
+        return
+    for end, size in zip(accumulate(sizes), sizes, strict=True):
+        yield batch.part(slice(end - size, end)), [size]
+
+
+def _one_set_each(
+    baseline: Baseline,
+    parameters: nn.Module,
+    sites: Sequence[Site],
+    sizes: Sequence[int],
+    device: torch.device,
+) -> tuple[Routing, list[list[Site]]]:
+    """Return the routing that gives each group of images a copy of a set, and the sites of each copy."""
+    copies = tuple(copy.deepcopy(parameters) for _ in sizes)
+    chosen = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
+    by_name = [{site.name: site for site in baseline.sites(one)} for one in copies]
+    return Routing(sets=copies, chosen=chosen), [[own[site.name] for site in sites] for own in by_name]
 
 
 def balanced(labels: Tensor, count: int, generator: torch.Generator) -> list[int]:

@@ -244,7 +244,12 @@ class Run:
         self._reporter.begin(index, "evidence")
         with self._reporter.clock("evidence"):
             return collect_evidence(
-                session.baseline, session.pool, session.memory, probe, self._reporter.advance
+                session.baseline,
+                session.pool,
+                session.memory,
+                probe,
+                self._reporter.advance,
+                session.policy_component.screen,
             )
 
     def _grow_or_reuse(self, index: int, evidence: Evidence) -> None:

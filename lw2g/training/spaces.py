@@ -52,13 +52,12 @@ def absorb_task(
         return baseline.features(batch, routing)
 
     parts = []
+    whole = ((batch, [len(batch)]) for batch, _ in probe.batches())
     with undisturbed(session.modules):
-        for part in moments_of(
-            taps, probe.batches(), forward, session.backbone, session.engine, probe.options
-        ):
+        for part in moments_of(taps, whole, forward, session.backbone, session.engine, probe.options):
             parts.append(part)
             step()
-    moments = {tap: merged([part[tap] for part in parts]) for tap in taps}
+    moments = {tap: merged([moment for part in parts for moment in part[tap]]) for tap in taps}
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
         session.memory.absorb(owner, site, moments[site.activation.tap])

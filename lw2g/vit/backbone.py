@@ -263,6 +263,7 @@ class Backbone(nn.Module):
         """Return what the taps see while ``forward`` runs this backbone with injections of its own.
 
         The first forward of the backbone is read and stopped after its deepest tap; nothing after it happens.
+        Those within :meth:`unread` do not count.
 
         Args:
             taps: Where to read.
@@ -279,6 +280,15 @@ class Backbone(nn.Module):
         finally:
             self._reading = None
         raise ValueError("expected a forward that runs the backbone, but it was not run")
+
+    @contextmanager
+    def unread(self) -> Iterator[None]:
+        """Run forwards within the block to their end, though a read is under way (un-prompted queries)."""
+        reading, self._reading = self._reading, None
+        try:
+            yield
+        finally:
+            self._reading = reading
 
     def _tokens(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
         reading = self._reading

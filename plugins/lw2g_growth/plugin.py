@@ -143,6 +143,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             summary="grow iff every old space hinders more than the pre-trained one, else reuse the least",
             citation=_LW2G,
             build=_min,
+            screen="least",
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -183,6 +184,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=AffinityConfig,
             summary="like tasks share a set: reuse the set of greatest Z above a threshold, else grow",
             build=_affinity,
+            screen="most",
         ),
         PolicyComponent(
             name="fixed",

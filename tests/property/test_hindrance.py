@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, extend, side_by_side
+from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
 
 WIDTH = 6
@@ -212,7 +213,7 @@ def test_energy_null_is_root_mean_square_cosine_of_random_combinations(
     """One site's null squared cosine is the share of new energy outside the space."""
     space = build(moment_of(rows, heads), energy)
     new = torch.randn(9, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    null = energy_null_hfc([space], [moment_of(new, heads)])
+    null = energy_null_hfc(captured_shares([(space, moment_of(new, heads))]))
     outside = float(space.off(new).square().sum() / new.square().sum())
     assert math.cos(math.radians(null)) ** 2 == pytest.approx(outside, abs=1e-12)
 
@@ -221,7 +222,8 @@ def test_energy_null_is_root_mean_square_cosine_of_random_combinations(
 def test_energy_null_of_own_data_is_bounded_by_energy(rows: Tensor, energy: float) -> None:
     """A space of energy e holds at least the share e of the data it was built from."""
     moment = moment_of(rows)
-    assert energy_null_hfc([build(moment, energy)], [moment]) >= math.degrees(math.asin(energy**0.5)) - 1e-5
+    null = energy_null_hfc(captured_shares([(build(moment, energy), moment)]))
+    assert null >= math.degrees(math.asin(energy**0.5)) - 1e-5
 
 
 # Many at once
@@ -229,19 +231,23 @@ def test_energy_null_of_own_data_is_bounded_by_energy(rows: Tensor, energy: floa
 
 @given(data=st.data(), reduce=REDUCES)
 def test_many_at_once_are_each_alone(data: st.DataObject, reduce: Reduce) -> None:
-    """Of a batch of gradients each has its own angle, against one space for all or against its own."""
+    """Of a table of sums each has its own angle, against one space for all or each column against its own."""
     spaces = data.draw(st.lists(subspaces(widths=st.just(2), heads=st.just(2)), min_size=2, max_size=3))
-    batch = torch.randn(2, len(spaces), 3, 4, generator=torch.Generator().manual_seed(3)).double()
-    batch[0, 0, 1] = 0
-    batch[1, 1] = 0
+    count = len(spaces)
+    generator = torch.Generator().manual_seed(3)
+    groups = torch.randn(2, 5, 3, 4, generator=generator).double()
+    groups[0, :, 1] = 0
+    groups[1] = 0
+    weights = torch.randint(0, 2, (count, 2, 5), generator=generator).double()
+    weights[:, :, 0] = 1
     one, own = spaces[0], side_by_side(spaces)
-    for together, each in ((one, [one] * len(spaces)), (own, spaces)):
-        angles = torch.stack(
-            [site_angles(batch, together, reduce=reduce), site_angles(batch, one, reduce=reduce)]
-        )
-        found = torch.cat([over_sites(angles, reduce=reduce)[None], angles]).rad2deg()
-        for m, n in ((m, n) for m in range(2) for n in range(len(spaces))):
-            alone = hfc([batch[m, n]] * 2, [each[n], one], reduce=reduce)
-            wanted = [math.nan if angle is None else angle for angle in (alone.degrees, *alone.per_site)]
-            assert found[:, m, n].tolist() == pytest.approx(wanted, abs=1e-9, nan_ok=True)
-    assert [part.ranks for part in own.parts(len(spaces))] == [space.ranks for space in spaces]
+    all_one = site_angles(groups, weights.flatten(0, 1)[None], one, reduce=reduce)[:, :, 0]
+    same = all_one.unflatten(1, (count, 2)).transpose(1, 2)
+    angles = torch.stack([site_angles(groups, weights, own, reduce=reduce), same])
+    found = torch.cat([over_sites(angles, reduce=reduce)[None], angles]).rad2deg()
+    for m, w, n in itertools.product(range(2), range(2), range(count)):
+        total = torch.einsum("g,grd->rd", weights[n, w], groups[m])
+        alone = hfc([total] * 2, [spaces[n], one], reduce=reduce)
+        wanted = [math.nan if angle is None else angle for angle in (alone.degrees, *alone.per_site)]
+        assert found[:, m, w, n].tolist() == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+    assert [part.ranks for part in own.parts(count)] == [space.ranks for space in spaces]

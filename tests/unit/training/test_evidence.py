@@ -14,6 +14,7 @@ from torch.nn import functional
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build
+from lw2g.interfaces.component import Screen
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import Evidence
@@ -210,6 +211,94 @@ def test_the_claimed_error_is_the_spread_of_z(session_of: Callable[..., Session]
         errors.append(found.z_error)
     claimed = float(np.sqrt(np.mean(np.square(errors))))  # type: ignore[arg-type]
     assert claimed == pytest.approx(float(np.std(values, ddof=1)), rel=0.25)  # type: ignore[arg-type]
+
+
+def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
+    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a set keep the groups of a batch apart; where samples meet, groups go one by one."""
+    session = session_of({"growth.images": 22, "growth.draws": 2}, baseline="hide-prompt")
+    probe = learned_one(session)
+    sites = {0: list(session.baseline.sites(session.pool[0]))}
+    sizes: list[int] = []
+    features = session.baseline.features
+    monkeypatch.setattr(
+        session.baseline,
+        "features",
+        lambda batch, routing: (sizes.append(len(batch)), features(batch, routing))[1],
+    )
+    together = probe.gradients(session.baseline, session.pool, [0], sites)
+    assert sizes == [22]
+    monkeypatch.setattr(type(session.baseline), "mixes_samples", True)
+    alone = probe.gradients(session.baseline, session.pool, [0], sites)
+    assert sizes[1:] == [len(group) for group in probe.groups]
+    assert len(together[0]) == len(alone[0]) == len(sites[0])
+    for one, other in zip(together[0], alone[0], strict=True):
+        assert one.shape[:2] == (2, 16)
+        assert float(one.abs().amax(dim=(0, 2, 3)).min()) > 0
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("baseline", ["hide-prompt", "coda-prompt"])
+def test_images_are_read_once_and_no_deeper_than_wanted(
+    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, baseline: str
+) -> None:
+    """Spaces take one pass to the deepest tap, and another to the end only where a query is needed."""
+    session = session_of({"baseline.blocks": [0, 1], "growth.images": 20}, baseline=baseline)
+    session.begin_task(0)
+    session.pool.grow(session.new_set(None))
+    images = session.image_set([session.stream.tasks[0].train], train=False)
+    context, probe = session.task_context(0, images), session.probe(0, images)
+    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
+    passed = dict.fromkeys((0, 1, 2), 0)
+
+    def count(block: int) -> Callable[..., None]:
+        def seen(module: object, args: tuple[Tensor, ...]) -> None:
+            passed[block] += len(args[0])
+
+        return seen
+
+    hooks = [session.backbone.model.blocks[one].register_forward_pre_hook(count(one)) for one in passed]
+    absorb_task(session, context, probe, rules)
+    whole = {"hide-prompt": 0, "coda-prompt": 32}[baseline]  # two batches of 16, the second filled up
+    assert passed == {0: 20 + whole, 1: 20 + whole, 2: whole}
+    taps = [site.activation.tap for site in session.baseline.sites(session.pool[0])]
+    probe.moments(taps)
+    assert passed == {0: 40 + whole, 1: 40 + whole, 2: whole}
+    for hook in hooks:
+        hook.remove()
+
+
+@pytest.mark.parametrize("screen", ["least", "most", "ends"])
+def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
+    session_of: Callable[..., Session], screen: Screen
+) -> None:
+    """The sets of least or most energy are measured as without a screen; the others say their share."""
+    found = {}
+    for count in (0, 2):
+        session = session_of({"growth.screen": count, "growth.draws": 2}, baseline="s-prompt-plus-plus")
+        probe = learned_one(session)
+        for new, keep in enumerate((1, 3, 2), start=1):
+            session.pool.grow(session.new_set(None))
+            for site in session.baseline.sites(session.pool[new]):
+                space = session.memory.space(0, site)
+                cut = Subspace(basis=space.basis[:, :, :keep].clone(), ranks=(keep,) * 4)  # type: ignore[union-attr]
+                session.memory._spaces[session.memory.key(new, site)] = cut
+        found[count] = collect_evidence(
+            session.baseline, session.pool, session.memory, probe, screen=screen
+        ).candidates
+    shares = [one.captured for one in found[0]]
+    assert all(0 < share < 1 for share in shares)  # type: ignore[operator]
+    assert shares[1] < shares[2] > shares[3] > shares[1]  # type: ignore[operator]
+    order = sorted(range(4), key=lambda one: shares[one])  # type: ignore[arg-type, return-value]
+    kept = {"least": order[:2], "most": order[2:], "ends": [order[0], order[-1]]}[screen]
+    for number, (plain, one) in enumerate(zip(found[0], found[2], strict=True)):
+        assert one.captured == plain.captured
+        if number in kept:
+            assert one == plain
+        else:
+            assert (one.z, one.rank) == (None, plain.rank)
+            assert one.excluded == f"screened out: captures {plain.captured:.1%}"
 
 
 def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Session]) -> None:

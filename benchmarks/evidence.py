@@ -1,0 +1,98 @@
+"""Evidence on one D_sub as the number of candidate sets grows: seconds, and their ratio to one set's."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lw2g.config.resolve import resolve
+from lw2g.interfaces.constraint import ConstraintContext
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.training.evidence import collect_evidence
+from lw2g.training.session import Session, open_session
+from lw2g.training.spaces import absorb_task
+
+BASELINES = ("s-prompt-plus-plus", "dual-prompt", "hide-prompt", "hide-lora", "inflora")
+
+
+def session_with(baseline: str, weights: Path | None, **growth: Any) -> Session:
+    """Return a session of two glyph tasks; with weights, of a ViT-Tiny at 96 pixels."""
+    catalogue = load_catalogue()
+    tiny = {"backbone.model": "vit_tiny_patch16_224.augreg_in21k_ft_in1k"}
+    chosen = {
+        "benchmark.train_per_class": 30,
+        "benchmark.test_per_class": 1,
+        "run.device": "cpu",
+        **{f"growth.{name}": value for name, value in growth.items()},
+        **({} if weights is None else {**tiny, "backbone.weights": str(weights), "backbone.image_size": 96}),
+    }
+    resolved = resolve(
+        catalogue,
+        baseline=baseline,
+        policy="min",
+        benchmark="glyphs",
+        backbone="micro" if weights is None else "timm",
+        overrides=chosen,
+    )
+    return open_session(resolved.config, catalogue)
+
+
+def give_sets(session: Session, count: int) -> None:
+    """Let the pool have ``count`` random sets that protect what the first task activates."""
+    pool, memory = session.pool, session.memory
+    if not len(pool):
+        session.begin_task(0)
+        pool.grow(session.new_set(None))
+        images = session.image_set([session.stream.tasks[0].train], train=False)
+        context, probe = session.task_context(0, images), session.probe(0, images)
+        rules = ConstraintContext(task=context, memory=memory, pretrained_space=probe.pretrained_space)
+        with torch.no_grad():
+            for parameter in pool[0].parameters():
+                parameter.add_(0.02 * torch.randn_like(parameter))
+        absorb_task(session, context, probe, rules)
+        session.begin_task(1)
+    while len(pool) < count:
+        new = pool.grow(session.new_set(None))
+        with torch.no_grad():
+            for parameter in pool[new].parameters():
+                parameter.add_(0.02 * torch.randn_like(parameter))
+        state = {
+            f"{new}/{key.removeprefix('0/')}": value
+            for key, value in memory.state_dict().items()
+            if key.startswith("0/")
+        }
+        memory.load_state_dict({**memory.state_dict(), **state}, session.engine.device)
+
+
+def seconds(session: Session) -> float:
+    """Collect the second task's evidence from a D_sub that nobody has read, and return the CPU seconds."""
+    images = session.image_set([session.stream.tasks[1].train], train=False)
+    began = time.process_time()
+    collect_evidence(session.baseline, session.pool, session.memory, session.probe(1, images))
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weights", type=Path, help="of a ViT-Tiny, used at 96 pixels; left out: micro")
+    parser.add_argument("--baselines", nargs="+", default=BASELINES)
+    parser.add_argument("--sets", nargs="+", type=int, default=(1, 20))
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print("baseline             " + "".join(f"{count:5d} sets s  ratio" for count in arguments.sets))
+    for baseline in arguments.baselines:
+        session = session_with(baseline, arguments.weights)
+        figures = []
+        for count in sorted(arguments.sets):
+            give_sets(session, count)
+            figures.append(statistics.median(seconds(session) for _ in range(arguments.repeat)))
+        print(
+            f"{baseline:21s}" + "".join(f"{one:12.2f}  {one / figures[0]:5.2f}" for one in figures),
+            flush=True,
+        )
