@@ -17,6 +17,10 @@ Schedule = Callable[[float, int, int], float]
 """``lr = schedule(base, epoch, epochs)``: an epoch's learning rate from the group's own; epochs from 0."""
 
 
+_FUSED = frozenset({"cpu", "cuda"})
+"""Devices for which every torch release that lw2g runs with has fused optimizers."""
+
+
 def constant(base: float, epoch: int, epochs: int) -> float:
     """Return the group's own learning rate."""
     return base
@@ -91,10 +95,12 @@ class TrainingPhase:
             {"params": list(group.parameters), "lr": group.lr, "weight_decay": group.weight_decay}
             for group in self.groups
         ]
+        # one kernel over all parameters, where torch has it, in place of several for each
+        fused = {parameter.device.type for parameter in self.trained} <= _FUSED
         if self.optimizer == "sgd":
-            return torch.optim.SGD(groups, momentum=self.momentum)
+            return torch.optim.SGD(groups, momentum=self.momentum, fused=fused)
         kind = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adam
-        return kind(groups, betas=self.betas)
+        return kind(groups, betas=self.betas, fused=fused)
 
     @property
     def trained(self) -> tuple[nn.Parameter, ...]:

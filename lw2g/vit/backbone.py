@@ -224,13 +224,20 @@ class Backbone(nn.Module):
         Raises:
             ValueError: if the images have another shape.
         """
-        tokens = self._tokens(images, injections, norm=norm)
-        # a copy: a stored view would keep all tokens alive
-        return tokens[:, class_token_index(injections, tokens.shape[1], self.num_tokens)].clone()
+        self._stop_if_read(images, injections)
+        with self._class_row_alone(injections), self._computing(injections):
+            x = self._run(images, self.depth)
+            # a copy: a stored view would keep all tokens alive
+            row = x[:, class_token_index(injections, x.shape[1], self.num_tokens)].clone()
+            out: Tensor = self.model.norm(row) if norm else row
+        return out.float()
 
     def tokens(self, images: Tensor, injections: Sequence[Injection] = ()) -> Tensor:
         """Return all tokens after the final norm, added prompt tokens included: float32 [B, R, dim]."""
-        return self._tokens(images, injections, norm=True)
+        self._stop_if_read(images, injections)
+        with self._computing(injections):
+            out: Tensor = self.model.norm(self._run(images, self.depth))
+        return out.float()
 
     @torch.no_grad()
     def activations(
@@ -281,6 +288,7 @@ class Backbone(nn.Module):
             self._reading = None
         raise ValueError("expected a forward that runs the backbone, but it was not run")
 
+<<<<<<< HEAD
     @contextmanager
     def unread(self) -> Iterator[None]:
         """Run forwards within the block to their end, though a read is under way (un-prompted queries)."""
@@ -291,14 +299,30 @@ class Backbone(nn.Module):
             self._reading = reading
 
     def _tokens(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
+=======
+    def _stop_if_read(self, images: Tensor, injections: Sequence[Injection]) -> None:
+        """Read what ``read`` asks for, if it does, and end the forward."""
+>>>>>>> 646adbc (Features run the last MLP on the class token alone; less is kept for backward; fused optimizers)
         reading = self._reading
         if reading is not None:
             reading.seen = self.activations(images, reading.taps, injections)
             raise _EnoughError
-        with self._computing(injections):
-            x = self._run(images, self.depth)
-            out: Tensor = self.model.norm(x) if norm else x
-        return out.float()
+
+    @contextmanager
+    def _class_row_alone(self, injections: Sequence[Injection]) -> Iterator[None]:
+        """Let the last block's MLP compute the class token's row alone: nothing else of it is read.
+
+        What the block adds to the stream is then broadcast, so that other rows hold no meaning. To be entered
+        before injections, which see what the MLP sees.
+        """
+
+        def keep(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+            index = class_token_index(injections, args[0].shape[1], self.num_tokens)
+            return args[0][:, index : index + 1]
+
+        last: Any = self.model.blocks[-1]
+        with last.norm2.register_forward_pre_hook(keep):
+            yield
 
     @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:

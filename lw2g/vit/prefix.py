@@ -84,6 +84,9 @@ class PrefixAttention(nn.Module):
         batch, tokens, _ = x.shape
         qkv = base.qkv(x).reshape(batch, tokens, 3, base.num_heads, base.head_dim).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
+        if torch.is_grad_enabled():
+            # backward keeps what attention is given: a copy of q, lest it keep all of qkv beside new k and v
+            q = q.clone()
         k = torch.cat([*(_split_heads(key, k) for key, _ in pairs), k], dim=2)
         v = torch.cat([*(_split_heads(value, v) for _, value in pairs), v], dim=2)
         if k.shape != v.shape:

@@ -74,6 +74,9 @@ def capture(
     seen: dict[Tap, Tensor] = {}
 
     def record(tap: Tap, x: Tensor) -> None:
+        if x.ndim == 2:  # the class token's row alone
+            seen[tap] = x.float()
+            return
         index = class_token_index(injections, x.shape[1], tokens)
         # copies of slices, so that the wide tensor they were cut from can be freed
         rows = x[:, index].clone() if tap.kind == "feature" else real_tokens(x, tokens, index).contiguous()

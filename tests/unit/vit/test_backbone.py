@@ -11,20 +11,74 @@ from timm.models.vision_transformer import ParallelScalingBlock, VisionTransform
 
 from lw2g.errors import ConfigError, DataError
 from lw2g.vit import backbone as backbone_module
+from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone, load_backbone
+from lw2g.vit.injection import class_token_index
+from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
+from lw2g.vit.tokens import TokenInjection
 from lw2g.vit.weights import file_sha256, state_sha256
 
 BARE, TAGGED = "vit_tiny_patch16_224", "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 
 
 def test_features_are_timms_class_token(backbone, images):
-    """Features equal timm's own pre-logits, bit for bit."""
+    """Features equal timm's own pre-logits, tokens bit for bit."""
     model = backbone.model
     expected = model.forward_head(model.forward_features(images), pre_logits=True)
-    assert torch.equal(backbone.features(images), expected)
+    torch.testing.assert_close(backbone.features(images), expected)
     assert torch.equal(backbone.tokens(images), model.forward_features(images))
+
+
+@pytest.mark.parametrize("position", ["after-cls", "before-cls"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_features_are_the_class_row_of_tokens_under_injections(backbone, images, randn, position, keep):
+    """Value and gradients are those of a last block that computes every row, and half of it is not run."""
+    tensors = [randn(rows, 48).requires_grad_() for rows in (2, 2, 3, 48, 48, 48)]
+    key, value, rows, dense, first, second = tensors
+    injections = [
+        PrefixInjection({3: (key, value)}),
+        TokenInjection({0: rows, 3: rows}, position=position, keep=keep),
+        LowRankInjection({3: {"q": dense}}),
+        AdapterInjection({2: lambda x: x @ first, 3: lambda x: torch.tanh(x @ second)}),
+    ]
+    widths = []
+    backbone.model.blocks[3].mlp.fc1.register_forward_hook(lambda *args: widths.append(args[2].shape[1]))
+    features = backbone.features(images, injections)
+    tokens = backbone.tokens(images, injections)
+    row = tokens[:, class_token_index(injections, tokens.shape[1], 17)]
+    assert widths == [1, 23 if keep else 20]
+    torch.testing.assert_close(features, row)
+    weights = randn(3, 48)
+    found, expected = (torch.autograd.grad((one * weights).sum(), tensors) for one in (features, row))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_backward_keeps_little_more_than_bare_timm(make_vit, images, randn):
+    """What a prefix adds to the memory kept for backward is its own rows, not copies of keys and values."""
+
+    def kept(work):
+        stored = {}
+
+        def keep(tensor):
+            stored[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            work()
+        return sum(stored.values())
+
+    model = make_vit()
+    backbone, nothing = Backbone.wrap(model, name="tiny"), torch.zeros((), requires_grad=True)
+    images = images.repeat(8, 1, 1, 1)
+    key, value = randn(4, 2, 48).requires_grad_(), randn(4, 2, 48).requires_grad_()
+    prefix = PrefixInjection({block: (key[block], value[block]) for block in range(4)})
+    bare = kept(lambda: model.forward_features(images + nothing)[:, 0])
+    # 4 blocks, 4 bytes; the class token's row alone in the last MLP makes up for it
+    assert kept(lambda: backbone.features(images, [prefix])) < bare
+    extra = 2 * 4 * 4 * key[0].numel() * len(images)
+    assert kept(lambda: backbone.tokens(images, [prefix])) < bare + 2 * extra
 
 
 def test_features_before_the_norm(backbone, images):
@@ -33,7 +87,7 @@ def test_features_before_the_norm(backbone, images):
     handle = backbone.model.norm.register_forward_pre_hook(lambda m, args: seen.update(x=args[0]))
     backbone.model.forward_features(images)
     handle.remove()
-    assert torch.equal(backbone.features(images, norm=False), seen["x"][:, 0])
+    torch.testing.assert_close(backbone.features(images, norm=False), seen["x"][:, 0])
 
 
 def test_features_own_their_memory(backbone, images):
@@ -362,7 +416,9 @@ def test_load_file_under_a_bare_name(weights_file):
     half = (0.5, 0.5, 0.5)
     backbone = load_backbone(BARE, weights=path, mean=half, std=half)
     images = torch.randn(2, 3, 224, 224)
-    assert torch.equal(backbone.features(images), model.forward_head(model.forward_features(images), True))
+    torch.testing.assert_close(
+        backbone.features(images), model.forward_head(model.forward_features(images), True)
+    )
     assert backbone.fingerprint.sha256 == file_sha256(path)
     assert (backbone.fingerprint.source, backbone.fingerprint.finetuned_on_1k) == ("file", None)
     assert backbone.name == f"{BARE} (trained.safetensors)"

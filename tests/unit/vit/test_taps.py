@@ -93,7 +93,7 @@ def test_added_rows_are_left_out(backbone, images, randn, position, keep):
         torch.equal(read[Tap(0, kind)], plain[Tap(0, kind)]) for kind in ("query", "attn_in", "block_in")
     )
     assert not torch.allclose(read[Tap(1, "block_in")], plain[Tap(1, "block_in")])
-    assert torch.equal(read[Tap(-1, "feature")], backbone.features(images, [injection]))
+    torch.testing.assert_close(read[Tap(-1, "feature")], backbone.features(images, [injection]))
 
 
 def test_prefix_does_not_hide_the_taps(backbone, images, randn):
@@ -112,4 +112,5 @@ def test_capture_around_a_prefix(backbone, images, randn):
         backbone.features(images, [prefix])
     expected = backbone.activations(images, taps, [prefix])
     assert seen.keys() == expected.keys()
-    assert all(torch.equal(seen[tap], expected[tap]) for tap in taps)
+    # not bit for bit: of the last MLP features compute one row
+    torch.testing.assert_close(seen, expected)
