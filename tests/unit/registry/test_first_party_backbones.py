@@ -90,7 +90,7 @@ def test_micro_reads_its_architecture_from_the_file(tmp_path):
     assert (backbone.dim, backbone.depth, backbone.image_size) == (24, 2, 16)
     assert (backbone.fingerprint.mean, backbone.fingerprint.std) == ((0.1, 0.2, 0.3), (1.0, 1.0, 2.0))
     images = torch.rand(2, 3, 16, 16)
-    assert torch.equal(backbone.features(images), model.eval()(images).detach())
+    torch.testing.assert_close(backbone.features(images), model.eval()(images).detach())
     assert build_micro(MicroConfig(), path, 32).image_size == 32
 
 
