@@ -288,7 +288,6 @@ class Backbone(nn.Module):
             self._reading = None
         raise ValueError("expected a forward that runs the backbone, but it was not run")
 
-<<<<<<< HEAD
     @contextmanager
     def unread(self) -> Iterator[None]:
         """Run forwards within the block to their end, though a read is under way (un-prompted queries)."""
@@ -298,11 +297,8 @@ class Backbone(nn.Module):
         finally:
             self._reading = reading
 
-    def _tokens(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
-=======
     def _stop_if_read(self, images: Tensor, injections: Sequence[Injection]) -> None:
         """Read what ``read`` asks for, if it does, and end the forward."""
->>>>>>> 646adbc (Features run the last MLP on the class token alone; less is kept for backward; fused optimizers)
         reading = self._reading
         if reading is not None:
             reading.seen = self.activations(images, reading.taps, injections)
