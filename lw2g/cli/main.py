@@ -24,7 +24,9 @@ from lw2g.cli.fork import fork
 from lw2g.cli.new_plugin import new_plugin
 from lw2g.cli.plugins import plugins
 from lw2g.cli.predict import predict
+from lw2g.cli.report import report
 from lw2g.cli.resume import resume
+from lw2g.cli.runs import runs
 from lw2g.cli.show import show
 from lw2g.cli.sweep import sweep
 from lw2g.cli.verify import verify
@@ -148,6 +150,8 @@ for command in (
     continue_run,
     sweep,
     fork,
+    runs,
+    report,
     predict,
     plugins,
     show,

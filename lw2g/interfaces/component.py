@@ -143,6 +143,9 @@ class BaselineComponent(Component):
         build: ``build(config, context)``.
         growth: ``"sets"`` composes with every growth policy; ``"fixed"`` runs under ``always`` only.
         retrieval: The retrieval strategy it uses by default; None where it makes no hard choice of a set.
+        joint: Whether it learns all tasks at once, as one.
+        control: True for a row that shows where methods stand: a bound, or one that learns next to nothing.
+            Reports mark it.
         presets: Official values: benchmark family -> dotted keys of an experiment, with the authors'
             transforms, class order and backbone (``{"cifar100": {"baseline.epochs": 40,
             "benchmark.normalise": "unit", "backbone.name": "sup21k"}}``). They are the protocol ``official``;
@@ -158,6 +161,7 @@ class BaselineComponent(Component):
     growth: Literal["sets", "fixed"] = "sets"
     retrieval: str | None = None
     joint: bool = False
+    control: bool = False
     presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
     tuned: Presets = attrs.field(factory=dict)
 

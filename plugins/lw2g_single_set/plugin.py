@@ -55,6 +55,7 @@ SIMPLE_CIL = BaselineComponent(
     citation="Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024",
     build=lazy("lw2g_single_set.controls:SimpleCIL"),
     growth="fixed",
+    control=True,
     presets=rows.with_rows(presets.CONTROLS, rows.SEED_1993, _NO_TRAINING, _NO_TRAINING_ROWS),
 )
 
@@ -64,6 +65,7 @@ NO_PROMPT = BaselineComponent(
     summary="control: a linear head on frozen features, task after task",
     build=lazy("lw2g_single_set.controls:NoPrompt"),
     growth="fixed",
+    control=True,
     presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.CONTROLS_TUNED,
 )
@@ -74,6 +76,7 @@ JOINT = BaselineComponent(
     summary="control: one prefix set and a head, trained on all tasks at once",
     build=lazy("lw2g_single_set.controls:Joint"),
     growth="fixed",
+    control=True,
     joint=True,
     presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, rows.HIDE_ROWS),
     tuned=presets.CONTROLS_TUNED,

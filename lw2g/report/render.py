@@ -1,0 +1,234 @@
+"""Reports as text: Markdown, LaTeX, CSV and JSON, all from the same tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from lw2g.report.columns import Column
+from lw2g.report.statistics import Difference, Summary
+from lw2g.report.table import Row, Table
+
+__all__ = ["as_csv", "as_json", "as_latex", "as_markdown"]
+
+Cells = list[list[str]]
+
+
+def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    """Return Markdown: a table of means, one of differences where a row is named, then remarks."""
+    parts = []
+    for table in tables:
+        parts.append(f"### {table.title}\n")
+        shown = _shown(table, columns)
+        if table.rows:
+            parts.append(_pipes(_means(table, shown, "±")))
+        if against is not None and table.rows:
+            parts.append(_pipes(_differences(table, shown, table.row(against), "±")))
+        parts += [f"- {line}" for line in _remarks(table, shown, against)]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _pipes(cells: Cells) -> str:
+    head, *rows = cells
+    lines = [head, ["---"] * len(head), *rows]
+    return (
+        "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        + "\n"
+    )
+
+
+def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    r"""Return LaTeX for ``\usepackage{booktabs}``, with remarks as comments."""
+    parts = []
+    for table in tables:
+        shown = _shown(table, columns)
+        blocks = [_means(table, shown, "\\pm")] if table.rows else []
+        if against is not None and table.rows:
+            blocks.append(_differences(table, shown, table.row(against), "\\pm"))
+        parts.append(f"% {table.title}")
+        parts += [_tabular(cells) for cells in blocks]
+        parts += [f"% {line}" for line in _remarks(table, shown, against)]
+    return "\n".join(parts) + "\n"
+
+
+def _tabular(cells: Cells) -> str:
+    head, *rows = cells
+    lines = [" & ".join(map(_tex, line)) + r" \\" for line in (head, *rows)]
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+def _tex(text: str) -> str:
+    escaped = "".join(f"\\{letter}" if letter in "_%&#$" else letter for letter in text)
+    return escaped.replace("\\pm", "$\\pm$") if "\\pm" in text else escaped
+
+
+def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    """Return a line per row and column, for machines."""
+    lines = list(_entries(tables, columns, against))
+    out = io.StringIO()
+    names = list(lines[0]) if lines else ["table", "row"]
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**line, "paper_differs": "; ".join(line["paper_differs"])} for line in lines)
+    return out.getvalue()
+
+
+def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+    """Return the same as CSV, with what a reader should know."""
+    content = {
+        "definitions": {column.name: column.meaning for column in columns},
+        "entries": list(_entries(tables, columns, against)),
+        "tables": [
+            {
+                "title": table.title,
+                "rows": [
+                    {"label": row.label, "runs": [str(run.path) for run in row.runs]} for row in table.rows
+                ],
+                "unfinished": [str(run.path) for run in table.unfinished],
+                "notes": list(table.notes),
+            }
+            for table in tables
+        ],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _entries(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None
+) -> Iterator[dict[str, Any]]:
+    for table in tables:
+        reference = table.row(against) if against is not None and table.rows else None
+        for row in table.rows:
+            for column in columns:
+                yield _entry(table, row, column, reference)
+
+
+def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
+    printed = row.paper.get(column.name)
+    found = row.difference(reference, column) if reference is not None and row is not reference else None
+    difference: Mapping[str, Any] = attrs.asdict(found) if found else dict.fromkeys(("mean", "half", "n"))
+    return {
+        "table": table.title,
+        "row": row.label,
+        "control": row.control,
+        "mixed": " ".join(row.marks),
+        "metric": column.name,
+        **attrs.asdict(row.summary(column)),
+        "paper": None if printed is None else printed.value,
+        "paper_std": None if printed is None else printed.std,
+        "paper_table": None if printed is None else printed.table,
+        "paper_differs": [] if printed is None else list(printed.differs),
+        **{f"difference_{key}": value for key, value in difference.items()},
+    }
+
+
+# -- cells -----------------------------------------------------------------------------------------------
+
+
+def _shown(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns in which any row has a value."""
+    return [one for one in columns if any(row.summary(one).mean is not None for row in table.rows)]
+
+
+def _means(table: Table, columns: Sequence[Column], sign: str) -> Cells:
+    mixed = any(row.marks for row in table.rows)
+    printed = {one.name for one in columns if any(one.name in row.paper for row in table.rows)}
+    head = ["row", *(["mixed"] if mixed else []), "n"]
+    for column in columns:
+        head += [_title(column), f"paper {_title(column)}"] if column.name in printed else [_title(column)]
+    cells = [head]
+    for row in table.rows:
+        line = [_row_label(row), *([" ".join(row.marks)] if mixed else []), str(len(row.runs))]
+        for column in columns:
+            line.append(_mean(row.summary(column), column, sign))
+            if column.name in printed:
+                line.append(_paper(row, column, sign))
+        cells.append(line)
+    return cells
+
+
+def _differences(table: Table, columns: Sequence[Column], reference: Row, sign: str) -> Cells:
+    head = [f"minus {reference.label}", "pairs", *(_title(column) for column in columns)]
+    rows = [row for row in table.rows if row is not reference]
+    return [
+        head,
+        *(
+            [
+                _row_label(row),
+                str(
+                    max((one.n for one in (row.difference(reference, c) for c in columns) if one), default=0)
+                ),
+                *(_difference(row.difference(reference, column), column, sign) for column in columns),
+            ]
+            for row in rows
+        ),
+    ]
+
+
+def _row_label(row: Row) -> str:
+    return f"{row.label} (control)" if row.control else row.label
+
+
+def _title(column: Column) -> str:
+    """Return what stands above a column: abbreviations in capitals, as papers write them."""
+    first, _, rest = column.name.partition("_")
+    short = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
+    words = [first.upper() if first in short else first, *rest.split("_")]
+    return " ".join(word.upper() if word in short else word for word in words if word)
+
+
+def _mean(found: Summary, column: Column, sign: str) -> str:
+    if found.mean is None:
+        return "-"
+    text = f"{found.mean:.{column.digits}f}"
+    return text if found.std is None else f"{text} {sign} {found.std:.{column.digits}f}"
+
+
+def _paper(row: Row, column: Column, sign: str) -> str:
+    printed = row.paper.get(column.name)
+    if printed is None:
+        return "-"
+    deviation = "" if printed.std is None else f" {sign} {printed.std:g}"
+    return f"{printed.value:g}{deviation}{' *' if printed.differs else ''}"
+
+
+def _difference(found: Difference | None, column: Column, sign: str) -> str:
+    if found is None:
+        return "-"
+    text = f"{found.mean:+.{column.digits}f}"
+    return text if found.half is None else f"{text} {sign} {found.half:.{column.digits}f}"
+
+
+def _remarks(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
+    """Return what the columns are, how to read the numbers, what they do not say, and what is missing."""
+    remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
+    if table.rows:
+        remarks.append("mean ± sample standard deviation over n runs (seeds and class orders)")
+    if against is not None and table.rows:
+        remarks.append("differences: mean ± half the 95 % interval, t over the pairs; a single pair has none")
+    tables = sorted({value.table for row in table.rows for value in row.paper.values()})
+    if tables:
+        listed = ", ".join(map(str, tables))
+        remarks.append(f"paper: LW2G, tables {listed}; * where its runs are known to differ from ours")
+    if any(row.control for row in table.rows):
+        remarks.append("control: a bound, a baseline that learns next to nothing, or one told the answer")
+    for run in table.unfinished:
+        done = f"{run.done}/{run.tasks or '?'} tasks"
+        remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
+    return [*remarks, *table.notes]

@@ -1,0 +1,296 @@
+"""Tables of runs: what belongs in one, which runs are one row, and what tells rows apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from lw2g.errors import ConfigError, nearest
+from lw2g.registry.catalogue import Catalogue
+from lw2g.report import MIXABLE
+from lw2g.report.columns import Column
+from lw2g.report.paper import Printed, printed_for
+from lw2g.report.runs import Run
+from lw2g.report.statistics import Difference, Summary, paired_difference, summary
+
+__all__ = ["Row", "Table", "tables_of"]
+
+_AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
+"""Options over whose values a row is averaged."""
+_OF_THE_MACHINE = {
+    "benchmark.root",
+    "benchmark.more_roots",
+    "backbone.weights",
+    *(
+        f"run.{name}"
+        for name in ("device", "workers", "evaluation_batch", "image_memory", "keep_checkpoints")
+    ),
+}
+"""Options that change no number, or that fingerprints stand for."""
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """Runs of one configuration.
+
+    Attributes:
+        label: What tells it from the other rows of its table.
+        runs: The runs, one per seed and class order.
+        control: Whether it is no continual learner that could be used: a bound, or one that knows the answer.
+        marks: Where it stands among what is mixed: checkpoint, split, protocol.
+        paper: What the paper prints for it, by columns.
+    """
+
+    label: str
+    runs: tuple[Run, ...]
+    control: bool
+    marks: tuple[str, ...]
+    paper: Mapping[str, Printed]
+
+    def summary(self, column: Column) -> Summary:
+        """Return mean, deviation and n of a column."""
+        return summary([column.of(run.record) for run in self.runs])
+
+    def difference(self, other: Row, column: Column) -> Difference | None:
+        """Return how much greater a column is than in another row, paired over seeds and class orders."""
+        mine, theirs = ({_pair(run): column.of(run.record) for run in row.runs} for row in (self, other))
+        return paired_difference(mine, theirs)
+
+
+@attrs.frozen(kw_only=True)
+class Table:
+    """Rows that may be compared: one benchmark.
+
+    Attributes:
+        title: The benchmark and its tasks, checkpoint and protocol.
+        rows: In the order in which their first runs were found.
+        unfinished: Runs that are not averaged.
+        notes: What a reader should know, one sentence each.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    unfinished: tuple[Run, ...]
+    notes: tuple[str, ...]
+
+    def row(self, wanted: str) -> Row:
+        """Return the row whose label is, or alone contains, what is wanted.
+
+        Raises:
+            ConfigError: There is none, or there are several.
+        """
+        labels = [row.label for row in self.rows]
+        found = [row for row in self.rows if row.label == wanted] or [
+            row for row in self.rows if wanted in row.label
+        ]
+        if len(found) != 1:
+            why = f"fits {len(found)} rows" if found else "is no row"
+            raise ConfigError(
+                f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}; rows are: "
+                + "; ".join(labels)
+            )
+        return found[0]
+
+
+def tables_of(runs: Iterable[Run], catalogue: Catalogue, mix: Sequence[str] = ()) -> list[Table]:
+    """Return one table per benchmark and task size.
+
+    Args:
+        runs: Finished or not.
+        catalogue: Knows which components are controls.
+        mix: What one table may mix.
+
+    Raises:
+        ConfigError: Runs of one table mix what it may not.
+    """
+    found: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        options = run.options
+        found[tuple(options.get(f"benchmark.{key}") for key in ("name", "increment", "base"))].append(run)
+    return [_table(group, catalogue, mix) for group in found.values()]
+
+
+def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str]) -> Table:
+    finished = [run for run in runs if run.state == "finished"]
+    ways = (_checkpoint, _splits(finished), lambda run: str(run.record["protocol"]))
+    kinds: dict[str, Callable[[Run], str]] = dict(zip(MIXABLE, ways, strict=True))
+    mixed = [kind for kind, of in kinds.items() if len({of(run) for run in finished}) > 1]
+    for kind in mixed:
+        if kind not in mix:
+            _refuse(kind, kinds[kind], finished)
+    groups = _groups(finished, lambda run: tuple(of(run) for of in kinds.values()))
+    labels = _labels([group[0] for group in groups])
+    rows, notes = [], []
+    for label, group in zip(labels, groups, strict=True):
+        single = {_pair(run): run for run in reversed(group)}
+        if len(single) < len(group):
+            notes.append(
+                f"{label}: {len(group) - len(single)} runs of a seed that is there already do not count"
+            )
+        rows.append(
+            Row(
+                label=label,
+                runs=tuple(reversed(single.values())),
+                control=_is_control(group[0], catalogue),
+                marks=tuple(kinds[kind](group[0]) for kind in mixed),
+                paper=printed_for(group[0]),
+            )
+        )
+    notes += _warnings(rows)
+    notes += [f"mixes {kind}: rows of different ones do not compare" for kind in mixed]
+    return Table(
+        title=_title(runs[0], finished, kinds, mixed),
+        rows=tuple(rows),
+        unfinished=tuple(run for run in runs if run.state != "finished"),
+        notes=tuple(notes),
+    )
+
+
+def _refuse(kind: str, of: Callable[[Run], str], runs: Sequence[Run]) -> None:
+    places = defaultdict(list)
+    for run in runs:
+        places[of(run)].append(str(run.path))
+    listed = ", ".join(f"{value}: {len(paths)} such as {paths[0]}" for value, paths in places.items())
+    raise ConfigError(f"the runs mix {kind} ({listed}); leave some out, or say --mix {kind}")
+
+
+def _title(
+    run: Run, finished: Sequence[Run], kinds: Mapping[str, Callable[[Run], str]], mixed: Sequence[str]
+) -> str:
+    options = run.options
+    name, increment = options["benchmark.name"], options.get("benchmark.increment")
+    parts = [name if increment is None else f"{name}, {increment} classes a task"]
+    if finished:
+        parts += [kinds[kind](finished[0]) for kind in ("checkpoints", "protocols") if kind not in mixed]
+    return ", ".join(parts)
+
+
+def _checkpoint(run: Run) -> str:
+    backbone = run.record["backbone"]
+    names = dict.fromkeys((run.config["backbone"]["name"], backbone["timm_name"]))
+    return f"{' '.join(names)} {backbone['sha256'][:8]}"
+
+
+def _splits(runs: Sequence[Run]) -> Callable[[Run], str]:
+    """Return what names the images of a run: its split; where one name stands for several, a hash as well."""
+    prints = defaultdict(set)
+    for run in runs:
+        prints[_split_name(run), tuple(run.record["class_order"])].add(
+            run.record["fingerprints"]["benchmark"]
+        )
+    ambiguous = {name for (name, _), found in prints.items() if len(found) > 1}
+
+    def of(run: Run) -> str:
+        name = _split_name(run)
+        return f"{name} {run.record['fingerprints']['benchmark'][:8]}" if name in ambiguous else name
+
+    return of
+
+
+def _split_name(run: Run) -> str:
+    classes = json.dumps(sorted(run.record["class_names"]))
+    named = run.options.get("benchmark.split") or "only"
+    return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"
+
+
+def _pair(run: Run) -> tuple[Any, ...]:
+    """Return what two runs have in common that make a pair: seed and class order."""
+    return (run.record["seed"], tuple(run.record["class_order"]))
+
+
+def _is_control(run: Run, catalogue: Catalogue) -> bool:
+    """Whether a component of a run says it is a control; one that is not installed says nothing."""
+    controls = {
+        (str(entry.component.kind), entry.component.name)
+        for entry in catalogue.components()
+        if getattr(entry.component, "control", False)
+    }
+    retrieval = run.config.get("retrieval") or {}
+    return bool(
+        {("baseline", run.config["baseline"]["name"]), ("retrieval", retrieval.get("name"))} & controls
+    )
+
+
+def _warnings(rows: Sequence[Row]) -> list[str]:
+    """Return in what rows differ from the paper's, each difference once."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for text in dict.fromkeys(text for value in row.paper.values() for text in value.differs):
+            found[text].append(row.label)
+    return [f"the paper's values are for {text} ({'; '.join(labels)})" for text, labels in found.items()]
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def _groups(runs: Sequence[Run], also: Callable[[Run], tuple[str, ...]]) -> list[list[Run]]:
+    """Return the runs of each configuration; options that only some of them know do not tell them apart."""
+    alike: dict[Any, list[Run]] = defaultdict(list)
+    for run in runs:
+        alike[_names(run), also(run)].append(run)
+    order = {id(run): place for place, run in enumerate(runs)}
+    found: list[list[Run]] = []
+    for group in alike.values():
+        common = set.intersection(*(set(_compared(run)) for run in group))
+        rows: dict[str, list[Run]] = defaultdict(list)
+        for run in group:
+            rows[json.dumps({key: _compared(run)[key] for key in sorted(common)})].append(run)
+        found += rows.values()
+    return sorted(found, key=lambda group: order[id(group[0])])
+
+
+def _names(run: Run) -> tuple[str, ...]:
+    config = run.config
+    retrieval = (config.get("retrieval") or {}).get("name", "")
+    return (config["baseline"]["name"], config["policy"]["name"], retrieval, *sorted(config["constraints"]))
+
+
+def _compared(run: Run) -> dict[str, Any]:
+    """Return the options by which rows are told apart."""
+    return {
+        key: value
+        for key, value in run.options.items()
+        if key not in _AVERAGED | _OF_THE_MACHINE and not key.startswith("trackers.")
+    }
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """Return baseline x policy for each row, and for those that share it what they differ in."""
+    stems = [" x ".join(_names(run)[:2]) for run in runs]
+    found = []
+    for stem, run in zip(stems, runs, strict=True):
+        rivals = [other for other, name in zip(runs, stems, strict=True) if name == stem]
+        found.append(", ".join([stem, *_distinctions(run, rivals)]))
+    return found
+
+
+def _distinctions(run: Run, rivals: Sequence[Run]) -> list[str]:
+    """Return in what a row differs from rows of the same baseline and policy, in words."""
+    parts = []
+    names = _names(run)
+    if len({_names(other)[2] for other in rivals}) > 1:
+        parts.append(f"retrieval {names[2]}")
+    if len({_names(other)[3:] for other in rivals}) > 1:
+        parts.append("+".join(names[3:]) or "no constraints")
+    mine = _compared(run)
+    values = {
+        key: {json.dumps(_compared(other).get(key)) for other in rivals if key in _compared(other)}
+        for key in mine
+    }
+    parts += [
+        f"{key.partition('.')[2]} {mine[key]}"
+        for key, found in values.items()
+        if len(found) > 1 and not key.endswith(".name") and not _is_of_another(key, rivals)
+    ]
+    return parts
+
+
+def _is_of_another(key: str, rivals: Sequence[Run]) -> bool:
+    """Whether an option belongs to a component by whose name the rows differ already."""
+    section = key.partition(".")[0]
+    return len({(other.config.get(section) or {}).get("name") for other in rivals}) > 1

@@ -1,0 +1,252 @@
+"""Reports: which runs are a row, what rows are called, what may stand in one table, and what is printed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lw2g.cli.main import main
+from lw2g.errors import ConfigError
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.report.columns import COLUMNS
+from lw2g.report.runs import read_run
+from lw2g.report.statistics import paired_difference, summary
+from lw2g.report.table import tables_of
+
+LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
+FAA = COLUMNS["faa"]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Catalogue:
+    """The installed plugins."""
+    return load_catalogue()
+
+
+def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
+    """Seed, class order, device and paths tell no rows apart, any other option does; a seed counts once."""
+    runs = [
+        write_run(80.0),
+        write_run(84.0, **{"run.seed": 1, "benchmark.root": "there", "run.device": "cuda"}),
+        write_run(99.0, **{"run.seed": 1}),
+        write_run(82.0, **{"benchmark.order": "seeded", "record.class_order": [1, 0]}),
+        write_run(50.0, **{"baseline.epochs": 9}),
+        write_run(60.0, **LW2G),
+    ]
+    (table,) = tables_of(runs, installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("dual-prompt x always, epochs 5", 3),
+        ("dual-prompt x always, epochs 9", 1),
+        ("dual-prompt x min", 1),
+    ]
+    assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
+    assert table.notes[0] == (
+        "dual-prompt x always, epochs 5: 1 runs of a seed that is there already do not count"
+    )
+
+
+def test_rows_say_what_they_differ_in(write_run, installed):
+    """Constraints, retrieval and options, the last two only where no name says it already."""
+    runs = [
+        write_run(1.0, **LW2G),
+        write_run(1.0, **LW2G, **{"constraints.cpk.phi": 0.9}),
+        write_run(1.0, **{"policy.name": "min"}),
+        write_run(1.0, **{"policy.name": "min", "retrieval": {"name": "oracle", "vote": "x"}}),
+    ]
+    (table,) = tables_of(runs, installed)
+    assert [row.label for row in table.rows] == [
+        "dual-prompt x min, retrieval key-cosine, cpk+orthogonal, cpk.phi 0.5",
+        "dual-prompt x min, retrieval key-cosine, cpk+orthogonal, cpk.phi 0.9",
+        "dual-prompt x min, retrieval key-cosine, no constraints",
+        "dual-prompt x min, retrieval oracle, no constraints",
+    ]
+
+
+def test_options_that_came_later_tell_no_rows_apart(write_run, installed):
+    """Seeds run before and after lw2g gained an option are one row."""
+    (table,) = tables_of([write_run(1.0), write_run(3.0, **{"run.seed": 1, "growth.new": True})], installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [("dual-prompt x always", 2)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"record.protocol": "like-for-like"}, "protocols"),
+        ({"record.backbone": {"timm_name": "vit", "sha256": "d" * 64}}, "checkpoints"),
+        ({"record.fingerprints.benchmark": "d" * 64}, "splits"),
+        ({"benchmark.split": "coda"}, "splits"),
+        ({"record.class_names": ["a", "z"]}, "splits"),
+    ],
+)
+def test_what_does_not_compare_is_refused_unless_asked_for(write_run, installed, changes, kind):
+    """Two checkpoints, splits or protocols make no table; --mix makes one that marks its rows."""
+    runs = [write_run(1.0), write_run(2.0, **{"run.seed": 1}, **changes)]
+    with pytest.raises(ConfigError, match=f"the runs mix {kind} .*--mix {kind}"):
+        tables_of(runs, installed)
+    (table,) = tables_of(runs, installed, [kind])
+    assert len({row.marks for row in table.rows}) == len(table.rows) == 2
+    assert f"mixes {kind}: rows of different ones do not compare" in table.notes
+
+
+def test_a_real_record_has_what_reports_read(finished, catalogue):
+    """Every column, the title and the label come from the record of an actual run."""
+    run = read_run(finished[0])
+    assert run is not None
+    assert (run.state, run.done, run.tasks) == ("finished", 3, 3)
+    (table,) = tables_of([run], catalogue)
+    assert table.title.startswith("tiny, ")
+    assert [row.label for row in table.rows] == ["dual-prompt x min"]
+    missing = {name for name, column in COLUMNS.items() if table.rows[0].summary(column).mean is None}
+    assert missing <= {"ari", "images_per_s"}
+
+
+def test_benchmarks_have_tables_of_their_own(write_run, installed):
+    """Another benchmark or another task size is another table."""
+    runs = [
+        write_run(1.0),
+        write_run(2.0, **{"benchmark.increment": 20}),
+        write_run(3.0, **{"benchmark.name": "x"}),
+    ]
+    assert [table.title.partition(", vit")[0] for table in tables_of(runs, installed)] == [
+        "cifar100, 10 classes a task, sup21k vit cccccccc, official",
+        "cifar100, 20 classes a task, sup21k vit cccccccc, official",
+        "x, 10 classes a task, sup21k vit cccccccc, official",
+    ]
+
+
+def test_controls_are_known_by_their_records(write_run, installed):
+    """Bounds, methods that learn nothing and oracle retrieval are marked, whatever they are called."""
+    runs = [
+        write_run(1.0),
+        write_run(1.0, **{"baseline.name": "simple-cil"}),
+        write_run(1.0, **{"baseline.name": "joint"}),
+        write_run(1.0, **{"retrieval.name": "oracle"}),
+        write_run(1.0, **{"baseline.name": "unheard-of"}),
+    ]
+    (table,) = tables_of(runs, installed)
+    assert [row.control for row in table.rows] == [False, True, True, True, False]
+
+
+def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
+    """Values of the table that prints the configuration; another checkpoint or protocol is said."""
+    (table,) = tables_of([write_run(80.0), write_run(80.0, **LW2G)], installed)
+    always, lw2g = (row.paper["faa"] for row in table.rows)
+    assert (always.value, always.std, always.table, always.differs) == (85.94, 0.1, 1, ())
+    assert (lw2g.value, lw2g.table) == (86.86, 1)
+    assert table.rows[0].paper["ffm_code"].value == 6.38
+    other = {"backbone.name": "ibot1k"}
+    (six,) = tables_of([write_run(1.0, **LW2G, **other)], installed)
+    assert (six.rows[0].paper["faa"].value, six.rows[0].paper["faa"].table) == (71.79, 6)
+    (tiny,) = tables_of(
+        [write_run(1.0, **{"backbone.name": "timm", "record.protocol": "like-for-like"})], installed
+    )
+    assert tiny.notes == (
+        "the paper's values are for checkpoint sup21k, ours timm (dual-prompt x always)",
+        "the paper's values are for its authors' settings, ours like-for-like (dual-prompt x always)",
+    )
+    (split,) = tables_of(
+        [write_run(1.0, **{"benchmark": {"name": "imagenet-r", "increment": 20, "split": "coda"}})], installed
+    )
+    assert split.rows[0].paper["faa"].differs == ("split random:42, ours coda",)
+
+
+def test_a_paired_difference_has_an_interval_of_t():
+    """Hand-worked: differences 1, 2, 3 have mean 2 and deviation 1; t of 2 degrees is 4.3027."""
+    found = paired_difference({0: 2.0, 1: 4.0, 2: 6.0, 3: None}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 1.0, 4: 1.0})
+    assert found is not None
+    assert (found.mean, found.n) == (2.0, 3)
+    assert found.half == pytest.approx(2.4841, abs=1e-4)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+    single = paired_difference({0: 1.0}, {0: 3.0})
+    assert single is not None
+    assert (single.mean, single.half, single.n) == (-2.0, None, 1)
+
+
+@pytest.fixture
+def folder(write_run, tmp_path: Path) -> str:
+    """Two rows of two seeds, one run that has no value of PRA, and one that is not finished."""
+    for seed in (0, 1):
+        write_run(80.0 + seed, **{"run.seed": seed})
+        write_run(82.0 + 3 * seed, **{"run.seed": seed, "record.metrics.pra": 50.0}, **LW2G)
+    write_run(1.0, **{"run.seed": 2, "record.tasks": 3})
+    return str(tmp_path)
+
+
+def call(*arguments: str, code: int = 0) -> str:
+    """Run a command and return what it prints."""
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_markdown_has_means_differences_and_remarks(folder):
+    """Means with deviations, the paper's values, differences with intervals, and what does not count."""
+    printed = call("report", folder, "--columns", "faa,pra,caa", "--against", "always")
+    lines = printed.splitlines()
+    assert lines[0] == "### cifar100, 10 classes a task, sup21k vit cccccccc, official"
+    assert "| row | n | FAA | paper FAA | PRA | paper PRA |" in lines
+    assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | - | 59.44 ± 0.3 |" in lines
+    assert "| dual-prompt x min | 2 | +3.00 ± 12.71 | - |" in lines
+    assert any(line.startswith("- FAA: final average accuracy") for line in lines)
+    assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
+
+
+def test_latex_is_for_booktabs(folder):
+    """A tabular per table, with everything special escaped."""
+    printed = call("report", folder, "--format", "latex", "--columns", "faa")
+    assert printed.count("\\toprule") == printed.count("\\bottomrule") == 1
+    assert "dual-prompt x min & 2 & 83.50 $\\pm$ 2.12 & 86.86 $\\pm$ 0.3 \\\\" in printed
+
+
+def test_csv_and_json_say_the_same(folder):
+    """One entry per row and metric, with mean, deviation, n, the paper's value and the difference."""
+    lines = list(
+        csv.DictReader(io.StringIO(call("report", folder, "--format", "csv", "--against", "always")))
+    )
+    content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
+    assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
+    (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
+    assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
+    assert content["definitions"]["pra"].startswith("retrieval accuracy")
+    assert len(content["tables"][0]["unfinished"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--columns", "fa"], "--columns: no column is called 'fa' (did you mean 'faa'?)"),
+        (["--against", "dual"], "--against: 'dual' fits 2 rows"),
+        (["--against", "l2p"], "--against: 'l2p' is no row"),
+    ],
+)
+def test_mistakes_are_one_line(folder, arguments, says):
+    """Unknown columns and rows are refused with what there is."""
+    printed = call("report", folder, *arguments, code=2)
+    assert printed.startswith(f"error: {says}")
+    assert printed.count("\n") == 1
+
+
+def test_places_without_runs_are_refused(tmp_path):
+    """A directory that is not there, and one that holds none."""
+    assert "no run at or below" in call("report", str(tmp_path), code=2)
+    assert "no directory" in call("runs", str(tmp_path / "none"), code=2)
+
+
+def test_runs_are_listed_and_chosen_by_their_options(folder):
+    """All runs below a directory; conditions on options, short or dotted, and on the state."""
+    assert "5 runs" in call("runs", folder)
+    listed = json.loads(call("runs", folder, "--json", "--where", "policy=min", "--where", "seed=1"))
+    assert [(one["state"], one["metrics"]["faa"], one["options"]["run.seed"]) for one in listed] == [
+        ("finished", 85.0, 1)
+    ]
+    assert "1 runs" in call("runs", folder, "--where", "state=interrupted")
+    assert "2 runs" in call("runs", folder, "--where", "constraints.cpk.phi=0.5")
+    assert "no run has an option 'growth.energie' (did you mean" in call(
+        "runs", folder, "--where", "growth.energie=1", code=2
+    )
+    assert "expected KEY=VALUE" in call("runs", folder, "--where", "seed", code=2)
