@@ -13,11 +13,12 @@ import attrs
 import click
 
 from lw2g.cli.output import console, note, print_metrics, print_summary
+from lw2g.config.directory import GOAL
 from lw2g.errors import ConfigError, DataError
 from lw2g.training.sealed import seal_json, sha256_of, unseal_json, write_atomically
 
 if TYPE_CHECKING:
-    from lw2g.config.model import Resolved
+    from lw2g.config.model import Chosen, Resolved
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
@@ -81,13 +82,21 @@ def resume_one(directory: Path, catalogue: Catalogue) -> None:
     _conclude(record, directory)
 
 
-def continue_one(directory: Path, catalogue: Catalogue, tasks: int | None) -> None:
-    """Go on with an experiment that was meant to stop, and print its metrics."""
+def continue_one(
+    directory: Path, catalogue: Catalogue, tasks: int | None, benchmark: Chosen | None = None
+) -> None:
+    """Go on with an experiment that was meant to stop, or with another benchmark; print its metrics."""
     with _collector_waits():
-        from lw2g.training.continuing import proceed
+        from lw2g.training.continuing import extend, proceed
 
     listeners = _listeners()
-    record = _uninterrupted(lambda: proceed(directory, catalogue, listeners, tasks=tasks), directory)
+
+    def go() -> Record:
+        if benchmark is None:
+            return proceed(directory, catalogue, listeners, tasks=tasks)
+        return extend(directory, benchmark, catalogue, listeners, tasks=tasks)
+
+    record = _uninterrupted(go, directory)
     _conclude(record, directory)
 
 
@@ -235,10 +244,8 @@ def _uninterrupted(action: Callable[[], Record], resume_at: Path) -> Record:
 
 
 def _conclude(record: Record, directory: Path) -> None:
-    from lw2g.training.record import RunDirectory
-
     print_metrics(record)
-    goal = RunDirectory(directory).read_goal()
-    if goal is not None:
+    if (directory / GOAL).exists():
+        goal = unseal_json(directory / GOAL)["tasks"]
         click.echo(f"stopped after task {goal}; go on with: lw2g continue {directory}")
     click.echo(f"run: {directory} (details: lw2g show {directory})")

@@ -10,12 +10,14 @@ from pathlib import Path
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 
-__all__ = ["CONFIG", "LOCK", "PROGRESS", "RECORD", "RUNS", "new_directory"]
+__all__ = ["CONFIG", "GOAL", "LOCK", "PROGRESS", "RECORD", "RUNS", "new_directory"]
 
 RUNS = Path("runs")
 """Where runs go for which no directory is named."""
 CONFIG, RECORD = "config.toml", "record.json"
 """The files in a run's directory that say what is run, and what it has found so far."""
+GOAL = "goal.json"
+"""The file in a run's directory that says after how many tasks it stops, if before the stream's end."""
 LOCK = "lock"
 """The file in a run's directory that names its writer."""
 PROGRESS = "progress.json"

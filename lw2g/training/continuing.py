@@ -1,4 +1,4 @@
-"""Going on with a run that was meant to stop."""
+"""Going on with a run that was meant to stop, or that has come to the end of its stream."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lw2g.config.model import Chosen
+from lw2g.config.resolve import load_resolved
+from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.opening import build_trackers
+from lw2g.training.boundary import guarded
+from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.goal import require_goal
+from lw2g.training.ledger import Ledger
+from lw2g.training.opening import build_trackers, writing
+from lw2g.training.record import RunDirectory
 from lw2g.training.runner import taken_up
+from lw2g.training.session import open_session
+from lw2g.training.state import Position, restore, snapshot
 
-__all__ = ["proceed"]
+__all__ = ["extend", "proceed"]
 
 
 def proceed(
@@ -34,3 +44,63 @@ def proceed(
     with taken_up(directory, catalogue) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
+
+
+def extend(
+    directory: Path,
+    benchmark: Chosen,
+    catalogue: Catalogue,
+    listeners: Sequence[Tracker] = (),
+    *,
+    tasks: int | None = None,
+) -> dict[str, Any]:
+    """Go on with a run after the end of its stream, with the classes of another source; return its record.
+
+    What belongs to classes and tasks gets room for the new ones, drawn as for a run of that length; what was
+    learned stays. Images of all sources go through the transforms that the run began with, and all test
+    images are evaluated, so that the data of every source must be there.
+
+    Args:
+        directory: The run's directory.
+        benchmark: Where the new classes come from.
+        catalogue: Where its components come from.
+        listeners: Receive the run's events.
+        tasks: After how many tasks, counted from the run's first, to stop; None for all.
+
+    Raises:
+        ConfigError: The run is not at the end of its stream, or its method takes no more classes.
+        DataError: As :func:`lw2g.training.runner.resume`.
+        Interrupted: The run was stopped on request and can be resumed.
+    """
+    files = RunDirectory(directory)
+    files.require_run()
+    with writing(files):
+        store = CheckpointStore(files.checkpoints)
+        checkpoint, _ = store.newest()
+        if checkpoint is None:
+            raise DataError(
+                f"no checkpoint of {str(directory)!r} is whole; begin with: lw2g resume {directory}"
+            )
+        told = checkpoint.ledger["files"]
+        files.require_unedited(told[files.config.name])
+        resolved = load_resolved(files.config, catalogue)
+        earlier = files.read_sources(told, catalogue)
+        with guarded(catalogue, resolved.config):
+            session = open_session(resolved.config, catalogue, (*earlier, benchmark))
+            place, number = checkpoint.progress["position"], len(session.sources) - 1
+            first = session.sources[number].first
+            if place["task"] != first or place["within"]:
+                raise ConfigError(
+                    f"the run has finished {place['task']} of {first} tasks, and new classes come after the "
+                    f"last; go on to it first: lw2g continue {directory}"
+                )
+            restore(session, checkpoint)
+            require_goal(session, first, tasks)
+            ledger = Ledger(**checkpoint.ledger)
+            ledger.files = {
+                **told,
+                **files.write_source(benchmark, number),
+                **files.write_samples(session.sample_lists[number], number),
+            }
+            store.save(snapshot(session, Position(task=first), ledger.as_mapping()))
+    return proceed(directory, catalogue, listeners, tasks=tasks)

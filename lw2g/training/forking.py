@@ -15,9 +15,8 @@ import attrs
 import numpy as np
 
 from lw2g.config.resolve import Resolved, load_resolved, resolve
-from lw2g.config.toml import dump_resolved, to_mapping
+from lw2g.config.toml import dump_resolved, flat, to_mapping
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.growth import Planned
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.answers import require_decision
@@ -26,10 +25,11 @@ from lw2g.training.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.continuing import proceed
 from lw2g.training.evaluation import Predictions
 from lw2g.training.evidence import unmeasured
+from lw2g.training.goal import require_goal
 from lw2g.training.ledger import Ledger, build_record
 from lw2g.training.opening import writing
 from lw2g.training.progress import Reporter
-from lw2g.training.record import RunDirectory, flat
+from lw2g.training.record import RunDirectory
 from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.state import restore
@@ -93,7 +93,8 @@ def fork(
     old.require_run()
     chain = list(CheckpointStore(old.checkpoints).up_to(task))
     old.require_unedited(chain[-1].ledger["files"][old.config.name])
-    before = load_resolved(old.config, catalogue)
+    before, told = load_resolved(old.config, catalogue), chain[-1].ledger["files"]
+    later = old.read_sources(told, catalogue)
     changed = _changes(before, resolved)
     _require_free_to_change(changed)
     directory.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ def fork(
         if files.exists():
             raise ConfigError(f"{str(directory)!r} holds a run already; choose another --out")
         with guarded(catalogue, resolved.config):
-            session = open_session(resolved.config, catalogue)
+            session = open_session(resolved.config, catalogue, later)
             resolved = attrs.evolve(resolved, config=session.config)
             _restored(session, chain[-1], changed)
             ledger = Ledger(**chain[-1].ledger)
@@ -120,15 +121,16 @@ def fork(
             }
             for earlier in range(task + 1):
                 files.write_predictions(earlier, old.read_predictions(earlier))
-            text = dump_resolved(resolved)
-            ledger.files = {
-                "config.toml": files.write_config(text),
-                "samples.json": files.write_samples(session.evaluator.ids),
-            }
+            for source, ids in enumerate(session.sample_lists):
+                files.write_samples(ids, source)
+                if source:
+                    files.write_source(session.sources[source].benchmark, source)
+            new = {"config.toml": files.write_config(dump_resolved(resolved))}
+            ledger.files |= new
             store = CheckpointStore(files.checkpoints)
             for checkpoint in chain:
                 entries = checkpoint.ledger | {
-                    "files": ledger.files,
+                    "files": checkpoint.ledger["files"] | new,
                     "origin": ledger.origin,
                     "precision": ledger.precision,
                 }
@@ -217,14 +219,8 @@ def _require_decidable(session: Session, task: int, tasks: int | None) -> None:
     Raises:
         ConfigError: It cannot.
     """
-    whole = len(session.stream.tasks)
-    if tasks is not None and not task <= tasks <= whole:
-        raise ConfigError(
-            f"cannot stop after task {tasks}: the stream has {whole}; name one of {task} to {whole}"
-        )
-    if isinstance(session.policy, Planned):
-        session.policy.require_tasks(tasks or whole)
-    if task < whole and not session.fixed and not session.policy_component.needs_evidence:
+    require_goal(session, task, tasks)
+    if task < len(session.stream.tasks) and not session.fixed and not session.policy_component.needs_evidence:
         evidence = unmeasured(session.pool, session.memory, session.baseline, task)
         decision = session.policy.decide(evidence, session.generator(task))
         require_decision(session.config.policy.name, decision, session.pool)

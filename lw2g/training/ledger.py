@@ -9,6 +9,7 @@ import attrs
 
 from lw2g import __version__
 from lw2g.config.resolve import Resolved
+from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
 from lw2g.interfaces.growth import CandidateEvidence, Evidence
 from lw2g.metrics import adjusted_rand_index
@@ -134,6 +135,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "environment": environment(session.engine),
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),
+        "sources": _sources(session),
         "origin": ledger.origin,
         "backbone": attrs.asdict(session.backbone.fingerprint),
         "class_order": list(session.stream.class_order),
@@ -164,6 +166,23 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": {**ledger.files, **predictions},
     }
+
+
+def _sources(session: Session) -> list[dict[str, Any]]:
+    """Return where the classes come from: one entry per benchmark, the configuration's first."""
+    tasks = session.stream.tasks
+    ends = [*(source.first for source in session.sources[1:]), len(tasks)]
+    return [
+        {
+            "benchmark": {"name": source.benchmark.name, **unstructure(source.benchmark.config)},
+            "fingerprint": source.own,
+            "first_task": source.first,
+            "tasks": end - source.first,
+            "first_class": tasks[source.first].classes[0],
+            "classes": sum(len(task.classes) for task in tasks[source.first : end]),
+        }
+        for source, end in zip(session.sources, ends, strict=True)
+    ]
 
 
 def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,31 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from lw2g import metrics
-from lw2g.config.directory import PROGRESS, RECORD
-from lw2g.config.toml import flat, read_toml
+from lw2g.config.directory import GOAL, PROGRESS, RECORD
+from lw2g.config.model import Chosen
+from lw2g.config.sources import dump_source, load_source
+from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.growth import CandidateEvidence
 from lw2g.interfaces.tracker import Event, Stepped
+from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation import Predictions
 from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
 
-__all__ = ["GOAL", "EventLog", "RunDirectory", "candidate_entry", "prediction_name", "run_metrics"]
+__all__ = [
+    "EventLog",
+    "RunDirectory",
+    "candidate_entry",
+    "prediction_name",
+    "run_metrics",
+    "samples_name",
+]
 
 Matrix = list[list[float | None]]
 
-PREDICTIONS, GOAL = "predictions", "goal.json"
+PREDICTIONS = "predictions"
 _SECONDS_BETWEEN_NOTES = 2.0
+_SOURCE, _SAMPLES = re.compile(r"source-\d+\.toml"), re.compile(r"samples(-\d+)?\.json")
 
 
 class RunDirectory:
@@ -135,11 +147,45 @@ class RunDirectory:
     def write_config(self, text: str) -> str:
         """Write ``config.toml`` and return its checksum."""
         self.path.mkdir(parents=True, exist_ok=True)
-        return self._write("config.toml", text.encode())
+        return self.write("config.toml", text.encode())
 
-    def write_samples(self, ids: Sequence[str]) -> str:
-        """Write ``samples.json``, the ids that the predictions' ``sample`` column counts, and likewise."""
-        return self._write("samples.json", json.dumps(list(ids)).encode())
+    def write_samples(self, ids: Sequence[str], source: int = 0) -> dict[str, str]:
+        """Write the ids of the test samples of a source and return the file's checksum by its name.
+
+        The predictions' ``sample`` column counts them, through all sources.
+        """
+        name = samples_name(source)
+        return {name: self.write(name, json.dumps(list(ids)).encode())}
+
+    def read_samples(self, names: Iterable[str]) -> list[str]:
+        """Return the ids of the test samples of all sources, out of those files that hold some.
+
+        Raises:
+            DataError: One cannot be read.
+        """
+        found = [name for name in sorted(names, key=lambda one: (len(one), one)) if _SAMPLES.fullmatch(name)]
+        return [one for name in found for one in read_json(self.path / name)]
+
+    def write_source(self, chosen: Chosen, source: int) -> dict[str, str]:
+        """Write down what benchmark a later source is and return the file's checksum by its name."""
+        name = f"source-{source + 1}.toml"
+        return {name: self.write(name, dump_source(chosen).encode())}
+
+    def read_sources(self, told: Mapping[str, str], catalogue: Catalogue) -> tuple[Chosen, ...]:
+        """Return the benchmarks that follow that of the configuration.
+
+        Args:
+            told: Checksums by name, as checkpoints and records tell them.
+            catalogue: Where benchmarks are looked up.
+
+        Raises:
+            DataError: A file that says which is lost or edited.
+        """
+        names = sorted((name for name in told if _SOURCE.fullmatch(name)), key=lambda one: (len(one), one))
+        for name in names:
+            if sha256_of(self.path / name) != told[name]:
+                raise DataError(f"{str(self.path / name)!r} is not the one the run went on with; put it back")
+        return tuple(load_source(catalogue, self.path / name) for name in names)
 
     def write_predictions(self, task: int, predictions: Predictions) -> str:
         """Write the predictions of one evaluation and return the checksum.
@@ -151,9 +197,10 @@ class RunDirectory:
             field.name: getattr(predictions, field.name).astype(np.int32)
             for field in attrs.fields(Predictions)
         }
-        return self._write(prediction_name(task), save(columns))
+        return self.write(prediction_name(task), save(columns))
 
-    def _write(self, name: str, content: bytes) -> str:
+    def write(self, name: str, content: bytes) -> str:
+        """Write a file of the run and return its checksum."""
         write_atomically(self.path / name, content)
         return hashlib.sha256(content).hexdigest()
 
@@ -192,6 +239,11 @@ class RunDirectory:
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``record.json``."""
         write_atomically(self.path / RECORD, seal_json(record))
+
+
+def samples_name(source: int) -> str:
+    """Return where in a run's directory the ids of a source's test samples lie."""
+    return "samples.json" if source == 0 else f"samples-{source + 1}.json"
 
 
 def prediction_name(task: int) -> str:

@@ -19,7 +19,7 @@ from lw2g.config.toml import dump_resolved, to_mapping
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.growth import Evidence, Grow, Planned, Reuse
+from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
 from lw2g.registry.catalogue import Catalogue
@@ -29,6 +29,7 @@ from lw2g.training.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.evaluation import Predictions
 from lw2g.training.evidence import collect_evidence, unmeasured
 from lw2g.training.flops import count_flops
+from lw2g.training.goal import require_goal
 from lw2g.training.images import ImageSet
 from lw2g.training.ledger import Ledger, build_record
 from lw2g.training.opening import build_trackers, writing
@@ -36,7 +37,7 @@ from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_ph
 from lw2g.training.probe import Probe
 from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
-from lw2g.training.record import EventLog, RunDirectory
+from lw2g.training.record import EventLog, RunDirectory, samples_name
 from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.spaces import absorb_task
@@ -115,8 +116,9 @@ def taken_up(directory: Path, catalogue: Catalogue) -> Iterator[Run]:
         if gone is not None:
             complaints.insert(0, f"the run was left by {gone}, which has ended")
         resolved = load_resolved(files.config, catalogue)
+        later = files.read_sources({} if checkpoint is None else checkpoint.ledger["files"], catalogue)
         with guarded(catalogue, resolved.config):
-            run = Run(resolved, open_session(resolved.config, catalogue), files, store, stop)
+            run = Run(resolved, open_session(resolved.config, catalogue, later), files, store, stop)
             run.take_up(checkpoint, complaints)
             yield run
 
@@ -176,16 +178,8 @@ class Run:
         Raises:
             ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
         """
-        whole = len(self._sizes)
         done = 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
-        if tasks is not None and not max(done, 1) <= tasks <= whole:
-            known = f"has finished {done} of {whole}" if done else f"has {whole}"
-            raise ConfigError(
-                f"cannot stop after task {tasks}: the stream {known}; name one of {max(done, 1)} to {whole}"
-            )
-        self._goal = whole if tasks is None else tasks
-        if isinstance(self._session.policy, Planned):
-            self._session.policy.require_tasks(self._goal)
+        self._goal = require_goal(self._session, done, tasks)
 
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from wherever it stands to where it stops, telling the listeners, and return the record."""
@@ -449,7 +443,7 @@ class Run:
         self._ledger.precision = attrs.asdict(self._session.precision)
         self._ledger.files = {
             "config.toml": files.write_config(dump_resolved(self.resolved)),
-            "samples.json": files.write_samples(self._session.evaluator.ids),
+            **files.write_samples(self._session.evaluator.ids),
         }
         self._store.save(beginning(self._session, position, self._ledger.as_mapping()))
         return position
@@ -458,9 +452,11 @@ class Run:
         """Put session, ledger and clocks into the state of a checkpoint; return where the run stands."""
         session = self._session
         self._ledger = Ledger(**checkpoint.ledger)
-        if sha256_of(self._files.path / "samples.json") != self._ledger.files["samples.json"]:
-            self._reporter.warn("samples.json does not match its checksum; written anew")
-            self._files.write_samples(session.evaluator.ids)
+        for source, ids in enumerate(session.sample_lists):
+            name = samples_name(source)
+            if sha256_of(self._files.path / name) != self._ledger.files[name]:
+                self._reporter.warn(f"{name} does not match its checksum; written anew")
+                self._files.write_samples(ids, source)
         if self._ledger.seconds:
             self._reporter.resume(self._ledger.seconds)
         finished = checkpoint if checkpoint.task_done is not None else checkpoint.base
@@ -479,9 +475,12 @@ class Run:
     def _record(self) -> dict[str, Any]:
         """Return the record of the finished run; one that is lost or damaged is written anew."""
         try:
-            return self._files.read_record()
+            found = self._files.read_record()
+            if len(found["accuracy_matrix"]) == len(self._ledger.accuracy):
+                return found
+            what = "the record tells of other tasks than the newest whole checkpoint"
         except DataError as error:
             what = str(error).partition("; ")[0]
-            self._reporter.warn(f"{what}; written anew from the newest checkpoint")
+        self._reporter.warn(f"{what}; written anew from the newest checkpoint")
         self._write_record()
         return self._files.read_record()

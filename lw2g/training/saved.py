@@ -54,7 +54,8 @@ def open_run(
         device=config.run.device if device is None else device,
         evaluation_batch=config.run.evaluation_batch if batch_size is None else batch_size,
     )
+    later = files.read_sources(checkpoint.ledger["files"], catalogue)
     with guarded(catalogue, config):
-        session = open_session(attrs.evolve(config, run=run), catalogue)
+        session = open_session(attrs.evolve(config, run=run), catalogue, later)
         position = restore(session, checkpoint)
     return TrainedModel(session, position.task - 1)

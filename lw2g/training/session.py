@@ -22,7 +22,7 @@ from lw2g.interfaces.growth import GrowthPolicy
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.stream import Task, TaskData, TaskStream, Transforms
+from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import BF16, FP32, Engine, open_engine
@@ -31,6 +31,7 @@ from lw2g.training.images import ImageSet
 from lw2g.training.pixels import Originals
 from lw2g.training.precision import Choice, choose_precision
 from lw2g.training.probe import Probe
+from lw2g.training.streams import Source, as_one_task, joined
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
 
@@ -42,6 +43,7 @@ class Session:
     """What a run works with. The mutable state lies in baseline, retrieval, pool, memory and constraints.
 
     In its configuration ``run.precision`` is settled; ``precision`` says what was asked for, and why.
+    The transforms are those of the first source, whatever comes later: a model has one way to see images.
     """
 
     config: ExperimentConfig
@@ -49,6 +51,7 @@ class Session:
     engine: Engine
     backbone: Backbone
     stream: TaskStream
+    sources: tuple[Source, ...]
     transforms: Transforms
     baseline: Baseline
     baseline_component: BaselineComponent
@@ -100,6 +103,15 @@ class Session:
     def names(self) -> tuple[str, str]:
         """Baseline and retrieval strategy as messages name them."""
         return names_of(self.config)
+
+    @property
+    def sample_lists(self) -> list[tuple[str, ...]]:
+        """The ids of all test samples, source by source."""
+        ends = [*(source.first for source in self.sources[1:]), len(self.stream.tasks)]
+        return [
+            tuple(name for task in self.stream.tasks[source.first : end] for name in task.test.ids)
+            for source, end in zip(self.sources, ends, strict=True)
+        ]
 
     def info(self, index: int) -> TaskInfo:
         """Return what is known of a task before it is learned."""
@@ -201,8 +213,13 @@ class Session:
         return np.random.default_rng(self.seed_of(index, "policy"))
 
 
-def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
+def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence[Chosen] = ()) -> Session:
     """Build everything a configuration names.
+
+    Args:
+        config: The configuration.
+        catalogue: Where components come from.
+        later: Benchmarks whose classes follow those of the configuration's, under the same transforms.
 
     Raises:
         ConfigError: Something cannot be built as configured.
@@ -213,8 +230,14 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
     engine = open_engine(run.device, wanted, deterministic=run.deterministic)
     benchmark = _build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    stream: TaskStream = benchmark.stream()
+    streams = [_build(catalogue, "benchmark", one).stream() for one in later]
+    sources, stream = joined([config.benchmark, *later], [benchmark.stream(), *streams])
     if component.joint:
+        if later:
+            raise ConfigError(
+                f"baseline {component.name!r} learns all its tasks as one, and takes no more afterwards; run "
+                "it on all classes at once"
+            )
         stream = as_one_task(stream)
     chosen = config.backbone
     backbone: Backbone = catalogue.get("backbone", chosen.name).build(
@@ -260,6 +283,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         engine=engine,
         backbone=backbone,
         stream=stream,
+        sources=sources,
         transforms=transforms,
         baseline=baseline,
         baseline_component=component,
@@ -272,31 +296,6 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue) -> Session:
         memory=SubspaceMemory(options),
         evaluator=_evaluator(stream, transforms, backbone, engine, config, _query_norm(retrieval)),
     )
-
-
-def as_one_task(stream: TaskStream) -> TaskStream:
-    """Return the stream with all its tasks merged into one, for controls that see everything at once."""
-    tasks = stream.tasks
-
-    def merged(parts: Sequence[TaskData]) -> TaskData:
-        source = parts[0].source
-        if any(part.source is not source for part in parts):
-            raise ConfigError("benchmark: tasks come from several image sources; joint training needs one")
-        return TaskData(
-            source=source,
-            indices=np.concatenate([part.indices for part in parts]),
-            labels=np.concatenate([part.labels for part in parts]),
-        )
-
-    whole = Task(
-        index=0,
-        classes=tuple(position for task in tasks for position in task.classes),
-        class_names=stream.class_names,
-        train=merged([task.train for task in tasks]),
-        test=merged([task.test for task in tasks]),
-    )
-    note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
-    return attrs.evolve(stream, tasks=(whole,), planted_groups=None, deviations=(*stream.deviations, note))
 
 
 def _components(catalogue: Catalogue, config: ExperimentConfig) -> tuple[Component, ...]:

@@ -7,15 +7,15 @@ from typing import Any
 
 import attrs
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.training.checkpoint import Checkpoint, part, under
 from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
 
-__all__ = ["Position", "beginning", "fingerprints", "require_same", "restore", "snapshot"]
+__all__ = ["Position", "beginning", "fingerprints", "require_same", "restore", "snapshot", "widened"]
 
 
 @attrs.define(kw_only=True)
@@ -83,8 +83,9 @@ def require_same(session: Session, checkpoint: Checkpoint) -> None:
         DataError: The benchmark or the weights are not those the run began with.
     """
     before = checkpoint.progress["fingerprints"]
+    beginnings = {source.fingerprint for source in session.sources[:-1]}
     for what, now in fingerprints(session).items():
-        if before[what] != now:
+        if before[what] != now and not (what == "benchmark" and before[what] in beginnings):
             raise DataError(
                 f"the {what} has changed since the run began (fingerprint {now[:12]} instead of "
                 f"{before[what][:12]}); restore it, or start a new run"
@@ -101,19 +102,25 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
 
     Raises:
         DataError: The benchmark or the weights are not those the run began with.
+        ConfigError: The checkpoint knows fewer sources than the session, and its state cannot grow with them.
     """
     require_same(session, checkpoint)
+    narrow = checkpoint.progress["fingerprints"]["benchmark"] != session.stream.fingerprint
+
+    def load(module: nn.Module, state: dict[str, Tensor], whose: str) -> None:
+        module.load_state_dict(widened(state, module.state_dict(), whose) if narrow else state)
+
     tensors, place = checkpoint.tensors, checkpoint.progress["position"]
     for index in range(begun, place["task"] + int(place["within"])):
         session.begin_task(index)
     if tensors:
-        session.baseline.load_state_dict(part(tensors, "baseline"))
+        load(session.baseline, part(tensors, "baseline"), session.names[0])
         session.pool.restore(
             checkpoint.ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None)
         )
         session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
         if session.retrieval is not None:
-            session.retrieval.load_state_dict(part(tensors, "retrieval"))
+            load(session.retrieval, part(tensors, "retrieval"), session.names[1])
         for name, constraint in session.constraints.items():
             constraint.load_state_dict(part(tensors, f"constraint.{name}"))
     return Position(
@@ -125,6 +132,35 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
         ),
         protection=part(tensors, "protection"),
     )
+
+
+def widened(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
+    """Return the state of a module with room for more classes and tasks.
+
+    What a class or a task owns is a row of a tensor or a tensor of its own. Those of old ones are taken over,
+    those of new ones stay as the module was built.
+
+    Args:
+        state: What was learned.
+        fresh: The state of the module as it was built for more.
+        whose: Whose module it is, for messages.
+
+    Raises:
+        ConfigError: Something else has changed its shape.
+    """
+    found = dict(state)
+    for name, new in fresh.items():
+        old = state.get(name)
+        if old is None:
+            found[name] = new
+        elif old.shape != new.shape:
+            if old.ndim != new.ndim or old.shape[1:] != new.shape[1:] or len(old) > len(new):
+                raise ConfigError(
+                    f"{whose} takes no more classes than it was built for: its {name!r} of {list(old.shape)} "
+                    f"would become {list(new.shape)}; run it on all classes from the beginning"
+                )
+            found[name] = torch.cat([old, new[len(old) :].to(old)])
+    return found
 
 
 def fingerprints(session: Session) -> dict[str, str]:

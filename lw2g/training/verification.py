@@ -10,17 +10,17 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.config.directory import RECORD
-from lw2g.config.toml import read_json
+from lw2g.config.directory import GOAL, RECORD
 from lw2g.errors import DataError
 from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.recomputed import Columns, matrices, metrics, rand_index, read_columns
-from lw2g.training.record import GOAL, RunDirectory, prediction_name
+from lw2g.training.record import RunDirectory, prediction_name
 from lw2g.training.sealed import sha256_of, unseal_json
 
 __all__ = ["Finding", "verify"]
 
 _TOLERANCE = 1e-9
+_FIRST = ("config.toml", "samples.json")
 
 
 @attrs.frozen(kw_only=True)
@@ -67,8 +67,10 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
         holds = isinstance(goal, dict)
         yield Finding(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
     sums = saved | told
-    ids = _checksum(files.path, "samples.json", sums.get("samples.json"))
-    yield from (_checksum(files.path, "config.toml", sums.get("config.toml")), ids)
+    named = [name for name in sums if not name.startswith("predictions/")]
+    texts = [_checksum(files.path, name, sums.get(name)) for name in _FIRST]
+    texts += [_checksum(files.path, name, sums[name]) for name in named if name not in _FIRST]
+    yield from texts
     evaluations: list[Columns] = []
     for task in range(sum(name.startswith("predictions/") for name in sums)):
         name = prediction_name(task)
@@ -79,8 +81,8 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
         yield found
     if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
         yield from _recomputed(record, evaluations)
-        if ids.holds and evaluations:
-            yield _samples(files.path, evaluations)
+        if all(one.holds for one in texts) and evaluations:
+            yield _samples(files.read_samples(named), evaluations)
     elif isinstance(record, dict):
         text = "not recomputed: predictions are damaged"
         yield Finding(what=f"{RECORD}: metrics", holds=False, text=text)
@@ -127,10 +129,9 @@ def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Findi
     return Finding(what=prediction_name(task), holds=not found, text=text)
 
 
-def _samples(directory: Path, evaluations: Sequence[Columns]) -> Finding:
-    ids = read_json(directory / "samples.json")
+def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Finding:
     count = len(evaluations[-1]["sample"])
-    holds = isinstance(ids, list) and len(set(ids)) == len(ids) >= count
+    holds = len(set(ids)) == len(ids) >= count
     return Finding(what="samples.json: ids", holds=holds, text=f"{count} samples predicted, {len(ids)} ids")
 
 

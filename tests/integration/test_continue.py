@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from lw2g.cli import execute
 from lw2g.cli.main import main
+from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.testing.tiny import TinyBenchmarkConfig
 from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.continuing import proceed
+from lw2g.training.continuing import extend, proceed
+from lw2g.training.record import RunDirectory
 from lw2g.training.runner import resume, start
+from lw2g.training.saved import open_run
 from lw2g.training.sealed import unseal_json
 from lw2g.training.verification import verify
 
@@ -72,7 +79,7 @@ def tiny(catalogue: Catalogue, baseline: str) -> Resolved:
     grows = component.growth == "sets"
     return resolve(
         catalogue,
-        overrides=options | ({"policy.map": [0, 0, 1]} if grows else {}),
+        overrides=options | ({"policy.map": [0, 0, 1, 0]} if grows else {}),
         baseline=baseline,
         policy="fixed" if grows else None,
         benchmark="tiny",
@@ -80,6 +87,7 @@ def tiny(catalogue: Catalogue, baseline: str) -> Resolved:
     )
 
 
+MORE = Chosen(name="tiny", config=TinyBenchmarkConfig(tasks=1, increment=3, train=4, test=2))
 BASELINES = load_catalogue().names("baseline")
 
 
@@ -87,18 +95,24 @@ BASELINES = load_catalogue().names("baseline")
 def test_every_baseline_goes_on_as_if_it_had_not_stopped(
     baseline: str, catalogue: Catalogue, tmp_path: Path
 ) -> None:
-    """Stopped after a task and continued, the whole record and every bit of the state are the same."""
+    """Stopped and continued, the whole record and every bit of the state are the same; then classes join."""
     resolved = tiny(catalogue, baseline)
     reference = start(resolved, catalogue, tmp_path / "whole")
     if len(reference["accuracy_matrix"]) == 1:  # learns all tasks as one
         with pytest.raises(ConfigError, match="cannot stop after task 2: the stream has 1"):
             start(resolved, catalogue, tmp_path / "stopped", tasks=2)
+        with pytest.raises(ConfigError, match=f"baseline '{baseline}' learns all its tasks as one"):
+            extend(tmp_path / "whole", MORE, catalogue)
         return
     stopped = start(resolved, catalogue, tmp_path / "stopped", tasks=2)
     assert len(stopped["accuracy_matrix"]) == 2
     record = proceed(tmp_path / "stopped", catalogue)
     assert told(record) == told(reference)
     same_state(tmp_path / "stopped", tmp_path / "whole")
+    longer = extend(tmp_path / "stopped", MORE, catalogue)
+    assert [row[:3] for row in longer["accuracy_matrix"][:3]] == reference["accuracy_matrix"]
+    assert [row[-1] is not None for row in longer["accuracy_matrix"]] == [True] * 4
+    assert [one.what for one in verify(tmp_path / "stopped") if one.holds is False] == []
 
 
 @pytest.fixture
@@ -202,3 +216,73 @@ def test_a_map_that_ends_too_early_stops_nothing_that_was_learned(
     with pytest.raises(ConfigError, match="expected the sets of 3 tasks but got 2"):
         proceed(tmp_path / "run", catalogue)
     assert proceed(tmp_path / "run", catalogue, tasks=2)["task_to_set"] == [0, 0]
+
+
+def painted(root: Path, names: str, size: tuple[int, int], seed: int) -> Path:
+    """Two classes of images of a size, four to learn from and two to test with."""
+    rng = np.random.default_rng(seed)
+    for name in names.split():
+        for split, count in (("train", 4), ("test", 2)):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{number}.png")
+    return root
+
+
+def test_classes_of_another_source_join_a_finished_run(
+    lw2g: Callable[..., Result], catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Folders of images of another size, with a class of the same name: learned, named, evaluated."""
+    first = painted(tmp_path / "animals", "cat dog eel fox", (20, 30), 1)
+    other = painted(tmp_path / "plants", "ash dog", (44, 18), 2)
+    run, crops = tmp_path / "run", "benchmark.train_transform=none"
+    folder = ["--set", f"benchmark.root={first}", "--set", "benchmark.increment=2", "--set", crops]
+    short = ["--baseline", "s-prompt-plus-plus", "--backbone", "tiny", "--set", "baseline.epochs=1"]
+    arguments = ["run", *short, "--benchmark", "folder", *folder, "--policy", "one", "--device", "cpu"]
+    assert lw2g(*arguments, "--out", run, "--tasks", 1).exit_code == 0
+    more = ["--benchmark", "folder", "--set", f"benchmark.root={other}", "--set", "benchmark.increment=2"]
+
+    def refused(*wanted: object) -> str:
+        before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+        result = lw2g("continue", run, *wanted)
+        assert (result.exit_code, len(result.stderr.splitlines()[-1:])) == (2, 1)
+        assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+        return result.stderr
+
+    assert "has finished 1 of 2 tasks, and new classes come after the last" in refused(*more)
+    assert lw2g("continue", run).exit_code == 0
+    before = unseal_json(run / "record.json")
+    assert "only benchmark.* says where new classes come from" in refused(*more, "--set", "baseline.lr=1")
+    assert "name a --benchmark of new classes" in refused("--set", "baseline.lr=1")
+    assert "is what the run has learned already" in refused("--benchmark", "folder", *folder)
+    assert "no such option" in refused(*more, "--set", "benchmark.rooot=1")
+    result = lw2g("continue", run, *more)
+    assert result.exit_code == 0, result.output
+    record = unseal_json(run / "record.json")
+    assert record["class_names"] == ["cat", "dog", "eel", "fox", "ash", "folder-2/dog"]
+    assert record["sources"][0]["fingerprint"] == before["fingerprints"]["benchmark"]
+    expected = [(0, 2, 0, 4), (2, 1, 4, 2)]
+    keys = ("first_task", "tasks", "first_class", "classes")
+    assert [tuple(one[key] for key in keys) for one in record["sources"]] == expected
+    assert record["sources"][1]["benchmark"]["root"] == str(other)
+    assert record["task_to_set"] == [0, 0, 0]
+    assert any("continued after task 2" in one["note"] for one in record["deviations"])
+    assert [one.what for one in verify(run) if one.holds is False] == []
+    ids = json.loads((run / "samples-2.json").read_text())
+    assert ids[0] == "folder-2/plants/test/ash/0.png"
+    images = [first / "test/cat/0.png", other / "test/dog/1.png"]
+    model = open_run(run, catalogue)
+    columns = RunDirectory(run).read_predictions(2)
+    assert len(columns.sample) == 12
+    answers = model.predict(images)
+    assert [one["class_index"] for one in answers] == [columns.predicted[0], columns.predicted[11]]
+    assert open_run(run, catalogue, 1).classes == ("cat", "dog", "eel", "fox")
+    assert told(resume(run, catalogue)) == told(record)
+    forked = lw2g("fork", run, "--at-task", 3, "--out", tmp_path / "fork")
+    assert forked.exit_code == 0, forked.output
+    assert unseal_json(tmp_path / "fork" / "record.json")["accuracy_matrix"] == record["accuracy_matrix"]
+    assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
+    (run / "source-2.toml").write_text("")
+    with pytest.raises(DataError, match=r"source-2.toml' is not the one the run went on with"):
+        open_run(run, catalogue)

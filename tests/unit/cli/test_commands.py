@@ -180,14 +180,20 @@ def runner_calls(monkeypatch):
         seed = call["resolved"].config.run.seed if "resolved" in call else 0
         return {**RECORD, "metrics": {"faa": 80.0 + seed, "pra": None, "ssp": 1}}
 
-    def start(resolved, catalogue, directory, listeners):
+    def start(resolved, catalogue, directory, listeners, *, tasks):
         return go_on({"start": directory, "resolved": resolved}, directory)
+
+    def proceed(directory, catalogue, listeners, *, tasks):
+        return go_on({"continue": directory}, directory)
 
     def resume(directory, catalogue, listeners):
         return go_on({"resume": directory}, directory)
 
     runner, progress = ModuleType("lw2g.training.runner"), ModuleType("lw2g.training.progress")
     runner.start, runner.resume, progress.Interrupted = start, resume, Interrupted
+    continuing = ModuleType("lw2g.training.continuing")
+    continuing.proceed = proceed
+    monkeypatch.setitem(sys.modules, "lw2g.training.continuing", continuing)
     monkeypatch.setitem(sys.modules, "lw2g.training.runner", runner)
     monkeypatch.setitem(sys.modules, "lw2g.training.progress", progress)
     calls_and_outcome = ModuleType("calls")
@@ -359,7 +365,7 @@ def test_interrupted_seeds_go_on_where_they_stopped(fake_catalogue, runner_calls
     runner_calls.made.clear()
     result = invoke("resume", "many")
     assert result.exit_code == 0, result.output
-    assert [next(iter(call)) for call in runner_calls.made] == ["resume", "start"]
+    assert [next(iter(call)) for call in runner_calls.made] == ["continue", "start"]
     assert runner_calls.made[1]["resolved"].config.run.seed == 4
     assert (tmp_path / "many" / "summary.json").exists()
     (tmp_path / "many" / "experiment.toml").write_text("# edited", encoding="utf-8")

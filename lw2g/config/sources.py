@@ -1,0 +1,65 @@
+"""Benchmarks that follow a run's own: from name and options to a file beside its configuration, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from lw2g.config.model import Chosen
+from lw2g.config.structure import NONE, structure, unstructure
+from lw2g.config.toml import read_toml
+from lw2g.errors import ConfigError
+from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["dump_source", "load_source", "resolve_source"]
+
+_SECTION = "benchmark."
+
+
+def resolve_source(catalogue: Catalogue, name: str, overrides: Mapping[str, Any]) -> Chosen:
+    """Return a benchmark with its options.
+
+    Args:
+        catalogue: Where it is looked up.
+        name: Its name.
+        overrides: Options by their dotted keys, such as ``{"benchmark.increment": 5}``.
+
+    Raises:
+        ConfigError: There is no such option, or another section is named.
+        UnknownComponentError: There is no such benchmark.
+    """
+    component = catalogue.get("benchmark", name)
+    strange = [key for key in overrides if not key.startswith(_SECTION)]
+    if strange:
+        raise ConfigError(
+            f"{strange[0]}: a run goes on as it is configured, and only benchmark.* says where new classes "
+            "come from; for other choices see lw2g fork"
+        )
+    held = {key: value for key, value in component.like_for_like.items() if key.startswith(_SECTION)}
+    given = {key.removeprefix(_SECTION): value for key, value in {**held, **overrides}.items()}
+    config, problems = structure(component.config, given)
+    if config is None:
+        raise ConfigError("\n".join(f"{_SECTION}{key}: {text}" for key, text in problems))
+    return Chosen(name=name, config=config)
+
+
+def dump_source(chosen: Chosen) -> str:
+    """Return a benchmark as TOML."""
+    options = {key: NONE if value is None else value for key, value in unstructure(chosen.config).items()}
+    return tomli_w.dumps({"benchmark": {"name": chosen.name, **options}})
+
+
+def load_source(catalogue: Catalogue, path: Path) -> Chosen:
+    """Return the benchmark that :func:`dump_source` wrote.
+
+    Raises:
+        ConfigError: It cannot be read, or an option is no longer there.
+        UnknownComponentError: There is no such benchmark any more.
+    """
+    table = read_toml(path)["benchmark"]
+    return resolve_source(
+        catalogue, table["name"], {_SECTION + key: one for key, one in table.items() if key != "name"}
+    )

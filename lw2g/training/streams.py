@@ -1,0 +1,144 @@
+"""Streams made of streams: several sources one after another, and all tasks as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from torch import Tensor
+
+from lw2g.config.model import Chosen
+from lw2g.errors import ConfigError
+from lw2g.interfaces.stream import ImageSource, Task, TaskData, TaskStream
+
+__all__ = ["Source", "as_one_task", "joined"]
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """Where a stretch of a stream comes from.
+
+    Attributes:
+        benchmark: What it is.
+        first: Its first task.
+        own: SHA-256 of its own stream.
+        fingerprint: SHA-256 of the whole stream up to its end.
+    """
+
+    benchmark: Chosen
+    first: int
+    own: str
+    fingerprint: str
+
+
+class _Renamed:
+    """Images under other ids."""
+
+    def __init__(self, source: ImageSource, prefix: str) -> None:
+        self._source = source
+        self._ids = tuple(prefix + name for name in source.ids)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def image(self, index: int) -> Tensor:
+        return self._source.image(index)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return self._ids
+
+
+def joined(
+    benchmarks: Sequence[Chosen], streams: Sequence[TaskStream]
+) -> tuple[tuple[Source, ...], TaskStream]:
+    """Return the sources of a stream, and the stream of all of them one after another.
+
+    From the second source on, ids of samples begin with its name and number, classes whose name is taken get
+    the same in front, and raw labels count on.
+
+    Args:
+        benchmarks: What the streams are of.
+        streams: At least one.
+
+    Raises:
+        ConfigError: A stream is there twice.
+    """
+    sources: list[Source] = []
+    whole = streams[0]
+    for number, (benchmark, stream) in enumerate(zip(benchmarks, streams, strict=True)):
+        if stream.fingerprint in {source.own for source in sources}:
+            raise ConfigError(
+                f"benchmark {benchmark.name!r} is what the run has learned already; name another one, or "
+                "other classes of it"
+            )
+        first = 0 if number == 0 else len(whole.tasks)
+        if number:
+            whole = _after(whole, stream, f"{benchmark.name}-{number + 1}/")
+        sources.append(
+            Source(benchmark=benchmark, first=first, own=stream.fingerprint, fingerprint=whole.fingerprint)
+        )
+    return tuple(sources), whole
+
+
+def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
+    """Return two streams as one; all that is new in the second gets the prefix."""
+    shift, labels = before.num_classes, 1 + max(before.class_order)
+    renamed: dict[int, _Renamed] = {}
+    taken = set(before.class_names)
+
+    def moved(data: TaskData) -> TaskData:
+        source = renamed.setdefault(id(data.source), _Renamed(data.source, prefix))
+        return TaskData(source=source, indices=data.indices, labels=data.labels + shift)
+
+    names = tuple(prefix + name if name in taken else name for name in stream.class_names)
+    tasks = tuple(
+        Task(
+            index=len(before.tasks) + task.index,
+            classes=tuple(position + shift for position in task.classes),
+            class_names=names[task.classes[0] : task.classes[-1] + 1],
+            train=moved(task.train),
+            test=moved(task.test),
+        )
+        for task in stream.tasks
+    )
+    chained = f"{before.fingerprint} {stream.fingerprint}"
+    note = (
+        f"continued after task {len(before.tasks)} with {stream.num_classes} classes of {stream.name!r}, of "
+        "which nothing was known before"
+    )
+    return TaskStream(
+        name=before.name,
+        tasks=(*before.tasks, *tasks),
+        class_order=(*before.class_order, *(labels + label for label in stream.class_order)),
+        class_names=(*before.class_names, *names),
+        fingerprint=hashlib.sha256(chained.encode()).hexdigest(),
+        deviations=(*before.deviations, *stream.deviations, note),
+    )
+
+
+def as_one_task(stream: TaskStream) -> TaskStream:
+    """Return the stream with all its tasks merged into one, for controls that see everything at once."""
+    tasks = stream.tasks
+
+    def merged(parts: Sequence[TaskData]) -> TaskData:
+        source = parts[0].source
+        if any(part.source is not source for part in parts):
+            raise ConfigError("benchmark: tasks come from several image sources; joint training needs one")
+        return TaskData(
+            source=source,
+            indices=np.concatenate([part.indices for part in parts]),
+            labels=np.concatenate([part.labels for part in parts]),
+        )
+
+    whole = Task(
+        index=0,
+        classes=tuple(position for task in tasks for position in task.classes),
+        class_names=stream.class_names,
+        train=merged([task.train for task in tasks]),
+        test=merged([task.test for task in tasks]),
+    )
+    note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
+    return attrs.evolve(stream, tasks=(whole,), planted_groups=None, deviations=(*stream.deviations, note))
