@@ -28,8 +28,8 @@ from lw2g.training.evidence import unmeasured
 from lw2g.training.goal import require_goal
 from lw2g.training.ledger import Ledger, build_record
 from lw2g.training.opening import writing
-from lw2g.training.progress import Reporter
 from lw2g.training.record import RunDirectory
+from lw2g.training.repair import predicted
 from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.state import restore
@@ -234,9 +234,7 @@ def _require_same_predictions(
     Raises:
         ConfigError: It is below 1, and no option of the arithmetic has changed.
     """
-    history = [session.info(index) for index in range(int(before.task.max()) + 1)]
-    reporter = Reporter([], [len(session.stream.tasks[info.index].train) for info in history])
-    now, _ = session.evaluator.evaluate(session.baseline, session.pool, session.retrieval, history, reporter)
+    now = predicted(session, int(before.task.max()))
     same = float(np.mean((now.predicted == before.predicted) & (now.set == before.set)))
     if same < 1 and not _ARITHMETIC & {one["option"] for one in changed}:
         options = _named(changed, "baseline.", "retrieval.", "benchmark.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -70,14 +71,18 @@ class TrainedModel(nn.Module):
     Args:
         session: Restored from the checkpoint.
         task: The last task it has learned, from 0.
+        guard: What components are called within, so that their errors name them.
 
     Attributes:
         task: The same.
         batch_size: Images per forward.
     """
 
-    def __init__(self, session: Session, task: int) -> None:
+    def __init__(
+        self, session: Session, task: int, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         super().__init__()
+        self._guard = guard
         self._session, self.task = session, task
         self.batch_size = session.config.run.evaluation_batch
         self.backbone, self.baseline = session.backbone, session.baseline
@@ -115,7 +120,8 @@ class TrainedModel(nn.Module):
         if pixels.ndim != 3 or pixels.shape[0] != 3:
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}; put channels first")
         if pixels.dtype == torch.uint8:
-            return self._session.transforms.test(pixels.cpu())
+            with self._guard():
+                return self._session.transforms.test(pixels.cpu())
         size = self.backbone.image_size
         if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
             raise DataError(
@@ -135,10 +141,12 @@ class TrainedModel(nn.Module):
 
         Raises:
             DataError: Something is no image, or the run's retrieval must be told the task.
+            ComponentError: A component raised an error.
         """
         if getattr(self.retrieval, "control", False):
             raise DataError("retrieval of this run is told the task; it can only be evaluated, not used")
-        parts = [self._answer(batch) for batch in self._batches(images)]
+        with self._guard():
+            parts = [self._answer(batch) for batch in self._batches(images)]
 
         def joined(name: str) -> Any:
             found = [getattr(part, name) for part in parts]

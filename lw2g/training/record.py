@@ -34,6 +34,7 @@ __all__ = [
     "EventLog",
     "RunDirectory",
     "candidate_entry",
+    "packed",
     "prediction_name",
     "run_metrics",
     "samples_name",
@@ -193,11 +194,7 @@ class RunDirectory:
         They are safetensors of int32 columns, one row per sample.
         """
         (self.path / PREDICTIONS).mkdir(exist_ok=True)
-        columns = {
-            field.name: getattr(predictions, field.name).astype(np.int32)
-            for field in attrs.fields(Predictions)
-        }
-        return self.write(prediction_name(task), save(columns))
+        return self.write(prediction_name(task), packed(predictions))
 
     def write(self, name: str, content: bytes) -> str:
         """Write a file of the run and return its checksum."""
@@ -239,6 +236,13 @@ class RunDirectory:
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``record.json``."""
         write_atomically(self.path / RECORD, seal_json(record))
+
+
+def packed(predictions: Predictions) -> bytes:
+    """Return predictions as safetensors of int32 columns."""
+    return save(
+        {field.name: getattr(predictions, field.name).astype(np.int32) for field in attrs.fields(Predictions)}
+    )
 
 
 def samples_name(source: int) -> str:

@@ -38,6 +38,7 @@ from lw2g.training.probe import Probe
 from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
 from lw2g.training.record import EventLog, RunDirectory, samples_name
+from lw2g.training.repair import remake_predictions
 from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.spaces import absorb_task
@@ -118,6 +119,8 @@ def taken_up(directory: Path, catalogue: Catalogue) -> Iterator[Run]:
         resolved = load_resolved(files.config, catalogue)
         later = files.read_sources({} if checkpoint is None else checkpoint.ledger["files"], catalogue)
         with guarded(catalogue, resolved.config):
+            if checkpoint is not None:
+                complaints += remake_predictions(files, checkpoint, resolved.config, catalogue)
             run = Run(resolved, open_session(resolved.config, catalogue, later), files, store, stop)
             run.take_up(checkpoint, complaints)
             yield run

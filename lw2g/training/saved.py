@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -58,4 +59,4 @@ def open_run(
     with guarded(catalogue, config):
         session = open_session(attrs.evolve(config, run=run), catalogue, later)
         position = restore(session, checkpoint)
-    return TrainedModel(session, position.task - 1)
+    return TrainedModel(session, position.task - 1, partial(guarded, catalogue, config))

@@ -232,6 +232,25 @@ def test_a_lost_or_damaged_record_is_written_anew(
         assert sha256_of(copied / "samples.json") == files["samples.json"]
 
 
+def test_lost_or_damaged_predictions_are_made_anew(
+    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the checkpoint of their task, to the same bits; what would have others is named and left."""
+    before = contents(copied)
+    first, second = (copied / "predictions" / f"task-00{task}.safetensors" for task in (0, 1))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    watch = Watch()
+    assert resume(copied, catalogue, [watch]) == finished[1]
+    assert contents(copied) == before
+    assert [line.partition(" is ")[0][-20:] for line in watch.warnings] == [first.name, second.name]
+    first.unlink()
+    monkeypatch.setattr("lw2g.training.repair.packed", lambda predictions: b"other")
+    resume(copied, catalogue, [watch := Watch()])
+    assert "other bits; put it back" in watch.warnings[0]
+    assert not first.exists()
+
+
 def test_a_damaged_middle_task_is_refused_or_learned_anew(
     copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
 ) -> None:

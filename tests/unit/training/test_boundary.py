@@ -18,6 +18,7 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.runner import start
+from lw2g.training.saved import open_run
 
 QUICK = {"baseline.epochs": 1, "run.evaluation_batch": 16, "benchmark.train": 4, "benchmark.test": 2}
 ACTS = {}
@@ -162,6 +163,17 @@ def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
     who = r"\(lw2g .*\): baseline 's-prompt-plus-plus', \w+: ZeroDivisionError: why"
     with pytest.raises(ComponentError, match=who):
         go()
+
+
+def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
+    """What fails while a saved run is used is told as while it is trained."""
+    go()
+    model = open_run(tmp_path / "run", tiny_catalogue(BadPlugin()))
+    acts["retrieve"] = raising(KeyError("x"))
+    with pytest.raises(
+        ComponentError, match="plugin 'BadPlugin': retrieval 'bad-retrieval', retrieve: KeyError"
+    ):
+        model.predict(torch.zeros(3, 16, 16, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("result", [None, "grow", Reuse(7), Reuse("0"), Reuse(-1), Grow])
