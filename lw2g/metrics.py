@@ -2,7 +2,7 @@
 
 ``matrix[i][t]`` is the accuracy in percent on task i after learning task t, None for i > t; tasks count
 from 0. A run that is not finished is the matrix over the tasks seen so far. What is not defined is None,
-never 0.
+never 0. Arrays are taken as well, NaN for None; all of it is quick enough to be asked after every task.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:  # a report reads stored numbers; it must not wait for torch
     from torch import Tensor
@@ -31,7 +34,8 @@ __all__ = [
     "ssp",
 ]
 
-AccuracyMatrix = Sequence[Sequence[float | None]]
+Array = npt.NDArray[np.float64]
+AccuracyMatrix = Sequence[Sequence[float | None]] | Array
 
 DEFINITIONS: Mapping[str, str] = {
     "A[i,t]": "accuracy on task i after task t, in percent; T is the last task",
@@ -72,7 +76,7 @@ def faa(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: the matrix is not square, or lacks a number at i <= t, or has one at i > t.
     """
-    return _mean([row[-1] for row in _learned(matrix)])
+    return _mean(_learned(matrix)[:, -1:])
 
 
 def faa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
@@ -84,10 +88,9 @@ def faa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
     Raises:
         ValueError: as :func:`faa`, or ``samples`` is not one positive count per task.
     """
-    last = [row[-1] for row in _learned(matrix)]
+    last = _learned(matrix)[:, -1:].ravel()
     _check_samples(samples, len(last))
-    total = sum(samples)
-    return math.fsum(a * n for a, n in zip(last, samples, strict=True)) / total if last else None
+    return math.fsum(last * np.asarray(samples)) / sum(samples) if len(last) else None
 
 
 def caa(matrix: AccuracyMatrix) -> float | None:
@@ -100,8 +103,7 @@ def caa(matrix: AccuracyMatrix) -> float | None:
         ValueError: as :func:`faa`.
     """
     learned = _learned(matrix)
-    steps = range(len(learned))
-    return _mean([math.fsum(learned[i][t - i] for i in range(t + 1)) / (t + 1) for t in steps])
+    return _mean(np.nansum(learned, axis=0) / np.arange(1, len(learned) + 1))
 
 
 def ffm(matrix: AccuracyMatrix) -> float | None:
@@ -115,7 +117,8 @@ def ffm(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    return _mean([max(row[:-1]) - row[-1] for row in _learned(matrix)[:-1]])
+    old = _learned(matrix)[:-1]
+    return _mean(np.fmax.reduce(old[:, :-1], axis=1) - old[:, -1]) if len(old) else None
 
 
 def ffm_code(matrix: AccuracyMatrix) -> float | None:
@@ -129,7 +132,8 @@ def ffm_code(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    return _mean([max(row) - row[-1] for row in _learned(matrix)[:-1]])
+    old = _learned(matrix)[:-1]
+    return _mean(np.fmax.reduce(old, axis=1) - old[:, -1]) if len(old) else None
 
 
 def bwt(matrix: AccuracyMatrix) -> float | None:
@@ -141,7 +145,8 @@ def bwt(matrix: AccuracyMatrix) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    return _mean([row[-1] - row[0] for row in _learned(matrix)[:-1]])
+    old = _learned(matrix)[:-1]
+    return _mean(old[:, -1] - old.diagonal()) if len(old) else None
 
 
 def pra(retrieval: AccuracyMatrix | None) -> float | None:
@@ -153,9 +158,10 @@ def pra(retrieval: AccuracyMatrix | None) -> float | None:
     Raises:
         ValueError: as :func:`faa`.
     """
-    if retrieval is None or all(entry is None for row in retrieval for entry in row):
+    if retrieval is None:
         return None
-    return faa(retrieval)
+    values = _numbers(retrieval)
+    return None if np.isnan(values).all() else faa(values)
 
 
 def ssp(task_to_set: Mapping[int, int]) -> int:
@@ -205,26 +211,28 @@ def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Ha
     return float(adjusted_rand_score(groups, list(task_to_set.values())))
 
 
-def _learned(matrix: AccuracyMatrix) -> list[list[float]]:
-    """Check the matrix and return row i from its own task on: ``result[i][t - i] = A[i][t]``."""
+def _numbers(matrix: AccuracyMatrix) -> Array:
+    """Return the matrix as an array ``[T, T]``, NaN for None."""
     tasks = len(matrix)
-    result: list[list[float]] = []
     for i, row in enumerate(matrix):
         if len(row) != tasks:
             raise ValueError(
                 f"expected {tasks} entries for each of {tasks} tasks but got {len(row)} for task {i}"
             )
-        if any(_defined(entry) for entry in row[:i]):
-            raise ValueError(f"expected None before task {i} was learned but got {list(row[:i])!r}")
-        learned = [float(entry) for entry in row[i:] if entry is not None]
-        if len(learned) != tasks - i or not all(0 <= entry <= 100 for entry in learned):
-            raise ValueError(f"expected percentages from task {i} on but got {list(row[i:])!r}")
-        result.append(learned)
-    return result
+    return np.array(matrix, dtype=np.float64).reshape(tasks, tasks)
 
 
-def _defined(entry: float | None) -> bool:
-    return entry is not None and not math.isnan(entry)
+def _learned(matrix: AccuracyMatrix) -> Array:
+    """Check the matrix and return it as an array ``[T, T]``, NaN for ``i > t`` alone."""
+    values = _numbers(matrix)
+    learned = np.triu(np.ones(values.shape, dtype=bool))
+    right = np.where(learned, (values >= 0) & (values <= 100), np.isnan(values))
+    if not right.all():
+        i, t = (int(place) for place in np.argwhere(~right)[0])
+        if t < i:
+            raise ValueError(f"expected None before task {i} was learned but got {values[i, :i].tolist()!r}")
+        raise ValueError(f"expected percentages from task {i} on but got {values[i].tolist()!r}")
+    return values
 
 
 def _check_samples(samples: Sequence[int], tasks: int) -> None:
@@ -232,5 +240,5 @@ def _check_samples(samples: Sequence[int], tasks: int) -> None:
         raise ValueError(f"expected {tasks} positive sample counts but got {list(samples)!r}")
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+def _mean(values: Array) -> float | None:
+    return math.fsum(values.flat) / values.size if values.size else None

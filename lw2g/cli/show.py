@@ -11,7 +11,6 @@ import click
 
 from lw2g.cli.output import console, number, print_metrics, print_summary, table
 from lw2g.errors import DataError
-from lw2g.metrics import DEFINITIONS
 from lw2g.training.sealed import unseal_json
 
 __all__ = ["show"]
@@ -36,6 +35,8 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     if as_json:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return
+    from lw2g.metrics import DEFINITIONS  # with numpy, which completion does not wait for
+
     try:
         if "seeds" in record and "metrics" in record and "config" not in record:
             print_summary(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 import torch
@@ -69,6 +69,7 @@ class Pool:
     def __init__(self) -> None:
         self._sets: dict[int, nn.Module] = {}
         self._versions: dict[int, int] = {}
+        self._sizes: dict[int, tuple[int, int]] = {}
         self.task_to_set: list[int] = []
 
     def __len__(self) -> int:
@@ -86,6 +87,15 @@ class Pool:
 
     def __getitem__(self, set_id: int) -> nn.Module:
         return self._sets[set_id]
+
+    @property
+    def size(self) -> int:
+        """Number of values of all sets' parameters; each set is counted once per version."""
+        for set_id, module in self._sets.items():
+            version = self._versions[set_id]
+            if self._sizes.get(set_id, (-1, 0))[0] != version:
+                self._sizes[set_id] = version, sum(one.numel() for one in module.parameters())
+        return sum(self._sizes[set_id][1] for set_id in self._sets)
 
     def grow(self, parameters: nn.Module) -> int:
         """Add a set for the next task and return its id."""
@@ -157,12 +167,12 @@ class Pool:
                 "expected a pool with a set but got an empty one; learn a task (or call grow) first"
             )
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return all sets' tensors as ``"<set>.<name>"``."""
+    def state_dict(self, ids: Iterable[int] | None = None) -> dict[str, Tensor]:
+        """Return the tensors of some sets, or of all, as ``"<set>.<name>"``."""
         return {
             f"{set_id}.{name}": value
-            for set_id, module in self._sets.items()
-            for name, value in module.state_dict().items()
+            for set_id in (self._sets if ids is None else ids)
+            for name, value in self._sets[set_id].state_dict().items()
         }
 
     def restore(
@@ -176,7 +186,7 @@ class Pool:
             new_set: Makes an empty set of the right shape.
         """
         self.task_to_set = list(task_to_set)
-        self._sets, self._versions = {}, {}
+        self._sets, self._versions, self._sizes = {}, {}, {}
         for set_id in sorted(set(task_to_set)):
             module = new_set()
             prefix = f"{set_id}."

@@ -24,6 +24,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g.errors import DataError
+from lw2g.training.background import Background
 from lw2g.training.differences import apply, changes
 from lw2g.training.sealed import UNSEALED, seal_tensors, unseal_tensors, write_atomically
 
@@ -67,6 +68,13 @@ class CheckpointStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._base, self._base_sum = _NOTHING, ""
+        self._background = Background()
+        self._files: list[tuple[int, int | None]] | None = None
+
+    @property
+    def base(self) -> Mapping[str, Tensor]:
+        """The tensors at the end of the last finished task, to be read only; empty within the first."""
+        return self._base.tensors
 
     def save(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
         """Write a checkpoint and drop those it makes superfluous.
@@ -78,10 +86,30 @@ class CheckpointStore:
         Returns:
             Its file.
         """
-        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self.save_behind(checkpoint, keep)
+        self.wait()
+        return path
+
+    def save_behind(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
+        """Take a checkpoint, and write it while the caller goes on; what it holds may be changed at once.
+
+        An error in the writing is raised by the next call, or by :meth:`wait`.
+
+        Args:
+            checkpoint: What to write.
+            keep: How many checkpoints within a task are kept.
+
+        Returns:
+            Its file, which is there after :meth:`wait`.
+        """
+        self.wait()
         base, done = self._base, checkpoint.task_done
-        tensors = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()}
-        stored, sliced = changes(base.tensors, tensors)
+        tensors = {
+            name: value if value is base.tensors.get(name) else value.detach().cpu().contiguous()
+            for name, value in checkpoint.tensors.items()
+        }
+        found, sliced = changes(base.tensors, tensors)
+        stored = {name: value.clone() for name, value in found.items()}
         known = {name: len(value) for name, value in base.ledger.items() if isinstance(value, list)}
         entry = {
             "format": FORMAT,
@@ -93,19 +121,35 @@ class CheckpointStore:
             "ledger": {name: _since(value, known.get(name, 0)) for name, value in checkpoint.ledger.items()},
         }
         metadata = {"lw2g": json.dumps(entry, allow_nan=False), "sha256": UNSEALED}
-        content, checksum = seal_tensors(save_tensors(_separate(stored), metadata))
-        path = self._directory / (self._next_step() if done is None else _name(done))
-        write_atomically(path, content)
+        name, surplus = self._place(done, keep)
         if done is not None:
-            kept = {
-                name: value.clone() if name in stored else base.tensors[name]
-                for name, value in tensors.items()
+            kept = {name: base.tensors.get(name, value) for name, value in tensors.items()}
+            kept |= {
+                name: tensors[name].clone() if name in sliced else stored[name]
+                for name in kept.keys() & stored
             }
             ledger = {name: _since(value, 0) for name, value in checkpoint.ledger.items()}
             self._base = attrs.evolve(checkpoint, tensors=kept, ledger=ledger)
-            self._base_sum = checksum
-        self._prune(keep, after=done)
-        return path
+
+        def write() -> None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            content, checksum = seal_tensors(save_tensors(stored, metadata))
+            write_atomically(self._directory / name, content)
+            if done is not None:
+                self._base_sum = checksum  # read after the next wait only
+            for other in surplus:
+                (self._directory / other).unlink(missing_ok=True)
+
+        self._background.run(write)
+        return self._directory / name
+
+    def wait(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        self._background.wait()
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
         """Return the state furthest along of which everything is whole, and a line for what is damaged.
@@ -115,9 +159,10 @@ class CheckpointStore:
         Raises:
             DataError: The checkpoints are of an older lw2g.
         """
+        self.wait()
         self._refuse_old_format()
         complaints: list[str] = []
-        self._base, self._base_sum = _NOTHING, ""
+        self._base, self._base_sum, self._files = _NOTHING, "", None
         count = 1 + max(self.finished, default=-1)
         for task in range(count):
             try:
@@ -221,8 +266,25 @@ class CheckpointStore:
         """The task under way."""
         return 0 if self._base.task_done is None else self._base.task_done + 1
 
-    def _next_step(self) -> str:
-        return _name(self._current, 1 + max((number for _, number in self._steps()), default=-1))
+    def _place(self, done: int | None, keep: int) -> tuple[str, list[str]]:
+        """Return the name of the next file, and those of the files that are superfluous once it is there.
+
+        That is all but the last steps of the task under way, and what builds on a task now learned anew. The
+        folder is read once: this process is the only one that writes there.
+        """
+        if self._files is None:
+            self._files = [(task, None) for task in self.finished] + list(self._steps())
+        if done is None:
+            number = 1 + max((step for _, step in self._files if step is not None), default=-1)
+            new: tuple[int, int | None] = (self._current, number)
+            under_way = [one for one in (*self._files, new) if one[0] == new[0] and one[1] is not None]
+            stay = {*under_way[-keep:], *(one for one in self._files if one[1] is None)}
+        else:
+            new = (done, None)
+            stay = {new, *(one for one in self._files if one[1] is None and one[0] < done)}
+        surplus = [_name(*one) for one in self._files if one not in stay]
+        self._files = [*(one for one in self._files if one in stay and one != new), new]
+        return _name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
         """Return a checkpoint that builds on another, and its checksum."""
@@ -244,15 +306,6 @@ class CheckpointStore:
         )
         return found, checksum
 
-    def _prune(self, keep: int, *, after: int | None) -> None:
-        """Drop all but the last steps of the task under way, and what builds on a task now learned anew."""
-        steps = self._steps()
-        under_way = [step for step in steps if step[0] == self._current][-keep:]
-        surplus = [_name(*step) for step in steps if step not in under_way]
-        surplus += [_name(task) for task in self.finished if after is not None and task > after]
-        for name in surplus:
-            (self._directory / name).unlink(missing_ok=True)
-
 
 def _copy(checkpoint: Checkpoint) -> Checkpoint:
     """Return a copy that may be changed: what is saved next is compared with the original."""
@@ -270,19 +323,6 @@ def _name(task: int, step: int | None = None) -> str:
 def _since(value: Any, length: int) -> Any:
     """Return what a list has got since it had a length; anything else whole."""
     return value[length:] if isinstance(value, list) else value
-
-
-def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors that share storage: safetensors stores each on its own."""
-    seen: set[int] = set()
-    found: dict[str, Tensor] = {}
-    for key, value in tensors.items():
-        pointer = value.untyped_storage().data_ptr()
-        whole = value.numel() * value.element_size() == value.untyped_storage().nbytes()
-        shared = value.numel() > 0 and (pointer in seen or not whole)
-        found[key] = value.clone() if shared else value
-        seen.add(pointer)
-    return found
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

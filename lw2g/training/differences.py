@@ -36,7 +36,7 @@ def changes(
     sliced: dict[str, list[int]] = {}
     for name, value in new.items():
         earlier = old.get(name)
-        if earlier is not None and _same(earlier, value):
+        if earlier is value or (earlier is not None and _same(earlier, value)):
             continue
         found = None if earlier is None else _slices(earlier, value)
         if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from typing import Any
 
 import attrs
@@ -16,13 +16,32 @@ from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices import environment
 from lw2g.training.evaluation import Predictions
+from lw2g.training.matrix import GrowingMatrix
 from lw2g.training.record import candidate_entry, prediction_name, run_metrics
+from lw2g.training.sealed import Lines
 from lw2g.training.session import Session
 from lw2g.training.state import fingerprints
 
-__all__ = ["Ledger", "build_record", "matrix"]
+__all__ = ["Ledger", "build_record"]
 
-Matrix = list[list[float | None]]
+
+class _Written:
+    """What a ledger has found of evaluated tasks, in the record's own lines: none is made twice."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.accuracy, self.retrieval = GrowingMatrix(), GrowingMatrix()
+        self.decisions: list[str] = []
+        self.drift: list[str] = []
+        self.take_up(ledger)
+
+    def take_up(self, ledger: Ledger) -> None:
+        """Take up what the ledger has got since the last time."""
+        for task in range(len(self.drift), len(ledger.drift)):
+            self.accuracy.add(ledger.accuracy[task])
+            if ledger.retrieval:
+                self.retrieval.add(ledger.retrieval[task])
+            self.decisions.append(json.dumps(ledger.decisions[task], allow_nan=False))
+            self.drift.append(json.dumps(ledger.drift[task], allow_nan=False))
 
 
 @attrs.define(kw_only=True)
@@ -59,6 +78,10 @@ class Ledger:
     flops: dict[str, float | None] = attrs.field(factory=dict)
     origin: dict[str, Any] | None = None
     precision: dict[str, str] = attrs.field(factory=dict)
+    _written: _Written = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._written = _Written(self)
 
     def decide(
         self, task: int, evidence: Evidence, *, grew: bool, set_id: int, margin: float
@@ -75,25 +98,41 @@ class Ledger:
         self.decisions.append(entry)
         return entry
 
-    def evaluate(self, predictions: Predictions) -> tuple[list[float], list[float] | None]:
+    def evaluate(
+        self, predictions: Predictions, drift: list[float | None]
+    ) -> tuple[list[float], list[float] | None]:
         """Note an evaluation; return the accuracies and retrieval accuracies by task."""
         accuracies = predictions.accuracies()
         retrievals = predictions.retrievals(self.task_to_set)
         self.accuracy.append(accuracies)
         if retrievals is not None:
             self.retrieval.append(retrievals)
+        self.drift.append(drift)
+        self._written.take_up(self)
         return accuracies, retrievals
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the fields by name, as they are."""
-        return {field.name: getattr(self, field.name) for field in attrs.fields(Ledger)}
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Ledger) if field.init}
+
+    def tables(self) -> dict[str, Lines | None]:
+        """Return what the record says of tasks and evaluations, in lines that are written once each."""
+        written = self._written
+        # the decision on a task under way may still change
+        late = [json.dumps(entry, allow_nan=False) for entry in self.decisions[len(written.decisions) :]]
+        return {
+            "accuracy_matrix": Lines(written.accuracy.lines),
+            "retrieval_matrix": Lines(written.retrieval.lines) if self.retrieval else None,
+            "decisions": Lines([*written.decisions, *late]),
+            "feature_drift": Lines(written.drift),
+        }
 
     def metrics(self, session: Session) -> dict[str, Any]:
         """Return all metrics of the run so far."""
         tasks = len(self.accuracy)
         return run_metrics(
-            matrix(self.accuracy),
-            matrix(self.retrieval) if self.retrieval else None,
+            self._written.accuracy.values,
+            self._written.retrieval.values if self.retrieval else None,
             self.task_to_set[:tasks] if _has_sets(session) else None,
             session.evaluator.sizes(tasks),
         )
@@ -104,23 +143,13 @@ def _tells(candidate: CandidateEvidence) -> bool:
     return candidate.hfc is not None or bool(candidate.rank) or candidate.excluded is not None
 
 
-def matrix(columns: Sequence[Sequence[float]]) -> Matrix:
-    """Return ``A[i][t]``, None for ``i > t``, from what each evaluation found of the tasks seen by then.
-
-    >>> matrix([[90.0], [70.0, 80.0]])
-    [[90.0, 70.0], [None, 80.0]]
-    """
-    tasks = range(len(columns))
-    return [[column[task] if task < len(column) else None for column in columns] for task in tasks]
-
-
 def _has_sets(session: Session) -> bool:
-    return any(True for module in session.pool.sets for _ in module.parameters())
+    return session.pool.size > 0
 
 
 def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[str, Any]:
     """Return the record of a run, finished or not."""
-    tasks = len(ledger.accuracy)
+    tasks, tables = len(ledger.accuracy), ledger.tables()
     sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
     planted = session.stream.planted_groups
     training = ledger.seconds.get("training", 0.0)
@@ -140,14 +169,14 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "backbone": attrs.asdict(session.backbone.fingerprint),
         "class_order": list(session.stream.class_order),
         "class_names": list(session.stream.class_names),
-        "accuracy_matrix": matrix(ledger.accuracy),
-        "retrieval_matrix": matrix(ledger.retrieval) if ledger.retrieval else None,
-        "decisions": ledger.decisions,
+        "accuracy_matrix": tables["accuracy_matrix"],
+        "retrieval_matrix": tables["retrieval_matrix"],
+        "decisions": tables["decisions"],
         "task_to_set": list(ledger.task_to_set),
         "metrics": ledger.metrics(session),
         "planted_groups": list(planted) if planted is not None else None,
         "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
-        "feature_drift": ledger.drift,
+        "feature_drift": tables["feature_drift"],
         "storage": {
             "prompt_vectors": _vectors(session),
             "basis_vectors": session.memory.basis_vectors
@@ -191,10 +220,12 @@ def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:
 
 def _vectors(session: Session) -> float:
     """Return how many vectors of the backbone's width the live sets hold."""
-    count = sum(parameter.numel() for module in session.pool.sets for parameter in module.parameters())
-    vectors = count / session.backbone.dim
+    vectors = session.pool.size / session.backbone.dim
     return int(vectors) if vectors.is_integer() else vectors
 
 
 def _parameters(session: Session) -> int:
-    return sum(parameter.numel() for module in session.modules for parameter in module.parameters())
+    shared = (session.baseline, *([] if session.retrieval is None else [session.retrieval]))
+    return session.pool.size + sum(
+        parameter.numel() for module in shared for parameter in module.parameters()
+    )

@@ -91,8 +91,12 @@ def only_trainable(modules: Sequence[nn.Module], trained: Sequence[nn.Parameter]
     """Let only the given parameters require a gradient within the block; none of the modules' after it.
 
     Within the block the modules are in training mode, after it in evaluation mode.
+
+    Args:
+        modules: Those that learn.
+        trained: Parameters of theirs, or of other modules.
     """
-    parameters = [parameter for module in modules for parameter in module.parameters()]
+    parameters = [*(parameter for module in modules for parameter in module.parameters()), *trained]
     for parameter in parameters:
         parameter.requires_grad_(False)
     for parameter in trained:

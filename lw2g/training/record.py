@@ -40,8 +40,6 @@ __all__ = [
     "samples_name",
 ]
 
-Matrix = list[list[float | None]]
-
 PREDICTIONS = "predictions"
 _SECONDS_BETWEEN_NOTES = 2.0
 _SOURCE, _SAMPLES = re.compile(r"source-\d+\.toml"), re.compile(r"samples(-\d+)?\.json")
@@ -294,12 +292,15 @@ def candidate_entry(candidate: CandidateEvidence) -> dict[str, Any]:
 
 
 def run_metrics(
-    accuracy: Matrix, retrieval: Matrix | None, task_to_set: Sequence[int] | None, samples: Sequence[int]
+    accuracy: metrics.AccuracyMatrix,
+    retrieval: metrics.AccuracyMatrix | None,
+    task_to_set: Sequence[int] | None,
+    samples: Sequence[int],
 ) -> dict[str, Any]:
     """Return all metrics of a run, finished or not (definitions: ruling r).
 
     Args:
-        accuracy: ``A[i][t]`` in percent, None for ``i > t``.
+        accuracy: ``A[i][t]`` in percent, undefined for ``i > t``.
         retrieval: The same for retrieved sets; None where the baseline makes no hard choice.
         task_to_set: The map; None where sets mean nothing.
         samples: Test samples of each seen task.

@@ -200,11 +200,13 @@ class Run:
             position = self._begin_anew() if self._checkpoint is None else self._restore(self._checkpoint)
             for index in range(position.task, self._goal):
                 self._learn(index, position if index == position.task else Position(task=index))
+            self._store.wait()
             record = self._record()
             self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         finally:
             for tracker in trackers:
                 tracker.close()
+            self._store.wait()
         return record
 
     # -- the protocol ------------------------------------------------------------------------------------
@@ -365,7 +367,7 @@ class Run:
             save(optimizer, at)
             self._check_stop()
 
-        with self._stop.after_batch(), only_trainable(self._session.modules, phase.trained):
+        with self._stop.after_batch(), only_trainable(self._session.learning(context.set_id), phase.trained):
             self._ledger.images += train_phase(
                 phase,
                 context,
@@ -393,9 +395,9 @@ class Run:
         """Evaluate all seen classes and write the predictions down."""
         self._reporter.begin(index, "evaluation")
         predictions, drift = self._predict(index)
+        self._store.wait()  # what is written of a task stands beside the checkpoint of the one before
         self._ledger.predictions.append(self._files.write_predictions(index, predictions))
-        accuracies, retrievals = self._ledger.evaluate(predictions)
-        self._ledger.drift.append(drift)
+        accuracies, retrievals = self._ledger.evaluate(predictions, drift)
         self._reporter.send(
             TaskEvaluated(
                 task=index,
@@ -408,7 +410,7 @@ class Run:
     def _predict(self, index: int) -> tuple[Predictions, list[float | None]]:
         """Return predictions and drift over the test samples of the tasks seen by then."""
         session = self._session
-        history = [session.info(earlier) for earlier in range(index + 1)]
+        history = session.infos[: index + 1]
         with self._reporter.clock("evaluation"):
             return session.evaluator.evaluate(
                 session.baseline, session.pool, session.retrieval, history, self._reporter
@@ -437,8 +439,11 @@ class Run:
     ) -> None:
         self._count_seconds()
         protection = self._protection if position.within else None
-        found = snapshot(self._session, position, self._ledger.as_mapping(), protection, optimizer)
-        self._store.save(attrs.evolve(found, task_done=task_done), self.resolved.config.run.keep_checkpoints)
+        ledger, run = self._ledger.as_mapping(), self.resolved.config.run
+        found = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
+        # processes that decode images are forked as soon as training goes on: never beside a thread
+        save = self._store.save if run.workers else self._store.save_behind
+        save(attrs.evolve(found, task_done=task_done), run.keep_checkpoints)
 
     def _begin_anew(self) -> Position:
         """Write down what is run, and return the first position."""

@@ -28,6 +28,7 @@ from lw2g.errors import DataError
 __all__ = [
     "LEFTOVER",
     "UNSEALED",
+    "Lines",
     "read_header",
     "seal_json",
     "seal_tensors",
@@ -83,6 +84,10 @@ def sha256_of(path: Path) -> str | None:
         return None
 
 
+class Lines(list[str]):
+    """A list for :func:`seal_json` whose entries are JSON already, because they were written before."""
+
+
 def seal_json(content: Mapping[str, Any]) -> bytes:
     """Return a JSON object with its checksum as the last key; lists of rows have a line a row."""
     body = "{\n" + "".join(f" {json.dumps(key)}: {_value(value)},\n" for key, value in content.items())
@@ -90,9 +95,15 @@ def seal_json(content: Mapping[str, Any]) -> bytes:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], list | dict):
-        entries = ",\n".join(f"  {json.dumps(entry, allow_nan=False)}" for entry in value)
-        return f"[\n{entries}\n ]"
+    if (
+        not isinstance(value, Lines)
+        and isinstance(value, list)
+        and value
+        and isinstance(value[0], list | dict)
+    ):
+        value = Lines(json.dumps(entry, allow_nan=False) for entry in value)
+    if isinstance(value, Lines):
+        return "[\n" + ",\n".join(f"  {line}" for line in value) + "\n ]" if value else "[]"
     return json.dumps(value, allow_nan=False)
 
 

@@ -44,6 +44,9 @@ class Session:
 
     In its configuration ``run.precision`` is settled; ``precision`` says what was asked for, and why.
     The transforms are those of the first source, whatever comes later: a model has one way to see images.
+
+    Attributes:
+        infos: What is known of each task before it is learned.
     """
 
     config: ExperimentConfig
@@ -63,6 +66,20 @@ class Session:
     pool: Pool
     memory: SubspaceMemory
     evaluator: Evaluator
+    infos: tuple[TaskInfo, ...] = attrs.field(init=False)
+
+    @infos.default
+    def _infos_of_the_stream(self) -> tuple[TaskInfo, ...]:
+        return tuple(
+            TaskInfo(
+                index=task.index,
+                classes=task.classes,
+                class_names=task.class_names,
+                seen=task.classes[-1] + 1,
+                num_images=len(task.train),
+            )
+            for task in self.stream.tasks
+        )
 
     @property
     def fixed(self) -> bool:
@@ -91,6 +108,11 @@ class Session:
         found: list[nn.Module] = [self.baseline, *self.pool.sets]
         return found if self.retrieval is None else [*found, self.retrieval]
 
+    def learning(self, set_id: int) -> list[nn.Module]:
+        """Return the modules that a task learns in: the baseline, its set, the retrieval strategy."""
+        found: list[nn.Module] = [self.baseline, self.pool[set_id]]
+        return found if self.retrieval is None else [*found, self.retrieval]
+
     @property
     def labels(self) -> tuple[str, tuple[str, RetrievalStrategy] | None, dict[str, Constraint]]:
         """The baseline's name for messages; strategy and constraints with theirs."""
@@ -115,14 +137,7 @@ class Session:
 
     def info(self, index: int) -> TaskInfo:
         """Return what is known of a task before it is learned."""
-        task = self.stream.tasks[index]
-        return TaskInfo(
-            index=index,
-            classes=task.classes,
-            class_names=task.class_names,
-            seen=task.classes[-1] + 1,
-            num_images=len(task.train),
-        )
+        return self.infos[index]
 
     def image_set(self, parts: Sequence[TaskData] | Originals, *, train: bool) -> ImageSet:
         """Return images under the training or the test transform.
@@ -156,7 +171,7 @@ class Session:
             index: The task.
             images: Its training images under the test transform.
         """
-        history = tuple(self.info(earlier) for earlier in range(index + 1))
+        history = self.infos[: index + 1]
         set_id = self.pool.task_to_set[index]
 
         def statistics(size: int) -> Iterable[Batch]:

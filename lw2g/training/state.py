@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.pool import Pool
 from lw2g.training.checkpoint import Checkpoint, part, under
 from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
@@ -43,12 +44,24 @@ def snapshot(
     ledger: Mapping[str, Any],
     protection: Protection | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    base: Mapping[str, Tensor] | None = None,
 ) -> Checkpoint:
-    """Return a checkpoint of everything that a continuation needs."""
+    """Return a checkpoint of everything that a continuation needs.
+
+    Args:
+        session: The run.
+        position: Where it stands.
+        ledger: What it has found.
+        protection: That of the task under way.
+        optimizer: That of the phase under way.
+        base: The tensors at the end of the task before. Those of sets are taken from there, for learning a
+            task changes no set but its own, and within a task those of the memory, which grows at its end.
+    """
+    base = {} if base is None else base
     tensors = {
         **under("baseline", session.baseline.state_dict()),
-        **under("pool", session.pool.state_dict()),
-        **under("memory", session.memory.state_dict()),
+        **_sets(session.pool, base),
+        **(_of(base, "memory") if position.within and base else under("memory", session.memory.state_dict())),
     }
     if session.retrieval is not None:
         tensors |= under("retrieval", session.retrieval.state_dict())
@@ -59,6 +72,19 @@ def snapshot(
     if optimizer is not None:
         tensors |= under("optimizer", optimizer_tensors(optimizer))
     return attrs.evolve(beginning(session, position, ledger), tensors=tensors)
+
+
+def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of all sets: as they are of the last task's set and of those new to the base."""
+    held = _of(base, "pool")
+    owners = {name: int(name[len("pool/") :].partition(".")[0]) for name in held}
+    moving = {*pool.task_to_set[-1:], *(set(pool.ids) - set(owners.values()))}
+    still = {name: value for name, value in held.items() if owners[name] not in moving}
+    return still | under("pool", pool.state_dict(sorted(moving)))
+
+
+def _of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if name.startswith(f"{prefix}/")}
 
 
 def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -> Checkpoint:
