@@ -36,10 +36,10 @@ __all__ = ["collect_evidence", "screened", "unmeasured"]
 
 def unmeasured(pool: Pool, memory: SubspaceMemory, baseline: Baseline, task: int) -> Evidence:
     """Return evidence that only names the live sets and their ranks, for policies that need no more."""
-    ranks = {
-        set_id: sum(space.rank for _, space in _spaces(baseline, pool, memory, set_id)) for set_id in pool.ids
-    }
-    candidates = tuple(CandidateEvidence(set=set_id, rank=ranks[set_id]) for set_id in pool.ids)
+    ranks = dict.fromkeys(pool.ids, 0)
+    if memory.basis_vectors:  # else no set is asked for its sites, of which there may be many
+        ranks = {one: sum(space.rank for _, space in _spaces(baseline, pool, memory, one)) for one in ranks}
+    candidates = tuple(CandidateEvidence(set=set_id, rank=rank) for set_id, rank in ranks.items())
     return Evidence(task=task, candidates=candidates)
 
 

@@ -176,6 +176,39 @@ def test_training_in_place_is_seen_as_a_change(tmp_path: Path) -> None:
     assert [float(store.of_task(task).tensors["w"][0]) for task in range(3)] == [0.0, 1.0, 2.0]
 
 
+def test_what_is_written_behind_is_the_state_at_the_call(tmp_path: Path) -> None:
+    """Training on at once changes neither the file nor what the next one is compared with."""
+    store, weight, kept = CheckpointStore(tmp_path), torch.zeros(4), torch.ones(4)
+    ledger: dict[str, Any] = {"decisions": ["first"]}
+    for task in range(3):
+        state = {"w": weight, "kept": store.base.get("kept", kept)}
+        store.save_behind(Checkpoint(tensors=state, progress={}, ledger=ledger, task_done=task))
+        weight += 1
+        ledger["decisions"].append("later")
+    store.wait()
+    for task in range(3):
+        found = CheckpointStore(tmp_path).of_task(task)
+        assert (float(found.tensors["w"][0]), float(found.tensors["kept"][0])) == (task, 1)
+        assert len(found.ledger["decisions"]) == task + 1
+
+
+@pytest.mark.parametrize("after", [CheckpointStore.wait, lambda store: store.save(checkpoint(2.0))])
+def test_an_error_of_the_writing_is_raised_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: Any
+) -> None:
+    """A full disk ends the run, if not at once."""
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("lw2g.training.checkpoint.write_atomically", full)
+    store = CheckpointStore(tmp_path)
+    store.save_behind(checkpoint(1.0))
+    with pytest.raises(OSError, match=r"No space left.*task-000\.step-000000"):
+        after(store)
+    assert names(tmp_path) == []
+
+
 def test_a_task_costs_the_same_however_many_came_before(tmp_path: Path) -> None:
     """A set, a row of the head and an entry of the ledger a task: the 40th file is as large as the 4th."""
     store, generator = CheckpointStore(tmp_path), torch.Generator().manual_seed(0)
