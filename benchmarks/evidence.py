@@ -82,17 +82,17 @@ if __name__ == "__main__":
     parser.add_argument("--weights", type=Path, help="of a ViT-Tiny, used at 96 pixels; left out: micro")
     parser.add_argument("--baselines", nargs="+", default=BASELINES)
     parser.add_argument("--sets", nargs="+", type=int, default=(1, 20))
+    parser.add_argument("--screen", type=int, default=0, help="growth.screen: sets measured in full; 0: all")
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print("baseline             " + "".join(f"{count:5d} sets s  ratio" for count in arguments.sets))
+    options = {"screen": arguments.screen} if arguments.screen else {}
     for baseline in arguments.baselines:
-        session = session_with(baseline, arguments.weights)
+        session = session_with(baseline, arguments.weights, **options)
         figures = []
         for count in sorted(arguments.sets):
             give_sets(session, count)
             figures.append(statistics.median(seconds(session) for _ in range(arguments.repeat)))
-        print(
-            f"{baseline:21s}" + "".join(f"{one:12.2f}  {one / figures[0]:5.2f}" for one in figures),
-            flush=True,
-        )
+        row = "".join(f"{one:12.2f}  {one / figures[0]:5.2f}" for one in figures)
+        print(f"{baseline:21s}{row}", flush=True)

@@ -255,6 +255,11 @@ class LowRankBaseline(Baseline):
         )
         return made.to(self.context.device).copy_from(source)
 
+    @property
+    def takes_copies(self) -> bool:
+        """Whether each sample gets its own set: where all sets are summed, copies would be summed too."""
+        return self.feature_scope != "pool"
+
     def injection(self, routing: Routing) -> LowRankInjection:
         """Return the updates for a routing: of all sets, or of each sample's."""
         summed = self.feature_scope == "pool"

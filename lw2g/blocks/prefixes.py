@@ -117,6 +117,7 @@ def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set
             index=(position,),
             activation=Activation(tap=Tap(block=block, kind="query")),
             owner=owner,
+            per_sample=True,  # as inject_prefixes takes them
         )
         for position, block in enumerate(blocks)
     )
@@ -158,9 +159,9 @@ class PrefixBaseline(Baseline):
         self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
 
     @property
-    def mixes_samples(self) -> bool:
-        """Whether prefixes are handed out as released ports do."""
-        return self.options.gather == "reshaped"
+    def takes_copies(self) -> bool:
+        """Whether prefixes are handed out per sample: released ports mix them across the batch."""
+        return self.options.gather == "per-sample"
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new prefix set: a copy of ``source``, or U(-1, 1)."""

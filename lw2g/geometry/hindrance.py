@@ -95,16 +95,19 @@ def site_angles(
     # Angles know no scale; without it the squares of a tiny gradient vanish.
     largest = found.abs().amax(dim=(1, 2, 3) if reduce == "global" else (1, 3), keepdim=True)
     found = found / torch.where(largest > 0, largest, 1.0)
-    draws, _, rows, _ = found.shape
-    heads = space.heads // count
+    draws, rows, heads = len(found), found.shape[2], space.heads // count
+    across = dim // heads  # width of a head
     # [heads, groups, draws * rows * width of a head]: all sums are one product, and lie as they are needed
-    split = found.unflatten(-1, (heads, -1)).permute(3, 1, 0, 2, 4).reshape(heads, groups, -1)
+    split = (
+        found.reshape(draws, groups, rows, heads, across).permute(3, 1, 0, 2, 4).reshape(heads, groups, -1)
+    )
     sums = weights.to(found).reshape(-1, groups) @ split
-    sums = sums.reshape(heads, count, width * draws * rows, dim // heads)
-    basis = space.basis.to(found).unflatten(0, (count, heads)).transpose(0, 1)
+    sums = sums.reshape(heads * count, width * draws * rows, across)
+    basis = space.basis.to(found).reshape(count, heads, across, -1).transpose(0, 1).flatten(0, 1)
     inside = sums @ basis  # coordinates, as long as the part itself
-    sums -= inside @ basis.mT
-    parts = torch.stack([inside.square().sum(dim=(0, -1)), sums.square().sum(dim=(0, -1))])
+    sums.baddbmm_(inside, basis.mT, alpha=-1)  # in place: sums are many
+    parts = torch.stack([part.square_().sum(dim=-1) for part in (inside, sums)])
+    parts = parts.reshape(2, heads, -1).sum(dim=1)
     parts = parts.reshape(2, count, width, draws, rows)
     if reduce == "global":
         parts = parts.sum(dim=-1, keepdim=True)

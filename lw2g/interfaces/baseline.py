@@ -67,10 +67,12 @@ class Baseline(nn.Module, ABC):
         return self._context
 
     @property
-    def mixes_samples(self) -> bool:
-        """Whether the samples of a batch meet in :meth:`features`, as in published code with that mistake.
+    def takes_copies(self) -> bool:
+        """Whether a routing may hold copies of one set in place of the pool's, one per group of samples.
 
-        What is asked of several groups of images is then asked group by group.
+        So it is where :meth:`features` treats every sample alone and asks a set for nothing but its tensors
+        (:meth:`~lw2g.interfaces.pool.Routing.select`). Evidence then takes several groups in one forward; by
+        default it goes group by group.
         """
         return False
 

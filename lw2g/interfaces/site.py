@@ -81,6 +81,8 @@ class Site:
             ``"shared"``: to parameters shared by all tasks, constrained from the second task on.
         measured: Whether the site counts in HFC.
         soft: Whether soft constraints (CPK) act on it.
+        per_sample: Of a shared site: whether a forward also takes the parameter with a batch axis in front,
+            a value per sample. Evidence then asks several groups of images at once.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Site:
     owner: Owner = "set"
     measured: bool = True
     soft: bool = True
+    per_sample: bool = False
 
     def view(self, tensor: Tensor) -> Tensor:
         """Return the site's part of ``tensor`` (the parameter, its gradient, ...), ``[..., dim]``."""

@@ -29,11 +29,13 @@ from lw2g.testing.bench import (
     seeded,
 )
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, told
+from lw2g.training.gradients import each_its_own
 
 __all__ = [
     "TOLERANCE",
     "check_a_batch_may_mix_sets",
     "check_builds",
+    "check_copies_of_a_set_do_as_it_does",
     "check_new_sets_are_their_own",
     "check_prediction_belongs_to_its_sample",
     "check_presets_name_options",
@@ -257,6 +259,27 @@ def check_a_batch_may_mix_sets(subject: Subject) -> None:
             "an image gets other features from its set in a mixed batch than where that set is forced on "
             "all; hand out sets per sample (routing.select gives [B, ...] where samples differ)"
         )
+
+
+@check("baseline")
+def check_copies_of_a_set_do_as_it_does(subject: Subject) -> None:
+    """Features under copies of a set, and a row of shared sites per sample, are those under the set."""
+    bench = built(subject)
+    baseline, batch = bench.baseline, bench.batch(torch.arange(16))
+    if not baseline.takes_copies:
+        raise NotApplicable("it takes no copies of a set")
+    shared = [site for site in baseline.shared_sites() if site.per_sample]
+    for set_id in bench.pool.ids:
+        own = bench.pool[set_id]
+        way = each_its_own(baseline, own, [*baseline.sites(own), *shared], (5, 11))
+        with torch.no_grad():
+            found, expected = way.features(batch), baseline.features(batch, bench.pool.force(set_id))
+        if not torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
+            raise ContractViolation(
+                f"features under copies of set {set_id} differ from those under the set; read sets through "
+                "routing.select, let shared sites be per_sample only where a forward takes a batch axis, or "
+                "leave takes_copies False"
+            )
 
 
 @check("baseline")

@@ -27,7 +27,8 @@ from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Activation, Site
 from lw2g.training.comparisons import disjoint_halves, in_sample
-from lw2g.training.probe import GroupGradients, Probe, merged, undisturbed
+from lw2g.training.gradients import GroupGradients, group_gradients
+from lw2g.training.probe import Probe, merged, undisturbed
 from lw2g.training.progress import Steps
 from lw2g.vit.taps import Tap
 
@@ -75,7 +76,7 @@ def collect_evidence(
             sites = {set_id: [site for site, _ in found] for set_id, found in chosen.items()}
             passes = 1 if baseline.feature_scope == "pool" else len(chosen)
             step = Steps(probe.num_batches * passes + sum(map(len, sites.values())), progress)
-            gradients = probe.gradients(baseline, pool, list(chosen), sites, step)
+            gradients = group_gradients(probe, baseline, pool, sites, step)
             found = _Measure(probe).candidates(chosen, gradients, step)
             measured = {
                 set_id: attrs.evolve(

@@ -34,6 +34,7 @@ from lw2g.training.probe import Probe
 from lw2g.training.streams import Source, as_one_task, joined
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
+from lw2g.vit.taps import Tap
 
 __all__ = ["Session", "open_session"]
 
@@ -199,9 +200,13 @@ class Session:
 
     def probe(self, index: int, images: ImageSet) -> Probe:
         """Return a task's D_sub."""
-        return Probe(
-            self.info(index), images, self.backbone, self.engine, self.config.growth, self.config.run.seed
-        )
+
+        def taps() -> list[Tap]:
+            own = self.baseline.sites(self.pool.sets[-1]) if len(self.pool) else ()
+            return [site.activation.tap for site in (*own, *self.baseline.shared_sites())]
+
+        growth, seed = self.config.growth, self.config.run.seed
+        return Probe(self.info(index), images, self.backbone, self.engine, growth, seed, taps)
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""

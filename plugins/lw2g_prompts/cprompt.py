@@ -73,6 +73,7 @@ class CPrompt(Baseline):
     """
 
     feature_scope = "set"
+    takes_copies = True
 
     def __init__(self, config: CPromptConfig, context: BuildContext) -> None:
         super().__init__(context)

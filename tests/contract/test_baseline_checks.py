@@ -206,6 +206,12 @@ class ChoosesUnasked(SPromptPlusPlus):
         return super().features(batch, attrs.evolve(routing, chosen=routing.chosen or 0))
 
 
+@breaks("copies_of_a_set_do_as_it_does", "features under copies of set 0 differ")
+class KnowsSetsByPlace(SPromptPlusPlus):
+    def features(self, batch, routing):
+        return super().features(batch, routing) + torch.as_tensor(routing.chosen).reshape(-1, 1)
+
+
 @breaks("refuses_without_a_set", "something is predicted although no set was chosen")
 class TakesTheFirst(SPromptPlusPlus):
     def features(self, batch, routing):

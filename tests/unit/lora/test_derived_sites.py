@@ -15,6 +15,7 @@ from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Activation, Site
 from lw2g.training.comparisons import disjoint_halves
 from lw2g.training.evidence import collect_evidence
+from lw2g.training.gradients import group_gradients
 from lw2g.training.protection import Protection
 from lw2g.training.runner import start
 from lw2g.training.spaces import absorb_task
@@ -100,7 +101,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     probe = session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
     found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
     sites = list(session.baseline.sites(session.pool[0]))
-    gradients = probe.gradients(session.baseline, session.pool, [0], {0: sites})[0]
+    gradients = group_gradients(probe, session.baseline, session.pool, {0: sites})[0]
     plan = disjoint_halves(len(probe.groups), probe.generator("half-samples"))
     angles = []
     for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
