@@ -12,7 +12,14 @@ import click
 from lw2g.cli.completion import complete_component
 from lw2g.cli.output import console, table
 from lw2g.errors import PluginError, UnknownComponentError, nearest
-from lw2g.interfaces.component import KINDS, BaselineComponent, BenchmarkComponent, Component, PolicyComponent
+from lw2g.interfaces.component import (
+    KINDS,
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    PolicyComponent,
+)
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
@@ -92,6 +99,8 @@ def _json_entry(entry: Registered, *, detailed: bool) -> dict[str, Any]:
     if detailed:
         from lw2g.config.describe import describe_options
 
+        if isinstance(component, BackboneComponent):
+            found["facts"] = list(component.facts)
         found["options"] = [attrs.asdict(option) for option in describe_options(component.config)]
     return found
 
@@ -168,6 +177,8 @@ def _traits(component: Component) -> Iterator[str]:
             yield f"needs evidence: {'yes' if component.needs_evidence else 'no'}"
         case BenchmarkComponent():
             yield f"presets of baselines: {component.family}"
+        case BackboneComponent():
+            yield from component.facts
         case _:
             return
 

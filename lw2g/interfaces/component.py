@@ -250,6 +250,7 @@ class BackboneComponent(Component):
         embedded: True for weights that ship with lw2g.
         untrained: ``untrained(config, image_size)``: the same architecture with random weights, so that a run
             can be priced where the weights are not. None where it is not known without them.
+        facts: What else is known of the checkpoint (files, hashes, who used it), one sentence each.
     """
 
     kind: ClassVar[Kind] = "backbone"
@@ -257,6 +258,7 @@ class BackboneComponent(Component):
     build: Callable[[Any, Path | None, int | None], Backbone]
     embedded: bool = False
     untrained: Callable[[Any, int | None], Backbone] | None = None
+    facts: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -75,6 +75,11 @@ def require_plain_vit(model: VisionTransformer) -> None:
     Raises:
         ConfigError: if the model departs from that.
     """
+    if getattr(model, "rope", None) is not None:
+        raise ConfigError(
+            f"model {type(model).__name__!r} is not supported: it rotates queries and keys (RoPE, as in "
+            "DINOv3), and prefixes and tokens have no place to be rotated to; use a plain ViT, say dinov2-b14"
+        )
     if type(model) is not VisionTransformer:
         raise ConfigError(f"model {type(model).__name__!r} is not supported; use timm's VisionTransformer")
     if model.global_pool != "token" or model.cls_token is None:

@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models import get_deprecated_models
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.vit.injection import require_plain_vit
 from lw2g.vit.room import bytes_per_image, require_room
 
 __all__ = [
@@ -101,8 +102,8 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
         # random initialisation must not move the caller's generator
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            if image_size is not None:
-                require_possible(timm_name, lambda: timm.create_model(timm_name, num_classes=0, **size))
+            # before anything is fetched
+            require_possible(timm_name, lambda: timm.create_model(timm_name, num_classes=0, **size))
             return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
     except TypeError as error:
         raise ConfigError(f"backbone {timm_name!r} cannot be built ({error}); use a plain ViT") from error
@@ -113,8 +114,8 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
         ) from error
 
 
-def require_possible(name: str, build: Callable[[], nn.Module]) -> None:
-    """Refuse an image size that does not divide into patches, or a model that cannot fit.
+def require_possible(name: str, build: Callable[[], VisionTransformer]) -> None:
+    """Refuse a model that is no plain ViT or cannot fit, or an image size that gives no whole patches.
 
     Args:
         name: Of the backbone, for the message.
@@ -125,8 +126,7 @@ def require_possible(name: str, build: Callable[[], nn.Module]) -> None:
     """
     with torch.device("meta"):
         plan = build()
-    if not isinstance(plan, VisionTransformer):
-        return
+    require_plain_vit(plan)
     side, patch = plan.patch_embed.img_size[0], plan.patch_embed.patch_size[0]
     if side < patch or side % patch:
         raise ConfigError(

@@ -12,7 +12,7 @@ from lw2g.interfaces.component import BackboneComponent
 from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
 from lw2g_backbones.micro import MicroConfig, build_micro
-from lw2g_backbones.presets import PRESETS, PresetConfig
+from lw2g_backbones.presets import PRESETS, PresetConfig, facts_of
 
 if TYPE_CHECKING:
     from lw2g.vit.backbone import Backbone
@@ -48,6 +48,12 @@ def _build_timm(config: TimmConfig, weights: Path | None, image_size: int | None
     )
 
 
+def _untrained_timm(config: TimmConfig, image_size: int | None) -> Backbone:
+    from lw2g.vit.backbone import load_backbone
+
+    return load_backbone(config.model, image_size=image_size, mean=config.mean, std=config.std, random_seed=0)
+
+
 @hookimpl
 def lw2g_backbones() -> list[BackboneComponent]:
     """Offer the micro ViT, timm, and one component per published checkpoint."""
@@ -64,10 +70,16 @@ def lw2g_backbones() -> list[BackboneComponent]:
             config=TimmConfig,
             summary="any plain timm ViT: --backbone MODEL.TAG, or --backbone ARCHITECTURE --weights FILE",
             build=_build_timm,
+            untrained=_untrained_timm,
         ),
         *(
             BackboneComponent(
-                name=preset.name, config=PresetConfig, summary=preset.summary, build=preset.build
+                name=preset.name,
+                config=PresetConfig,
+                summary=preset.summary,
+                build=preset.build,
+                untrained=preset.untrained,
+                facts=facts_of(preset),
             )
             for preset in PRESETS
         ),

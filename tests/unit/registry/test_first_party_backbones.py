@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -14,7 +15,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_backbones import plugin
 from lw2g_backbones.micro import MicroConfig, build_micro
-from lw2g_backbones.presets import PRESETS, PresetConfig
+from lw2g_backbones.presets import PAPERS, PRESETS, KnownFile, PresetConfig, facts_of
 
 NAMES = {
     "sup21k",
@@ -24,9 +25,18 @@ NAMES = {
     "ibot1k",
     "dino1k",
     "mocov3-1k",
+    "mae-b16",
+    "dinov2-b14",
+    "clip-b16",
+    "vit-small",
+    "vit-small-ft1k",
+    "vit-tiny",
+    "vit-tiny-ft1k",
     "micro",
     "timm",
 }
+
+FILE_NEEDED = {"ibot21k", "ibot1k", "mocov3-1k"}
 
 
 def test_all_backbones_register_without_a_problem():
@@ -37,22 +47,26 @@ def test_all_backbones_register_without_a_problem():
     assert [name for name in NAMES if catalogue.get("backbone", name).embedded] == ["micro"]
 
 
-def test_only_one_preset_has_seen_the_labels_of_1k():
+def test_presets_that_have_seen_the_labels_of_1k_are_called_so():
     """Rows with fine-tuned weights are not comparable with the others, so the flag must be right."""
-    assert [preset.name for preset in PRESETS if preset.finetuned_on_1k] == ["sup21k-ft1k"]
+    tuned = [preset.name for preset in PRESETS if preset.finetuned_on_1k]
+    assert tuned == [preset.name for preset in PRESETS if preset.name.endswith("ft1k")]
+    assert "sup21k-ft1k" in tuned
 
 
 def test_presets_that_timm_can_fetch_exist_in_timm_with_these_statistics():
     """Name, tag and input statistics agree with timm's own registry."""
     fetched = [preset for preset in PRESETS if preset.fetched_by_timm]
-    assert [preset.name for preset in fetched] == ["sup21k", "sup21k-augreg", "sup21k-ft1k", "dino1k"]
+    assert {preset.name for preset in PRESETS} - {preset.name for preset in fetched} == FILE_NEEDED
     for preset in fetched:
         config = timm.get_pretrained_cfg(preset.timm_name)
         assert (tuple(config.mean), tuple(config.std)) == (preset.mean, preset.std)
         assert config.tag == preset.timm_name.partition(".")[2]
+        if config.url and preset.page.startswith("README of google"):
+            assert config.url.endswith(preset.file) or config.tag == "orig_in21k"
 
 
-@pytest.mark.parametrize("name", ["ibot21k", "ibot1k", "mocov3-1k"])
+@pytest.mark.parametrize("name", sorted(FILE_NEEDED))
 def test_a_preset_that_needs_a_file_says_which_and_where(name):
     """No file, no guess: the official file and page are named."""
     preset = next(preset for preset in PRESETS if preset.name == name)
@@ -67,6 +81,33 @@ def test_a_missing_file_is_named_with_the_preset(tmp_path):
     preset = PRESETS[0]
     with pytest.raises(DataError, match=r"backbone 'sup21k': no weights file .*gone\.npz"):
         preset.build(PresetConfig(), tmp_path / "gone.npz", None)
+
+
+def test_names_of_papers_are_told_apart():
+    """The same words mean different files: each row has its own preset, and detail says who used it."""
+    known = {preset.name: facts_of(preset) for preset in PRESETS}
+    assert {paper.preset for paper in PAPERS} <= {"", *known}
+    by_name = {paper.called: paper.preset for paper in PAPERS}
+    assert by_name["Sup-21K"] == "sup21k"
+    assert by_name["ViT-B/16-IN21K, pretrained_vit_b16_224_in21k"] == "sup21k-augreg"
+    assert by_name["ViT-B/16-IN1K, pretrained_vit_b16_224"] == "sup21k-ft1k"
+    assert any("used by LW2G" in fact and "'Sup-21K'" in fact for fact in known["sup21k"])
+    assert any(fact.endswith("412,815,506 bytes (unconfirmed)") for fact in known["sup21k"])
+    last = {facts[-1] for facts in known.values()}
+    assert last == {"results with different checkpoints do not compare, whatever papers call them"}
+
+
+def test_a_file_that_is_not_the_published_one_is_refused(tmp_path):
+    """A confirmed hash is held up against a file of that name; an unconfirmed one refuses nothing."""
+    path = tmp_path / "weights.npz"
+    path.write_bytes(b"something else")
+    begins = hashlib.sha256(b"something else").hexdigest()[:8]
+    digits = "0" * 64
+    with pytest.raises(DataError, match=rf"is not the published 'weights.npz': .* with {begins} instead"):
+        KnownFile(name="weights.npz", sha256=digits, confirmed=True).require_same(path)
+    KnownFile(name="weights.npz", sha256=digits).require_same(path)
+    KnownFile(name="weights.npz", sha256=begins, confirmed=True).require_same(path)
+    KnownFile(name="other.npz", sha256=digits, confirmed=True).require_same(path)
 
 
 def test_timm_without_a_model_is_refused():

@@ -40,6 +40,14 @@ STYLES = {
             "module.backbone.masked_embed": torch.zeros(1, 48),
         }
     },
+    "dino full": lambda state: {
+        "student": _prefixed(state, "module.backbone."),
+        "teacher": {**_prefixed(state, "backbone."), "head.last_layer.weight_g": torch.zeros(4, 1)},
+        "dino_loss": {"center": torch.zeros(1, 4)},
+        "optimizer": {"state": {}, "param_groups": []},
+        "epoch": 100,
+        "args": argparse.Namespace(arch="vit_base"),
+    },
     "moco-v3": lambda state: {"state_dict": {**_prefixed(state, "module.base_encoder."), **MOCO_REST}},
 }
 
