@@ -41,6 +41,7 @@ def _published(
         config=config,
         build=build,
         data=data,
+        outline=lazy("lw2g_benchmarks.outlines:outline"),
         like_for_like={**_held_equal(config), "backbone.name": "sup21k"},
         summary=f"{data.title}, Inc{increment}"
         + ("" if data.num_classes % increment else f"Task{data.num_classes // increment}")

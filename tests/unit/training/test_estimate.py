@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lw2g.config.resolve import resolve
+from lw2g.errors import DataError
 from lw2g.training import estimate as module
 from lw2g.training.estimate import Estimator, Range
 from lw2g.training.runner import start
@@ -66,6 +68,28 @@ def test_measurements_are_shared(catalogue, quick, monkeypatch):
     first = estimator(quick({"benchmark.tasks": 1}, policy="always").config)
     assert estimator(quick({"benchmark.tasks": 1, "run.seed": 7}, policy="always").config) == first
     assert len(opened) == 1
+
+
+def test_what_is_missing_is_told_and_stood_in_for(catalogue, quick, tmp_path):
+    """Data that are not here are replaced by noise of the published size; the remedy is a command."""
+    wanted = {"benchmark.root": str(tmp_path), "benchmark.increment": 50}
+    names = {"baseline": "simple-cil", "policy": "always", "benchmark": "cifar100"}
+    wanted |= {"run.device": "cpu", "run.evaluation_batch": 64}
+    resolved = resolve(catalogue, overrides=wanted, backbone="tiny", **names)
+    found = Estimator(catalogue)(resolved.config)
+    assert (found.tasks, found.images) == (2, (50_000, 10_000))
+    (missing,) = found.missing
+    assert "lw2g data get cifar100" in missing.remedy
+    assert found.seconds.least > 0
+
+
+def test_what_has_no_known_size_is_refused(catalogue, tmp_path):
+    """Without data or counts there is nothing to measure."""
+    wanted = {"benchmark.root": str(tmp_path), "run.device": "cpu"}
+    names = {"baseline": "simple-cil", "benchmark": "omnibenchmark-1k", "backbone": "tiny"}
+    resolved = resolve(catalogue, overrides=wanted, **names)
+    with pytest.raises(DataError, match="lw2g data get omnibenchmark-1k"):
+        Estimator(catalogue)(resolved.config)
 
 
 def test_a_line_goes_through_both_measurements():
