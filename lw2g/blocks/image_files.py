@@ -96,7 +96,7 @@ def to_rgb(image: Image.Image) -> Tensor:
         pixels = np.array(image.convert("RGBA").convert("RGB"))
     else:
         pixels = np.array(image.convert("RGB"))
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 def _bytes_of(path: Path) -> bytes:

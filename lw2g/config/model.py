@@ -168,6 +168,11 @@ class RunConfig:
         False, "refuse kernels that give other bits from call to call (CUDA; slower); the CPU has none in use"
     )
     evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
+    speed: Literal["exact", "fast"] = option(
+        "exact",
+        "exact: training images are augmented one by one on the CPU, each with a torch seed; fast: "
+        "on the device by the batch, with other draws and rounding, from images no larger than a test reads",
+    )
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
     image_memory: int = option(
         1024,

@@ -16,10 +16,12 @@ import numpy.typing as npt
 from torch import Tensor
 
 __all__ = [
+    "BatchAugmentation",
     "Benchmark",
     "ImageSource",
     "ImageTransform",
     "IndexArray",
+    "RandomTransform",
     "StagedTransform",
     "Task",
     "TaskData",
@@ -70,6 +72,50 @@ class StagedTransform:
     def __call__(self, image: Tensor) -> Tensor:
         """Map uint8 [3, H, W] to float32 [3, S, S]."""
         return self.finish(self.pixels(image))
+
+
+class BatchAugmentation(Protocol):
+    """A random training transform by the batch, on the device where the images are (``run.speed = "fast"``).
+
+    Its randomness is handed to it, so that a sample's result depends on its seed and position alone: up to
+    rounding on nothing else in the batch.
+    """
+
+    @property
+    def draws(self) -> int:
+        """How many uniform draws a sample takes."""
+        ...
+
+    def pixels(self, image: Tensor) -> Tensor:
+        """Return what is kept of an image: from uint8 [3, H, W] to uint8 [h, w, 3], without randomness."""
+        ...
+
+    def __call__(self, images: Tensor, shapes: Tensor, draws: Tensor) -> Tensor:
+        """Return network input, float32 [B, 3, S, S].
+
+        Args:
+            images: What :meth:`pixels` gave, uint8 [B, h, w, 3]; smaller ones lie in the top left corner.
+            shapes: Per image h, w, H, W, int64 [B, 4].
+            draws: Uniform in [0, 1), float32 [B, draws].
+        """
+        ...
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RandomTransform:
+    """A random training transform that can also be applied by the batch; use it where you can.
+
+    Attributes:
+        image: Maps uint8 [3, H, W] to float32 [3, S, S]; draws from torch's global CPU generator.
+        batch: The same distribution of images by the batch.
+    """
+
+    image: ImageTransform
+    batch: BatchAugmentation
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """Map uint8 [3, H, W] to float32 [3, S, S]."""
+        return self.image(image)
 
 
 class Transforms(Protocol):

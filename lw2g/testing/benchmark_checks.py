@@ -11,10 +11,20 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.blocks.augmentation import canvas_of, uniforms
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.component import BenchmarkComponent
-from lw2g.interfaces.stream import ImageTransform, Task, TaskData, TaskStream, Transforms
+from lw2g.interfaces.stream import (
+    BatchAugmentation,
+    ImageTransform,
+    RandomTransform,
+    StagedTransform,
+    Task,
+    TaskData,
+    TaskStream,
+    Transforms,
+)
 from lw2g.testing.guards import available, available_once, bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 
@@ -37,6 +47,7 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 _SIZES = (32, 48)
 _MEAN, _STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 _LOOKED_AT = 3
+_ROUNDING = 0.05
 """Images of a task and split that are decoded."""
 
 
@@ -251,6 +262,48 @@ def check_train_transform_draws_from_torch_alone(subject: Subject) -> None:
             "the training transform gives two results for one torch seed; draw from torch's global generator "
             "alone, since a resumed run seeds nothing else"
         )
+
+
+@check("benchmark")
+def check_transforms_by_the_batch_agree_with_those_of_one_image(subject: Subject) -> None:
+    """What transforms declare for speed gives bytes or network input, and the same in any batch."""
+    transforms, size = _transforms(subject), _SIZES[0]
+    images = _images(_stream(subject).tasks[0].train)
+    test, train = transforms.test, transforms.train
+    if isinstance(test, StagedTransform):
+        pixels = [test.pixels(image) for image in images]
+        if any(one.dtype != torch.uint8 for one in pixels):
+            raise ContractViolation("the test transform's pixels are no bytes; scale in finish")
+        if not torch.equal(test.finish(torch.stack(pixels)), torch.stack([test(image) for image in images])):
+            raise ContractViolation(
+                "the test transform finishes a batch otherwise than its images; let finish look at one value"
+            )
+    if isinstance(train, RandomTransform):
+        made = _by_the_batch(train.batch, images)
+        if made.dtype != torch.float32 or made.shape[1:] != (3, size, size) or not made.isfinite().all():
+            raise ContractViolation(
+                f"the training transform by the batch gives {made.dtype} {list(made.shape)}, or values that "
+                "are not finite; end with resizing to image_size and float32"
+            )
+        alone = [_by_the_batch(train.batch, images, number) for number in range(len(images))]
+        if not torch.allclose(made, torch.cat(alone), atol=_ROUNDING):
+            raise ContractViolation(
+                "the training transform by the batch depends on the other images of the batch; look at one "
+                "image, its shape and its draws"
+            )
+
+
+def _by_the_batch(
+    augmentation: BatchAugmentation, images: Sequence[Tensor], only: int | None = None
+) -> Tensor:
+    """Return a few images, or one of them alone, augmented as in a run with ``run.speed = "fast"``."""
+    chosen = range(len(images)) if only is None else [only]
+    made = [augmentation.pixels(images[number]) for number in chosen]
+    shapes = torch.tensor(
+        [[*one.shape[:2], *images[number].shape[1:]] for one, number in zip(made, chosen, strict=True)]
+    )
+    draws = uniforms(1, torch.tensor(list(chosen)), augmentation.draws)
+    return augmentation(canvas_of(made), shapes, draws)
 
 
 # -- reading ------------------------------------------------------------------------------------------------

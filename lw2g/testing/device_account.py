@@ -14,7 +14,7 @@ import torch
 
 __all__ = ["Account", "Wait", "WaitKind"]
 
-WaitKind = Literal["read", "upload"]
+WaitKind = Literal["read", "upload", "send"]
 
 _FOREIGN = (str(Path(torch.__file__).parent), str(Path(attrs.__file__).parent), "<")
 _OWN = frozenset({__file__, str(Path(__file__).with_name("simulated_device.py"))})
@@ -26,7 +26,7 @@ class Wait:
 
     Attributes:
         kind: ``"read"``: it wanted a value or a shape; ``"upload"``: it handed something over and waited
-            (no ``non_blocking``).
+            (no ``non_blocking``); ``"send"``: it handed something over and did not wait.
         what: The operation.
         line: The line of ours or of a plugin that asked for it, ``"<file>:<line>"``.
         step: Optimizer steps taken before it.

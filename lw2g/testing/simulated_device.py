@@ -182,8 +182,8 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         waits = not (len(args) > 2 and args[2])
         if into == "cpu":
             self._account.note("read", "copy_")
-        elif source == "cpu" and waits:
-            self._account.note("upload", "copy_")
+        elif source == "cpu":
+            self._account.note("upload" if waits else "send", "copy_")
 
     def _index(self, name: str, args: tuple[Any, ...]) -> None:
         indices = _tensors(args[1])
@@ -310,8 +310,8 @@ class _Names(TorchFunctionMode):
             return tensor
         if device == _CPU:
             self._account.note("read", "cpu")
-        elif wait:
-            self._account.note("upload", "to")
+        else:
+            self._account.note("upload" if wait else "send", "to")
         moved = tensor.clone()
         _set_claim(moved, "device" if device == DEVICE else "cpu")
         return moved
@@ -366,6 +366,7 @@ def _without_device(
 
 _CUDA: dict[str, Callable[..., Any]] = {
     "synchronize": lambda device=None: None,
+    "mem_get_info": lambda device=None: (2**33, 2**34),
     "get_device_name": lambda device=None: "simulated",
     "get_device_properties": lambda device: SimpleNamespace(name="simulated", total_memory=2**34),
 }

@@ -20,7 +20,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.stream import ImageTransform, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import ImageTransform, RandomTransform, Task, TaskData, TaskStream
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.vit.backbone import Backbone
@@ -83,6 +83,21 @@ def _shift(image: Tensor) -> Tensor:
     return torch.roll(_scale(image), int(torch.randint(-2, 3, ()).item()), dims=2)
 
 
+class _ShiftBatch:
+    """The same shifts by the batch."""
+
+    draws = 1
+
+    def pixels(self, image: Tensor) -> Tensor:
+        return image.permute(1, 2, 0)
+
+    def __call__(self, images: Tensor, shapes: Tensor, draws: Tensor) -> Tensor:
+        width = images.shape[2]
+        column = torch.arange(width, device=images.device) - (draws * 5).floor().long() + 2
+        number = torch.arange(len(images), device=images.device)
+        return _scale(images.permute(0, 2, 1, 3)[number[:, None], column % width].permute(0, 3, 2, 1))
+
+
 @attrs.frozen(kw_only=True)
 class _Transforms:
     train: ImageTransform
@@ -142,7 +157,8 @@ class TinyBenchmark:
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> _Transforms:
         """Return scaling to [-1, 1], with random shifts in training where asked for."""
         if self._config.random_crops:
-            return _Transforms(train=_shift, train_is_deterministic=False)
+            shift = RandomTransform(image=_shift, batch=_ShiftBatch())
+            return _Transforms(train=shift, train_is_deterministic=False)
         return _Transforms(train=_scale)
 
 

@@ -7,7 +7,7 @@ so that workers decode ahead; what a deterministic transform makes is kept as fa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,10 +18,10 @@ from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, StagedTransform
 from lw2g.training.pixels import Originals, Table
 
-__all__ = ["Decoder", "Pass", "chunks"]
+__all__ = ["Decoder", "Images", "Pass", "chunks", "load"]
 
 Loaded = tuple[Tensor, dict[int, Tensor]]
-"""Transformed images [B, ...], and the originals among them that were decoded just now, by position."""
+"""Transformed images [B, ...], and the originals that were decoded for them just now, by position."""
 
 
 def chunks(positions: Sequence[int], size: int) -> list[list[int]]:
@@ -68,6 +68,24 @@ class _Images(Dataset[Loaded]):
 
 def _as_it_is(loaded: Any) -> Any:
     return loaded
+
+
+def load(
+    images: Dataset[Any], originals: Originals, keys: Sequence[Sequence[Any]], workers: int
+) -> Iterator[Any]:
+    """Yield what a data set makes of one list of keys after another, from one loader; keep new originals."""
+    loader: DataLoader[Any] = DataLoader(
+        images,
+        batch_sampler=keys,  # type: ignore[arg-type]
+        collate_fn=_as_it_is,
+        num_workers=workers,
+        pin_memory=originals.device.type == "cuda",
+        # The loader would otherwise draw a base seed from the global generator.
+        generator=torch.Generator().manual_seed(0),
+    )
+    for made, fresh in loader:
+        originals.keep(fresh)
+        yield made
 
 
 class Decoder:
@@ -118,6 +136,9 @@ class Decoder:
             return
         table = self._opened(order[0][0])
         missing = [table.without(positions) for positions in order]
+        if not any(missing):
+            yield from table.walk(order)
+            return
         loaded = self._loaded([new for new in missing if new], None)
         for positions, new in zip(order, missing, strict=True):
             made = next(loaded) if new else None
@@ -140,23 +161,12 @@ class Decoder:
         return self._table
 
     def _loaded(self, batches: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
-        """Yield transformed images of different samples, batch by batch, from one loader."""
+        """Yield transformed images of different samples, batch by batch."""
         keys = [
             [(position, None if seed is None else derive_seed(seed, position)) for position in positions]
             for positions in batches
         ]
-        loader: DataLoader[Any] = DataLoader(
-            self._dataset,
-            batch_sampler=keys,
-            collate_fn=_as_it_is,
-            num_workers=self._workers,
-            pin_memory=self._device.type == "cuda",
-            # The loader would otherwise draw a base seed from the global generator.
-            generator=torch.Generator().manual_seed(0),
-        )
-        for made, fresh in loader:
-            self._originals.keep(fresh)
-            yield made
+        return load(self._dataset, self._originals, keys, self._workers)
 
 
 def _places(positions: Sequence[int], among: Sequence[int]) -> Tensor:
@@ -170,6 +180,14 @@ def _require_finite(finish: ImageTransform) -> None:
         raise DataError("the transform makes NaN or infinity of pixels; look at mean and std")
 
 
+class Images(Protocol):
+    """Gives images of some tasks, batch by batch."""
+
+    def tensors(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:
+        """Yield the images of one batch of positions after another, ``[B, 3, S, S]``."""
+        ...
+
+
 class Pass:
     """One walk over batches of positions; nothing is decoded before the first image is asked for.
 
@@ -179,7 +197,7 @@ class Pass:
         seed: Of the random transform.
     """
 
-    def __init__(self, decoder: Decoder, order: Sequence[Sequence[int]], seed: int | None) -> None:
+    def __init__(self, decoder: Images, order: Sequence[Sequence[int]], seed: int | None) -> None:
         self._decoder, self._order, self._seed = decoder, order, seed
         self._next = 0
         self._stream: Iterator[Tensor] | None = None

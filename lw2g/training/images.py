@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.stream import ImageTransform
-from lw2g.training.decoding import Decoder, Pass, chunks
+from lw2g.interfaces.stream import ImageTransform, RandomTransform
+from lw2g.training.augmented import Augmented
+from lw2g.training.decoding import Decoder, Images, Pass, chunks
 from lw2g.training.devices import Engine
 from lw2g.training.features import FeatureCache
 from lw2g.training.pixels import Originals
@@ -29,6 +30,7 @@ class ImageSet:
         originals: The images; several sets may share them.
         transform: From uint8 ``[3, H, W]`` to float ``[3, S, S]``.
         deterministic: Whether the transform draws no random number.
+        fast: Whether a random transform is applied by the batch where it can be.
         backbone: For un-prompted features.
         engine: Device and precision.
         batch_size: Images per forward of un-prompted features.
@@ -42,6 +44,7 @@ class ImageSet:
         transform: ImageTransform,
         *,
         deterministic: bool,
+        fast: bool = False,
         backbone: Backbone,
         engine: Engine,
         batch_size: int,
@@ -49,7 +52,11 @@ class ImageSet:
         query_norm: bool = True,
     ) -> None:
         self.originals = originals
-        self._decoder = Decoder(originals, transform, deterministic=deterministic, workers=workers)
+        self._decoder: Images = (
+            Augmented(originals, transform.batch, workers=workers)
+            if fast and isinstance(transform, RandomTransform)
+            else Decoder(originals, transform, deterministic=deterministic, workers=workers)
+        )
         self._deterministic, self._backbone, self._engine = deterministic, backbone, engine
         self._batch_size, self._query_norm = batch_size, query_norm
         self.labels = torch.as_tensor(np.concatenate([part.labels for part in originals.parts]))
@@ -67,8 +74,12 @@ class ImageSet:
             seed: Of the random transform; each sample derives its own from it and its position.
         """
         opened = Pass(self._decoder, order, seed)
-        for number, positions in enumerate(order):
-            yield self._batch(positions, opened, number)
+        index = torch.tensor([position for positions in order for position in positions], dtype=torch.int64)
+        sizes = [len(positions) for positions in order]
+        # handed over once: a step then waits for nothing
+        labels = torch.split(self.labels[index].to(self._engine.device, non_blocking=True), sizes)
+        for number, (samples, known) in enumerate(zip(torch.split(index, sizes), labels, strict=True)):
+            yield self._batch(samples, known, opened, number)
 
     def queries(self, positions: Sequence[int]) -> Tensor:
         """Return un-prompted features of samples, ``[n, dim]`` float32 on the device, computed once.
@@ -90,12 +101,11 @@ class ImageSet:
         with self._engine.autocast(), self._backbone.unread():
             return self._backbone.features(images, norm=self._query_norm).float()
 
-    def _batch(self, positions: Sequence[int], opened: Pass, number: int) -> Batch:
-        index = torch.as_tensor(list(positions))
+    def _batch(self, samples: Tensor, labels: Tensor, opened: Pass, number: int) -> Batch:
         images = cache(lambda: opened.images(number))  # decoded once, whichever of the two asks first
         return Batch(
-            labels=self.labels[index].to(self._engine.device, non_blocking=True),
-            samples=index,
+            labels=labels,
+            samples=samples,
             images=images,
-            query=lambda: self.queries(positions) if self._deterministic else self._features(images()),
+            query=lambda: self.queries(samples.tolist()) if self._deterministic else self._features(images()),
         )

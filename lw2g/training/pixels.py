@@ -6,7 +6,7 @@ evicting the oldest would never hit. The tables of a task's training images go w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -121,11 +121,25 @@ class Table:
         self._bytes, self._room = row.numel() * row.element_size(), room
         self._lazy = device.type == "cpu"  # where memory that is not written to takes no place
         places = min(size, room.left // max(1, self._bytes))
+        self._taken = 0
         if not self._lazy:
-            room.take(places * self._bytes)
+            self._take(places)
         self._rows = torch.empty(places, *row.shape, dtype=row.dtype, device=device)
         self._place = np.full(size, -1, dtype=np.int64)
         self._used = 0
+
+    def _take(self, rows: int) -> None:
+        self._room.take(rows * self._bytes)
+        self._taken += rows * self._bytes
+
+    def __del__(self) -> None:
+        """Give the room back."""
+        self._room.left += self._taken
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of a row."""
+        return self._rows.shape[1:]
 
     def without(self, positions: Sequence[int]) -> list[int]:
         """Return the positions whose rows are not here, each once and in order."""
@@ -137,7 +151,7 @@ class Table:
         new = new[: len(self._rows) - self._used]
         if self._lazy:
             new = new[: self._room.left // max(1, self._bytes)]
-            self._room.take(len(new) * self._bytes)
+            self._take(len(new))
         end = self._used + len(new)
         self._rows[self._used : end] = rows if len(new) == len(rows) else rows[new]
         self._place[[positions[number] for number in new]] = np.arange(self._used, end)
@@ -145,5 +159,11 @@ class Table:
 
     def rows(self, positions: Sequence[int]) -> Tensor:
         """Return the rows of positions that are here, ``[n, ...]``."""
-        places = torch.from_numpy(self._place[list(positions)])
-        return self._rows[places.to(self.device, non_blocking=True)]
+        return next(self.walk([positions]))
+
+    def walk(self, order: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Yield the rows of one batch of positions after another; the device is told them all at once."""
+        places = torch.from_numpy(self._place[[position for part in order for position in part]])
+        there = places.to(self.device, non_blocking=True)
+        for part in torch.split(there, [len(part) for part in order]):
+            yield self._rows[part]

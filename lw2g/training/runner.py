@@ -195,7 +195,7 @@ class Run:
         name = self._files.path.name
         self._reporter.send(RunStarted(name=name, config=config, resumed=self._resumed, notes=notes))
         try:
-            for line in self._complaints:
+            for line in (*self._complaints, *self._session.notes):
                 self._reporter.warn(line)
             position = self._begin_anew() if self._checkpoint is None else self._restore(self._checkpoint)
             for index in range(position.task, self._goal):

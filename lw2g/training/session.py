@@ -22,7 +22,7 @@ from lw2g.interfaces.growth import GrowthPolicy
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
+from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import BF16, FP32, Engine, open_engine
@@ -136,6 +136,16 @@ class Session:
             for source, end in zip(self.sources, ends, strict=True)
         ]
 
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know before the run, one sentence each."""
+        train = self.transforms.train
+        batched = self.transforms.train_is_deterministic or isinstance(train, RandomTransform)
+        if self.config.run.speed == "exact" or batched:
+            return []
+        name = self.config.benchmark.name
+        return [f"run.speed 'fast': benchmark {name!r} cannot augment by the batch; exact instead"]
+
     def info(self, index: int) -> TaskInfo:
         """Return what is known of a task before it is learned."""
         return self.infos[index]
@@ -152,6 +162,7 @@ class Session:
             parts if isinstance(parts, Originals) else self._originals(parts),
             self.transforms.train if train else self.transforms.test,
             deterministic=fixed or not train,
+            fast=self.config.run.speed == "fast",
             backbone=self.backbone,
             engine=self.engine,
             batch_size=self.config.run.evaluation_batch,

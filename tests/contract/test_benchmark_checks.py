@@ -16,7 +16,7 @@ from PIL import Image
 
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BenchmarkComponent
-from lw2g.interfaces.stream import TaskData
+from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
 from lw2g.testing import ContractCase, ContractViolation, NotApplicable, contract_cases, tiny_catalogue
 
 TINY = tiny_catalogue().get("benchmark", "tiny")
@@ -317,6 +317,62 @@ class OwnGenerator(Sane):
         made, generator = super().transforms(image_size, mean, std), torch.Generator().manual_seed(1)
         train = lambda image: made.test(image) * torch.rand((), generator=generator)  # noqa: E731
         return evolved(made, train=train, train_is_deterministic=False)
+
+
+AGREE = "transforms_by_the_batch_agree_with_those_of_one_image"
+
+
+@breaks(AGREE, "pixels are no bytes; scale in finish")
+class KeepsFloats(Sane):
+    def transforms(self, image_size, mean, std):
+        made = super().transforms(image_size, mean, std)
+        staged = StagedTransform(pixels=made.test, finish=lambda images: images)
+        return evolved(made, train=staged, test=staged)
+
+
+@breaks(AGREE, "finishes a batch otherwise than its images")
+class CentresBatches(Sane):
+    def transforms(self, image_size, mean, std):
+        made = super().transforms(image_size, mean, std)
+        staged = StagedTransform(
+            pixels=lambda image: made.test(image).mul(255).byte(),
+            finish=lambda images: images / 255 - images.float().mean() / 255,
+        )
+        return evolved(made, train=staged, test=staged)
+
+
+class _Batches:
+    draws = 1
+
+    def __init__(self, make):
+        self.make = make
+
+    def pixels(self, image):
+        return image.permute(1, 2, 0)
+
+    def __call__(self, images, shapes, draws):
+        return self.make(images.permute(0, 3, 1, 2).float() / 255)
+
+
+def by_the_batch(made, make):
+    train = RandomTransform(image=lambda image: made.test(image) * torch.rand(()), batch=_Batches(make))
+    return evolved(made, train=train, train_is_deterministic=False)
+
+
+@breaks(AGREE, r"by the batch gives torch.float32 \[3, 3, 16, 16\]")
+class OfAnotherSize(Sane):
+    def transforms(self, image_size, mean, std):
+        return by_the_batch(super().transforms(image_size, mean, std), lambda images: images)
+
+
+@breaks(AGREE, "depends on the other images of the batch")
+class MixesImages(Sane):
+    def transforms(self, image_size, mean, std):
+        def mixed(images):
+            wide = torch.nn.functional.interpolate(images, (image_size, image_size))
+            return wide - wide[:1]
+
+        return by_the_batch(super().transforms(image_size, mean, std), mixed)
 
 
 @pytest.mark.parametrize("case", [c for c in contract_cases() if c.check.kind == "benchmark"], ids=str)

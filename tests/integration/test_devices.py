@@ -53,7 +53,7 @@ def quick(kind, name):
     return found
 
 
-def run(name, directory, *, policy, retrieval=None, constraints=None):
+def run(name, directory, *, policy, retrieval=None, constraints=None, speed="exact"):
     """Run a baseline for three tasks and return its record."""
     used = retrieval or CATALOGUE.get("baseline", name).retrieval
     resolved = resolve(
@@ -61,6 +61,7 @@ def run(name, directory, *, policy, retrieval=None, constraints=None):
         overrides={
             "run.evaluation_batch": 16,
             "run.deterministic": True,
+            "run.speed": speed,
             "growth.images": 16,
             "benchmark.random_crops": True,
             **quick("baseline", name),
@@ -115,3 +116,15 @@ def test_retrieval_strategies_run_on_a_device_and_no_step_waits_for_it(name, tmp
     with simulated_device() as account:
         record = run("s-prompt-plus-plus", tmp_path, policy="one", retrieval=name, constraints=["pgp"])
     check(record, account)
+
+
+@pytest.mark.parametrize("speed", ["exact", "fast"])
+def test_a_step_on_images_that_lie_on_the_device_hands_nothing_over(speed, tmp_path):
+    """After the first epoch only its first step sends anything; augmented on the CPU, every step does."""
+    with simulated_device() as account:
+        record = run("s-prompt-plus-plus", tmp_path, policy="always", retrieval="oracle", speed=speed)
+    check(record, account)
+    assert record["config"]["run"]["speed"] == speed
+    (intervals, *_) = account.between_steps("send").values()
+    second = [len(sent) for sent in intervals[len(intervals) // 2 + 1 :]]
+    assert second == [speed == "exact"] * 5

@@ -104,11 +104,12 @@ def test_a_crash_at_any_event_changes_nothing_in_the_end(
     same(json.loads((directory / "record.json").read_text()), reference)
 
 
+@pytest.mark.parametrize("speed", ["exact", "fast"])
 def test_a_stop_request_within_an_epoch_saves_the_step(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, speed: str
 ) -> None:
     """Ctrl-C in the middle of an epoch stops at the next step, and the rest is as if nothing happened."""
-    resolved = quick({"baseline.batch_size": 4})
+    resolved = quick({"baseline.batch_size": 4, "benchmark.random_crops": True, "run.speed": speed})
     reference = start(resolved, catalogue, tmp_path / "quiet")
     directory = tmp_path / "stopped"
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import v2
 
 from lw2g.blocks import rows
+from lw2g.blocks.augmentation import canvas_of, uniforms
 from lw2g_benchmarks.options import NORMALISATIONS, TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
 
@@ -172,3 +174,62 @@ def test_the_defaults_are_one_row_for_all_methods():
     """Like-for-like is LAMDA's row under the statistics of the backbone."""
     expected = {**rows.HIDE, "benchmark.normalise": "native"}
     assert {f"benchmark.{key}": value for key, value in attrs.asdict(TransformOptions()).items()} == expected
+
+
+@pytest.mark.parametrize("normalise", ["unit", "native"])
+def test_the_end_has_the_bits_of_torchvisions(normalise):
+    """Scaling and normalising in place, alone or by the batch, is ToDtype and Normalize to the bit."""
+    finish = make(normalise=normalise).test.finish
+    steps = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    pixels = torch.stack([image(28, 28), image(28, 28).flip(1)])
+    expected = v2.Compose(steps[: 1 + (normalise == "native")])(pixels)
+    last = pixels.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    for given in (pixels, last):
+        assert torch.equal(finish(given), expected)
+        assert torch.equal(finish(given[1]), expected[1])
+        assert finish(given).is_contiguous()
+
+
+def by_the_batch(transforms, pictures, seed=3):
+    """Return pictures augmented by the batch, each with draws of its own."""
+    batch = transforms.train.batch
+    kept = [batch.pixels(picture) for picture in pictures]
+    shapes = torch.tensor([[*k.shape[:2], *p.shape[1:]] for k, p in zip(kept, pictures, strict=True)])
+    return batch(canvas_of(kept), shapes, uniforms(seed, torch.arange(len(pictures)), batch.draws))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"train_interpolation": "bicubic", "train_scale": 0.6, "flip": False},
+        {"jitter": 0.4},
+        {"jitter": 0.4, "jitter_first": True},
+        {"train_transform": "light", "jitter": 0.2},
+    ],
+)
+@pytest.mark.parametrize("size", [(20, 24), (90, 60)])
+def test_by_the_batch_images_have_the_distribution_of_single_ones(options, size):
+    """Mean, deviation and left-right difference of a shaded picture agree over many draws."""
+    rows, columns = torch.meshgrid(*(torch.linspace(0, 1, side) for side in size), indexing="ij")
+    picture = torch.stack([rows, columns, rows * columns]).mul(200).byte()
+    transforms = make(normalise="unit", **options)
+    single = trained(transforms, picture, 400)
+    together = by_the_batch(transforms, [picture] * 400)
+    assert together.shape == single.shape
+
+    def facts(images):
+        sides = images[..., :14].mean((2, 3)) - images[..., 14:].mean((2, 3))
+        return torch.cat([images.mean((2, 3)), images.std((2, 3)), sides], dim=1)
+
+    one, other = facts(single), facts(together)
+    error = one.std(0) * (2 / 400) ** 0.5
+    assert ((one.mean(0) - other.mean(0)).abs() < 5 * error + 0.01).all()
+    torch.testing.assert_close(one.std(0), other.std(0), rtol=0.25, atol=0.01)
+
+
+def test_what_is_kept_for_batches_is_no_larger_than_a_test_reads():
+    """Large images are cut down to 8/7 of the input, small ones kept as they are."""
+    batch = make().train.batch
+    assert batch.pixels(image(100, 30)).shape == (32, 30, 3)
+    assert torch.equal(batch.pixels(image(20, 32)), image(20, 32).permute(1, 2, 0))

@@ -564,6 +564,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "precision",
         "deterministic",
         "evaluation_batch",
+        "speed",
         "workers",
         "image_memory",
         "protocol",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 
 from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.stream import StagedTransform
+from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
 from lw2g.training import decoding
+from lw2g.training.augmented import Augmented
 from lw2g.training.decoding import Decoder, chunks
 from lw2g.training.images import ImageSet
 from lw2g.training.pixels import Originals
@@ -28,9 +30,9 @@ def plain(session_of: Callable[..., Session]) -> Session:
     return session_of()
 
 
-@pytest.fixture(scope="module")
-def random(session_of: Callable[..., Session]) -> Session:
-    return session_of({"benchmark.random_crops": True})
+@pytest.fixture(scope="module", params=["exact", "fast"])
+def random(session_of: Callable[..., Session], request: pytest.FixtureRequest) -> Session:
+    return session_of({"benchmark.random_crops": True, "run.speed": request.param})
 
 
 def images_of(session: Session, *, train: bool) -> ImageSet:
@@ -182,6 +184,11 @@ def test_bytes_between_two_steps_make_the_images_of_one(plain: Session) -> None:
     kept = originals.table(torch.empty(3, 24, 24, dtype=torch.uint8))
     kept.store([0], torch.zeros(1, 3, 24, 24, dtype=torch.uint8))
     assert kept.without([0]) == [0]  # the limit is one for all tables
+    del decoder
+    gc.collect()
+    kept = originals.table(torch.empty(3, 24, 24, dtype=torch.uint8))
+    kept.store([0], torch.zeros(1, 3, 24, 24, dtype=torch.uint8))
+    assert kept.without([0]) == []  # and what is gone has given its room back
 
 
 def test_seeding_a_sample_seeds_no_other_generator(random: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,12 +197,69 @@ def test_seeding_a_sample_seeds_no_other_generator(random: Session, monkeypatch:
     def refused(seed: int) -> None:
         raise AssertionError(f"every device seeded with {seed}")
 
-    images = images_of(random, train=True)
+    part, train = random.stream.tasks[0].train, random.transforms.train
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(3, 5))
-        expected = random.transforms.train(images.originals.get(5, {}))
+        expected = train(part.source.image(int(part.indices[5])))
+    decoder = Decoder(Originals([part], CPU, limit=0, keep=False), train, deterministic=False)
     monkeypatch.setattr(torch, "manual_seed", refused)
-    assert torch.equal(next(iter(images.batches([[5]], seed=3))).images[0], expected)
+    assert torch.equal(next(decoder.tensors([[5]], 3))[0], expected)
+
+
+class _Sizes:
+    """A source of images of several sizes, all decoded anew."""
+
+    ids = tuple("abcdefgh")
+
+    def __init__(self) -> None:
+        self.decoded: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def image(self, index: int) -> torch.Tensor:
+        self.decoded.append(index)
+        size = (3, 20 + 5 * (index % 3), 30 - 4 * (index % 2))
+        return torch.arange(size[0] * size[1] * size[2]).mul(index + 3).byte().view(size)
+
+
+@pytest.mark.parametrize(("limit", "workers"), [(2**20, 0), (9000, 0), (0, 0), (2**20, 1)])
+def test_fast_images_depend_on_seed_and_position_alone(limit: int, workers: int) -> None:
+    """Whatever has room, from whichever pass and process: the bits of a batch are the same."""
+    pair = make_transforms(TransformOptions(), image_size=24, mean=(0.5,) * 3, std=(0.2,) * 3)
+    assert isinstance(pair.train, RandomTransform)
+
+    def opened(limit: int, workers: int = 0) -> tuple[Augmented, _Sizes]:
+        source = _Sizes()
+        part = TaskData(source=source, indices=range(8), labels=[0] * 8)
+        originals = Originals([part], CPU, limit=limit, keep=False)
+        return Augmented(originals, pair.train.batch, workers=workers), source
+
+    order = [[5, 1, 3], [0, 2, 2], [7, 6]]
+    reference = list(opened(2**20)[0].tensors(order, 9))
+    augmented, source = opened(limit, workers)
+    for asked in (order[1:], order, order[::-1]):  # as a resumed pass, as a whole one, from the table
+        for positions, images in zip(asked, augmented.tensors(asked, 9), strict=True):
+            assert torch.equal(images, reference[order.index(positions)])
+    if workers == 0:
+        times = [source.decoded.count(position) for position in (0, 1, 2, 3, 5, 6, 7)]
+        assert times == {2**20: [1] * 7, 0: [3, 2, 3, 2, 2, 3, 3]}.get(limit, times)
+        assert sum(times) == {2**20: 7, 0: 18}.get(limit, sum(times))
+    assert not torch.equal(next(augmented.tensors(order, 8)), reference[0])
+
+
+def test_transforms_that_know_no_batches_are_told(random: Session, plain: Session) -> None:
+    """Where fast was asked for and cannot be had, the run says so and works image by image."""
+    alone = attrs.evolve(random.transforms, train=lambda image: random.transforms.train(image))
+    without = attrs.evolve(random, transforms=alone)
+    fast = random.config.run.speed == "fast"
+    told = "run.speed 'fast': benchmark 'tiny' cannot augment by the batch; exact instead"
+    assert without.notes == ([told] if fast else [])
+    assert random.notes == plain.notes == []
+    images = without.image_set([without.stream.tasks[0].train], train=True)
+    exact = random.image_set([random.stream.tasks[0].train], train=True)
+    both = [next(iter(one.batches([[4, 2, 7]], seed=3))).images for one in (images, exact)]
+    assert torch.equal(*both) == (not fast)
 
 
 def test_workers_give_the_same_images(random: Session) -> None:

@@ -1,0 +1,201 @@
+"""Random augmentation by the batch, on the device where the images are.
+
+What is drawn for a sample is integer arithmetic on a seed and the sample's position, so it is the same on
+every device and in every batch. Images are bytes, channels last; those of one batch may differ in size, and
+then lie in the top left corner of their rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["CROP_DRAWS", "brightened", "canvas_of", "crop_boxes", "resampled", "shifted", "uniforms"]
+
+Interpolation = Literal["bilinear", "bicubic"]
+
+_GOLDEN = -7046029254386353131
+_FIRST, _SECOND = -4658895280553007687, -7723592293110705685
+"""The constants of SplitMix64 (Steele, Lea and Flood, 2014) as signed numbers."""
+
+_TRIES = 10
+CROP_DRAWS = 2 * _TRIES + 2
+"""Uniform draws that a random crop takes."""
+
+
+def canvas_of(images: Sequence[Tensor]) -> Tensor:
+    """Return images uint8 ``[h, w, 3]`` in the top left corners of a batch as small as holds them."""
+    height, width = (max(image.shape[side] for image in images) for side in (0, 1))
+    if all(image.shape[:2] == (height, width) for image in images):
+        return torch.stack(list(images))
+    canvas = images[0].new_zeros(len(images), height, width, 3)
+    for place, image in zip(canvas, images, strict=True):
+        place[: image.shape[0], : image.shape[1]] = image
+    return canvas
+
+
+def uniforms(seed: int, positions: Tensor, count: int) -> Tensor:
+    """Return ``count`` uniform draws in [0, 1) for each of some samples, ``[n, count]`` float32.
+
+    A row depends on the seed and the sample's position alone; the bits are those of any other device.
+
+    Args:
+        seed: Of the pass over the images.
+        positions: Positions of the samples, ``[n]`` int64.
+        count: Draws per sample.
+    """
+    state = _mixed(positions[:, None] * _GOLDEN + seed)
+    steps = torch.arange(1, count + 1, device=positions.device)
+    return (_mixed(state + steps * _GOLDEN) >> 40 & 0xFFFFFF).float() * 2**-24
+
+
+def _mixed(state: Tensor) -> Tensor:
+    """Return the output function of SplitMix64; int64 wraps around, and shifts are made logical."""
+    state = (state ^ _shifted_right(state, 30)) * _FIRST
+    state = (state ^ _shifted_right(state, 27)) * _SECOND
+    return state ^ _shifted_right(state, 31)
+
+
+def _shifted_right(state: Tensor, bits: int) -> Tensor:
+    return state >> bits & (1 << 64 - bits) - 1
+
+
+def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4 / 3) -> Tensor:
+    """Return the boxes of random resized crops, ``[n, 4]`` int64: top, left, height, width.
+
+    The distribution is that of torchvision's ``RandomResizedCrop``: a share of the area between ``least`` and
+    1, an aspect ratio between ``1 / stretch`` and ``stretch`` (log-uniform), and where ten tries do not fit
+    the largest central crop of an allowed ratio.
+
+    Args:
+        draws: Uniform draws, ``[n, CROP_DRAWS]``.
+        sizes: Heights and widths of the images, ``[n, 2]``.
+        least: Least share of the area.
+        stretch: The largest aspect ratio.
+    """
+    height, width = (side[:, None].float() for side in sizes.unbind(1))
+    area = height * width * (least + (1 - least) * draws[:, :_TRIES])
+    ratio = ((2 * draws[:, _TRIES : 2 * _TRIES] - 1) * math.log(stretch)).exp()
+    heights, widths = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
+    fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
+    first = fits.byte().argmax(1, keepdim=True)
+    found = fits.gather(1, first)
+    tall = torch.where(found, heights.gather(1, first), torch.minimum(height, (width * stretch).round()))
+    wide = torch.where(found, widths.gather(1, first), torch.minimum(width, (height * stretch).round()))
+    place = torch.where(found, draws[:, 2 * _TRIES :], 0.5)
+    top = (place[:, :1] * (height - tall + found)).floor()
+    left = (place[:, 1:] * (width - wide + found)).floor()
+    return torch.cat([top, left, tall, wide], dim=1).long()
+
+
+def resampled(
+    images: Tensor, boxes: Tensor, mirrored: Tensor, *, size: int, interpolation: Interpolation
+) -> Tensor:
+    """Cut a box from each image, mirror some, and resample them to one size, with antialiasing.
+
+    On the CPU torch's kernel for bytes does it image by image, elsewhere two products of matrices for the
+    whole batch; they agree up to rounding.
+
+    Args:
+        images: uint8 ``[B, H, W, 3]``.
+        boxes: Top, left, height and width, ``[B, 4]`` int64, on the same device.
+        mirrored: Whether to mirror, ``[B]`` bool.
+        size: Side S of the result in pixels.
+        interpolation: The filter.
+
+    Returns:
+        uint8 ``[B, S, S, 3]``.
+    """
+    if images.device.type == "cpu":
+        return _one_by_one(images, boxes, mirrored, size, interpolation)
+    return _together(images, boxes, mirrored, size, interpolation)
+
+
+def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
+    made = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
+    for image, out, (top, left, height, width), mirror in zip(
+        images, made, boxes.tolist(), mirrored.tolist(), strict=True
+    ):
+        crop = image[top : top + height, left : left + width]
+        whole = (crop.flip(1) if mirror else crop).permute(2, 0, 1)[None]
+        scaled = F.interpolate(whole, (size, size), mode=interpolation, antialias=True, align_corners=False)
+        out.copy_(scaled[0].permute(1, 2, 0))
+    return made
+
+
+def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
+    count, height, width, _ = images.shape
+    top, left, tall, wide = boxes.unbind(1)
+    straight = torch.zeros_like(mirrored)
+    down = _weights(top, tall, straight, size, height, interpolation)
+    across = _weights(left, wide, mirrored, size, width, interpolation)
+    columns = images.float().transpose(1, 2).reshape(count, width, height * 3)
+    narrow = torch.bmm(across, columns).round_().clamp_(0, 255)  # bytes in between, as the CPU's kernel has
+    rows = narrow.view(count, size, height, 3).transpose(1, 2).reshape(count, height, size * 3)
+    made = torch.bmm(down, rows).round_().clamp_(0, 255)
+    return made.view(count, size, size, 3).byte()
+
+
+def _weights(
+    start: Tensor, length: Tensor, mirrored: Tensor, size: int, limit: int, interpolation: str
+) -> Tensor:
+    """Return each sample's matrix from ``limit`` pixels of a side to ``size`` of a part, ``[B, S, L]``."""
+    device = start.device
+    target = torch.arange(size, device=device) + 0.5
+    target = torch.where(mirrored[:, None], size - target, target)
+    scale = (length / size)[:, None]
+    stretch = scale.clamp(min=1)  # a filter as wide as the step between two pixels keeps patterns away
+    centre = start[:, None] + target * scale
+    pixel = torch.arange(limit, device=device) + 0.5
+    inside = (pixel > start[:, None]) & (pixel < (start + length)[:, None])
+    weights = _filter((pixel - centre[..., None]) / stretch[..., None], interpolation) * inside[:, None]
+    return weights / weights.sum(2, keepdim=True)
+
+
+def _filter(distance: Tensor, interpolation: str) -> Tensor:
+    x = distance.abs()
+    if interpolation == "bilinear":
+        return (1 - x).clamp(min=0)
+    near = (1.5 * x - 2.5) * x * x + 1  # Keys, a = -1/2, as in every library that antialiases
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0))
+
+
+def shifted(images: Tensor, draws: Tensor, mirrored: Tensor, *, most: int) -> Tensor:
+    """Shift images by up to ``most`` pixels each way, reflected at the edges, and mirror some.
+
+    Args:
+        images: uint8 ``[B, S, S, 3]``.
+        draws: Uniform draws, ``[B, 2]``.
+        mirrored: Whether to mirror, ``[B]`` bool.
+        most: Largest shift in pixels.
+
+    Returns:
+        uint8 ``[B, S, S, 3]``.
+    """
+    count, size = images.shape[:2]
+    shift = (draws * (2 * most + 1)).floor().long() - most
+    line = torch.arange(size, device=images.device)
+    down, across = ((line + shift[:, axis, None]).abs() for axis in (0, 1))
+    last = size - 1
+    down, across = last - (last - down).abs(), last - (last - across).abs()
+    across = torch.where(mirrored[:, None], across.flip(1), across)
+    number = torch.arange(count, device=images.device)
+    return images[number[:, None, None], down[:, :, None], across[:, None, :]]
+
+
+def brightened(images: Tensor, draws: Tensor, *, most: float) -> Tensor:
+    """Multiply each image by a factor within ``most`` of 1, and cut at white.
+
+    Args:
+        images: uint8 ``[B, H, W, 3]``.
+        draws: Uniform draws, ``[B]``.
+        most: Largest change, a share.
+    """
+    factor = 1 + most * (2 * draws - 1)
+    return images.mul(factor[:, None, None, None]).clamp_(max=255).byte()
