@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -74,6 +75,20 @@ class BackboneFingerprint:
     timm_version: str
 
 
+_COMPILATIONS = 64
+"""How many variants of a block torch may compile: batch sizes by prefix or none by gradients wanted."""
+
+
+def _forward(block: Any, x: Tensor) -> Tensor:
+    out: Tensor = type(block).forward(block, x)
+    return out
+
+
+@cache
+def _compiled_forward(backend: str) -> Callable[[Any, Tensor], Tensor]:
+    return torch.compile(_forward, backend=backend, dynamic=False)
+
+
 class _EnoughError(Exception):
     """Ends a forward that has been read."""
 
@@ -104,6 +119,8 @@ class Backbone(nn.Module):
         self.fingerprint = fingerprint
         self.num_tokens = num_tokens(model)
         self._reading: _Reading | None = None
+        self._compiled: frozenset[int] = frozenset()
+        self._backend = ""
         self.eval()
 
     @classmethod
@@ -211,6 +228,22 @@ class Backbone(nn.Module):
         for module in self.model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 module.to(torch.bfloat16)
+        return self
+
+    def compile_blocks(self, batch_sizes: Iterable[int], *, backend: str = "inductor") -> Self:
+        """Compile the blocks' forwards for some batch sizes from now on; batches of others run as they are.
+
+        What a size runs as depends on nothing else, so that a resumed run computes the same bits. One
+        compilation serves all blocks, tasks and sets: prefixes reach it as tensors. A block into which
+        something else is hooked (taps, low-rank updates, adapters) runs as it is.
+
+        Args:
+            batch_sizes: Each costs a compilation for every combination of prefix and gradient that it meets.
+            backend: Of ``torch.compile``.
+        """
+        limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+        setattr(torch._dynamo.config, limit, max(getattr(torch._dynamo.config, limit), _COMPILATIONS))
+        self._compiled, self._backend = frozenset(batch_sizes), backend
         return self
 
     def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
@@ -360,8 +393,23 @@ class Backbone(nn.Module):
             raise ValueError(f"expected images [B, {shape}] but got {list(images.shape)}")
         x: Tensor = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))
         for i in range(blocks):
-            x = model.blocks[i](x)
+            with self._forward_of(model.blocks[i], len(images)):
+                x = model.blocks[i](x)
         return x
+
+    @contextmanager
+    def _forward_of(self, block: Any, batch: int) -> Iterator[None]:
+        """Let a block compute by its compiled forward, if there is one for the batch size."""
+        inner = (module for module in block.modules() if module is not block)
+        if batch not in self._compiled or any(one._forward_hooks or one._forward_pre_hooks for one in inner):
+            yield
+            return
+        # its forward, not its call: hooks of the block, which differ from call to call, stay outside
+        block.forward = partial(_compiled_forward(self._backend), block)
+        try:
+            yield
+        finally:
+            del block.forward
 
 
 def load_backbone(

@@ -1,0 +1,96 @@
+"""Compiled blocks give what plain ones give, and one compilation serves all tasks and sets."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from lw2g.vit.adapter import AdapterInjection
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.prefix import PrefixInjection
+from lw2g.vit.taps import Tap
+from lw2g.vit.tokens import TokenInjection
+
+pytestmark = [
+    # a remark of torch on early releases of Python 3.13
+    pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning"),
+    # torch asks every tensor for its gradient while it compiles, and hides what it is told by a printer of its own
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
+
+
+@pytest.fixture
+def compilations():
+    """Count compiled graphs from nothing on, and forget them afterwards."""
+    torch._dynamo.reset()
+    counters.clear()
+    yield lambda: counters["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+
+
+def gradients(backbone, images, parameters, *others):
+    """Return features under fresh prefixes at blocks 1 and 2, and their gradients."""
+    key, value = parameters
+    prefix = PrefixInjection({block: (key[block], value[block]) for block in (1, 2)})
+    features = backbone.features(images, [prefix, *others])
+    return [features.detach(), *torch.autograd.grad(features.square().sum(), parameters)]
+
+
+def sets(randn, count):
+    """Return parameters of several sets of prefixes."""
+    return [[randn(4, 2, 48).requires_grad_() for _ in range(2)] for _ in range(count)]
+
+
+def test_one_compilation_serves_all_sets(make_vit, images, randn, compilations):
+    """Three graphs of blocks do for every set, task and injection; other batch sizes compile nothing."""
+    plain = Backbone.wrap(make_vit(), name="tiny")
+    backbone = Backbone.wrap(make_vit(), name="tiny").compile_blocks([3], backend="eager")
+    found = []
+    for parameters in sets(randn, 12):
+        torch.testing.assert_close(
+            gradients(backbone, images, parameters), gradients(plain, images, parameters), rtol=0, atol=0
+        )
+        found.append(compilations())
+    # without and with a prefix before gradients begin, with one after that; the last block is hooked
+    assert found == [3] * 12
+    gradients(backbone, images[:2], parameters)
+    assert compilations() == 3
+    assert "forward" not in vars(backbone.model.blocks[0])
+
+
+def test_hooked_blocks_run_as_they_are(make_vit, images, randn, compilations):
+    """Taps, low-rank updates, adapters and tokens give the same beside compiled blocks."""
+    plain = Backbone.wrap(make_vit(), name="tiny")
+    backbone = Backbone.wrap(make_vit(), name="tiny").compile_blocks([3], backend="eager")
+    weight, rows = randn(48, 48), randn(2, 48)
+    others = [
+        LowRankInjection({1: {"q": weight}}),
+        AdapterInjection({2: lambda x: torch.tanh(x @ weight)}),
+        TokenInjection({0: rows, 2: rows}, keep=False),
+    ]
+    (parameters,) = sets(randn, 1)
+    torch.testing.assert_close(
+        gradients(backbone, images, parameters, *others), gradients(plain, images, parameters, *others)
+    )
+    taps = [Tap(1, "query"), Tap(2, "attn_in"), Tap(2, "block_in")]
+    read, expected = (one.activations(images, taps, others) for one in (backbone, plain))
+    torch.testing.assert_close(read, expected)
+    assert compilations()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_inductor_agrees(make_vit, images, randn, compilations):
+    """What inductor makes of the blocks agrees with timm up to rounding, gradients included."""
+    plain = Backbone.wrap(make_vit(), name="tiny")
+    backbone = Backbone.wrap(make_vit(), name="tiny").compile_blocks([3])
+    for parameters in sets(randn, 2):
+        found, expected = (gradients(one, images, parameters) for one in (backbone, plain))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        again = gradients(backbone, images, parameters)
+        torch.testing.assert_close(again, found, rtol=0, atol=0)
+    assert compilations() == 3
