@@ -167,6 +167,11 @@ class RunConfig:
     deterministic: bool = option(
         False, "refuse kernels that give other bits from call to call (CUDA; slower); the CPU has none in use"
     )
+    compile: bool = option(
+        False,
+        "compile the ViT's blocks for batches of the baseline's, the retrieval strategy's and evaluation's "
+        "size: faster steps after minutes of compiling, other last bits (triton, or a C++ compiler on a CPU)",
+    )
     evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
     speed: Literal["exact", "fast"] = option(
         "exact",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import attrs
@@ -16,7 +18,7 @@ from lightning_fabric import Fabric
 from lw2g.errors import ConfigError
 from lw2g.training.allocator import keep_memory
 
-__all__ = ["BF16", "FP32", "Engine", "Precision", "environment", "open_engine"]
+__all__ = ["BF16", "FP32", "Engine", "Precision", "environment", "open_engine", "require_compiler"]
 
 Precision = Literal["32-true", "bf16-mixed"]
 FP32: Precision = "32-true"
@@ -107,6 +109,21 @@ def _choose_kernels(*, deterministic: bool) -> None:
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
+
+
+def require_compiler(device: torch.device) -> None:
+    """Refuse to compile where torch has nothing to compile with.
+
+    Raises:
+        ConfigError: There is no C++ compiler (CPU), or no triton (CUDA).
+    """
+    if device.type == "cuda":
+        missing = "the package triton" if find_spec("triton") is None else None
+    else:
+        compilers = (os.environ.get("CXX", "g++"), "clang++")
+        missing = "a C++ compiler" if not any(map(shutil.which, compilers)) else None
+    if missing is not None:
+        raise ConfigError(f"run.compile: {missing} is not found; install it or set run.compile to false")
 
 
 def environment(engine: Engine) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.decoding import chunks
-from lw2g.training.devices import BF16, FP32, Engine, open_engine
+from lw2g.training.devices import BF16, FP32, Engine, open_engine, require_compiler
 from lw2g.training.evaluation import Evaluator
 from lw2g.training.images import ImageSet
 from lw2g.training.pixels import Originals
@@ -282,6 +282,12 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
     if choice.used == BF16:
         backbone.to_bf16()
+    if run.compile:
+        require_compiler(engine.device)
+        parts = (config.baseline, config.retrieval)
+        sizes = (getattr(one.config, "batch_size", None) for one in parts if one is not None)
+        # as configured, not as met: what a batch runs as must not depend on where a run was resumed
+        backbone.compile_blocks({run.evaluation_batch, *(size for size in sizes if size)})
     require_room(
         config.run.evaluation_batch * bytes_per_image(backbone.model),
         f"run.evaluation_batch: {config.run.evaluation_batch} images",

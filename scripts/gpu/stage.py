@@ -29,7 +29,7 @@ from lw2g.training.runner import Run
 from lw2g.training.session import Session, open_session
 
 PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
-"""Precision by mode; ``compile`` is bf16 with every block of the ViT compiled."""
+"""Precision by mode; ``compile`` is bf16 with the blocks of the ViT compiled, as by ``run.compile``."""
 
 
 class Resident:
@@ -135,7 +135,7 @@ def run_through(
     return Run(resolved, session, files, CheckpointStore(files.checkpoints)).go_on(listeners)
 
 
-def staged(lab: Lab, resolved: Resolved, mode: str = "fp32") -> Stage:
+def staged(lab: Lab, resolved: Resolved) -> Stage:
     """Run all tasks but the last, and begin that; the first one for a method that trains no later.
 
     Raises:
@@ -147,17 +147,14 @@ def staged(lab: Lab, resolved: Resolved, mode: str = "fp32") -> Stage:
         if task:
             with tempfile.TemporaryDirectory() as folder, suppress(_UntilError):
                 run_through(session, resolved, [_Until(task - 1)], Path(folder))
-        stage = _begun(session, task, mode)
+        stage = _begun(session, task)
         if stage is not None:
             return stage
     raise Skipped("takes no training steps")
 
 
-def _begun(session: Session, task: int, mode: str) -> Stage | None:
+def _begun(session: Session, task: int) -> Stage | None:
     """Begin a task, with the first set if there is one, up to its host phase; None without such a phase."""
-    if mode == "compile":
-        for block in session.backbone.model.blocks:  # type: ignore[union-attr]
-            block.compile(dynamic=False)
     still = session.image_set([session.stream.tasks[task].train], train=False)
     session.begin_task(task)
     if len(session.pool):

@@ -50,12 +50,14 @@ def open_stage(lab: Lab, model: str, mode: str, baseline: str, **noise: int) -> 
     names = {"benchmark": "noise", "backbone": "random"}
     options = {f"benchmark.{key}": value for key, value in noise.items()}
     options |= {"backbone.model": model, "run.precision": PRECISIONS[mode]}
-    return staged(lab, lab.resolve(baseline, "one", options, **names), mode)
+    return staged(lab, lab.resolve(baseline, "one", options, **names))
 
 
 def _baseline(lab: Lab, model: str, mode: str, baseline: str) -> dict[str, Any]:
     stage = open_stage(lab, model, mode, baseline)
     session, classes = stage.session, stage.context.task.classes
+    if mode == "compile":
+        session.backbone.compile_blocks(batch_sizes(lab, mode))
     few = Resident(session, classes, 2, 2)
     flops = count_flops(session, stage.context, stage.phase, few)["training_per_image"]  # type: ignore[arg-type]
     counters.clear()
@@ -78,7 +80,7 @@ def _bare(lab: Lab, model: str, mode: str) -> dict[str, Any]:
         backbone.to_bf16()
     vit: Any = backbone.to(engine.device).model
     if mode == "compile":
-        for block in vit.blocks:
+        for block in vit.blocks:  # as torch does it, without lw2g
             block.compile(dynamic=False)
     nothing = nn.Parameter(torch.zeros((), device=engine.device))
     size = backbone.image_size

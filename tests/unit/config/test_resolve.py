@@ -563,6 +563,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "device",
         "precision",
         "deterministic",
+        "compile",
         "evaluation_batch",
         "speed",
         "workers",

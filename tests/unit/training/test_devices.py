@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lw2g.training import allocator
-from lw2g.training.devices import environment, open_engine
+from lw2g.errors import ConfigError
+from lw2g.training import allocator, devices
+from lw2g.training.devices import environment, open_engine, require_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,20 @@ def test_kernels_are_deterministic_where_asked_and_the_record_says_so(wanted):
     assert torch.are_deterministic_algorithms_enabled() is wanted
     assert ("CUBLAS_WORKSPACE_CONFIG" in os.environ) is wanted
     assert environment(engine)["deterministic"] is wanted
+
+
+@pytest.mark.parametrize(
+    ("device", "missing"), [("cpu", "a C\\+\\+ compiler"), ("cuda", "the package triton")]
+)
+def test_compiling_needs_a_compiler(monkeypatch, device, missing):
+    """Without one a run ends before it begins, with the remedy."""
+    monkeypatch.setattr(devices.shutil, "which", lambda name: None)
+    monkeypatch.setattr(devices, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=f"run.compile: {missing} is not found; install it or set"):
+        require_compiler(torch.device(device))
+    monkeypatch.setattr(devices.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(devices, "find_spec", lambda name: name)
+    require_compiler(torch.device(device))
 
 
 @pytest.mark.parametrize("left_alone", [None, "jemalloc takes its place"])

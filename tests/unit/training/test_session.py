@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from lw2g.training import session as session_module
 from lw2g.training.phases import only_trainable
 from lw2g.training.runner import start
+from lw2g.vit.backbone import Backbone
 
 
 def test_modules_are_in_training_mode_within_a_phase_alone(session_of):
@@ -22,6 +24,18 @@ def test_modules_are_in_training_mode_within_a_phase_alone(session_of):
     with only_trainable(session.modules, []):
         assert all(module.training for module in everything)
     assert not any(module.training for module in everything)
+
+
+def test_blocks_are_compiled_for_configured_batch_sizes(session_of, monkeypatch):
+    """Those of training and evaluation, known before anything has run; none unless asked for."""
+    compiled = []
+    monkeypatch.setattr(Backbone, "compile_blocks", lambda self, sizes: compiled.append(sizes))
+    session_of(policy="always")
+    assert compiled == []
+    monkeypatch.setattr(session_module, "require_compiler", lambda device: None)
+    overrides = {"run.compile": True, "run.evaluation_batch": 12, "baseline.batch_size": 7}
+    session_of(overrides, policy="always")
+    assert compiled == [{12, 7}]
 
 
 def test_vectors_of_a_constraint_count_as_storage(quick, catalogue, tmp_path):

@@ -18,7 +18,7 @@ from lw2g.vit.tokens import TokenInjection
 pytestmark = [
     # a remark of torch on early releases of Python 3.13
     pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning"),
-    # torch asks every tensor for its gradient while it compiles, and hides what it is told by a printer of its own
+    # torch asks every tensor for its gradient while it compiles, and hides what it is told
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 

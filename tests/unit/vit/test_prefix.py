@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from timm.layers import set_fused_attn
 from timm.models.vision_transformer import VisionTransformer
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lw2g.errors import ConfigError, ContractError
 from lw2g.vit.backbone import Backbone
@@ -330,6 +332,23 @@ def test_wrong_block_or_attention(backbone, make_vit, images):
         inject(make_vit(qk_norm=True), [PrefixInjection({0: pair})]),
     ):
         pass
+
+
+def test_flash_attention_stays(backbone, images, randn, monkeypatch):
+    """Prefixes are concatenated without a mask, with gradients too, so the flash kernel takes them."""
+    masks = []
+    plain = functional.scaled_dot_product_attention
+
+    def seen(*args, attn_mask=None, **rest):
+        masks.append(attn_mask)
+        return plain(*args, attn_mask=attn_mask, **rest)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", seen)
+    key, value = randn(3, 2, 48).requires_grad_(), randn(2, 48)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        backbone.features(images, [PrefixInjection({0: (key, key), 2: (value, value)})]).sum().backward()
+    assert key.grad.any()
+    assert masks == [None] * 4
 
 
 @pytest.mark.slow
