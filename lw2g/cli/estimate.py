@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
     from lw2g.training.estimate import Estimate, Range
 
-__all__ = ["print_estimate", "tell_cost"]
+__all__ = ["bytes_text", "print_estimate", "tell_cost", "time_text"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -33,13 +33,13 @@ def tell_cost(resolved: Resolved, catalogue: Catalogue, *, as_json: bool) -> Non
 
 def print_estimate(found: Estimate) -> None:
     """Print an estimate as a table, and what is missing with its remedies."""
-    rows = [("time", _time(found.seconds))]
-    rows += [(f"  {part}", _time(seconds)) for part, seconds in found.parts.items()]
-    rows += [("memory, at most", _bytes(found.memory))]
+    rows = [("time", time_text(found.seconds))]
+    rows += [(f"  {part}", time_text(seconds)) for part, seconds in found.parts.items()]
+    rows += [("memory, at most", bytes_text(found.memory))]
     if found.device_memory is not None:
-        rows += [("memory of the device, at most", _bytes(found.device_memory))]
+        rows += [("memory of the device, at most", bytes_text(found.device_memory))]
     rows += [
-        ("disk", _bytes(found.disk)),
+        ("disk", bytes_text(found.disk)),
         ("parameter sets", _count(found.sets)),
         ("parameters trained per task", _count(found.trained)),
         ("parameters stored", _count(found.stored)),
@@ -59,11 +59,13 @@ def _between(least: str, most: str) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _time(seconds: Range) -> str:
+def time_text(seconds: Range) -> str:
+    """Return seconds as hours, minutes and seconds."""
     return _between(*(str(timedelta(seconds=round(value))) for value in (seconds.least, seconds.most)))
 
 
-def _bytes(size: Range) -> str:
+def bytes_text(size: Range) -> str:
+    """Return bytes in the unit that suits them."""
     return _between(*(_in_units(value) for value in (size.least, size.most)))
 
 

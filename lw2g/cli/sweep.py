@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweep.grid import Cell
     from lw2g.sweep.store import Status, SweepDirectory
+    from lw2g.training.estimate import Range
 
 __all__ = ["sweep"]
 
@@ -83,6 +84,9 @@ def sweep() -> None:
 @_jobs_option
 @click.option("--dry-run", is_flag=True, help="Print cells, what they need, and what they would cost.")
 @click.option(
+    "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
+)
+@click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
@@ -91,7 +95,7 @@ def sweep() -> None:
     help="A setting of every cell, which wins over the grid; repeatable.",
 )
 def run_grid(
-    grid: Path, out: Path | None, jobs: int, dry_run: bool, settings: Sequence[tuple[str, Any]]
+    grid: Path, out: Path | None, jobs: int, dry_run: bool, cost: bool, settings: Sequence[tuple[str, Any]]
 ) -> None:
     """Run the cells of GRID.toml, each in a directory of its own below DIR."""
     from lw2g.config.directory import RUNS
@@ -106,6 +110,8 @@ def run_grid(
     store = SweepDirectory(out or RUNS / grid.stem)
     if dry_run:
         _print_needs(cells, catalogue)
+        if cost:
+            _print_costs(cells, catalogue)
     else:
         _go(store, cells, jobs)
 
@@ -265,8 +271,41 @@ def _print_needs(cells: Sequence[Cell], catalogue: Catalogue) -> None:
     found = [needs_of(cell, catalogue) for cell in cells]
     rows = [(cell.label, cell.name) for cell in cells]
     console().print(table("", ("cell", "directory"), rows, left=2))
-    needs = Counter(need for pair in found for need in pair)
+    needs = Counter(need for one in found for need in one)
     marks = {True: "yes", False: "no", None: "?"}
     listed = [(need.what, marks[need.here], need.remedy, str(count)) for need, count in needs.items()]
     console().print(table("", ("needs", "here", "else", "cells"), listed, left=3))
     click.echo(f"{len(cells)} cells")
+
+
+def _print_costs(cells: Sequence[Cell], catalogue: Catalogue) -> None:
+    """Print what each cell would cost on this machine, as it is measured, and all of them in sum."""
+    from lw2g.cli.estimate import bytes_text, time_text
+    from lw2g.config.resolve import resolve
+    from lw2g.errors import Lw2gError
+    from lw2g.training.estimate import Estimator, Range
+
+    estimator, seconds, disk, unknown = Estimator(catalogue), Range(0, 0), Range(0, 0), 0
+    for cell in cells:
+        try:
+            found = estimator(resolve(catalogue, file=cell.tables()).config)
+        except Lw2gError as error:
+            unknown += 1
+            click.echo(f"{cell.label}: cost unknown ({error})")
+            continue
+        seconds, disk = _sum(seconds, found.seconds), _sum(disk, found.disk)
+        parts = (
+            time_text(found.seconds),
+            f"memory {bytes_text(found.memory)}",
+            f"disk {bytes_text(found.disk)}",
+        )
+        stand_ins = " (with stand-ins for what is missing)" if found.missing else ""
+        click.echo(f"{cell.label}: {', '.join(parts)}{stand_ins}")
+    more = f", and {unknown} cells of unknown cost" if unknown else ""
+    click.echo(f"all, one after the other: {time_text(seconds)}, disk {bytes_text(disk)}{more}")
+
+
+def _sum(one: Range, other: Range) -> Range:
+    from lw2g.training.estimate import Range
+
+    return Range(one.least + other.least, one.most + other.most)

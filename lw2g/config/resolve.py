@@ -51,6 +51,8 @@ from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
+_OF_A_GRID = ("base", "axes", "rows", "extends")
+
 
 def resolve(
     catalogue: Catalogue,
@@ -162,7 +164,9 @@ class _Resolver:
         sections: dict[str, dict[str, Any]] = {}
         for name, value in file.items():
             if name not in SECTIONS:
-                self.problems.append(self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}")
+                grid = "this is a grid of runs; run it by `lw2g sweep`" if name in _OF_A_GRID else None
+                text = grid or self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"
+                self.problems.append(text)
             elif name == "constraints" and value == NONE:
                 self.file_constraints = []
             else:

@@ -3,7 +3,8 @@
 A grid has three parts. ``[base]`` is a configuration that all cells share. ``[[rows]]`` are alternatives with
 settings of their own. ``[axes]`` are lists of values that multiply the rows; a row that sets an axis's option
 itself is not multiplied by it, and a row's own ``axes`` replace or join the grid's. Settings are written as
-in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``.
+in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. A grid
+that ``extends`` another one has all of it: its own base and axes over the other's, its rows after those.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SHORT = {name: f"{name}.name" for name in _NAMED} | {
     "weights": "backbone.weights",
     **{name: f"run.{name}" for name in ("seed", "device", "precision", "protocol")},
 }
-_PARTS = ("base", "axes", "rows")
+_PARTS = ("base", "axes", "rows", "extends")
 _SEED = "run.seed"
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
 _DIGITS = 12
@@ -100,27 +101,72 @@ def read_grid(path: Path, overrides: Mapping[str, Any] | None = None) -> list[Ce
     Raises:
         ConfigError: It is no grid.
     """
-    grid = read_toml(path)
-    unknown = grid.keys() - {*_PARTS}
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(
-            f"{str(path)!r}: {name!r} is no part of a grid{nearest(name, _PARTS)}; a grid has [base], [axes] "
-            "and [[rows]]"
-        )
-    base = settings_of(_table(grid.get("base", {}), "base"), "base")
-    axes = _axes(_table(grid.get("axes", {}), "axes"), "axes")
-    rows = grid.get("rows", [{}])
-    if not isinstance(rows, list):
-        raise ConfigError("rows: expected tables [[rows]]; write two brackets")
+    grid = _read(path, ())
     last = settings_of(overrides or {}, "--set")
     found: dict[str, _Found] = {}
-    for number, row in enumerate(rows, 1):
-        for one in _cells(_table(row, f"rows {number}"), f"rows {number}", base, axes, last):
+    for row in grid.rows or [_Row()]:
+        for one in _cells(row, grid, last):
             found.setdefault(json.dumps(one.settings, sort_keys=True), one)
     if not found:
         raise ConfigError(f"{str(path)!r} has no cells; an axis or the rows are empty")
+    idle = {key for one in found.values() for key in one.idle}
+    idle -= {key for one in found.values() for key in one.settings}
+    if idle:
+        raise ConfigError(f"{min(idle)}: no cell uses that constraint; name it: constraints = [...]")
     return _labelled(sorted(found.values(), key=lambda one: one.turn))
+
+
+@attrs.frozen(kw_only=True)
+class _Row:
+    """A row of a grid."""
+
+    settings: Settings = attrs.field(factory=dict)
+    axes: Mapping[str, list[Settings]] = attrs.field(factory=dict)
+    label: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class _Grid:
+    """What a file says, and those that it extends."""
+
+    base: Settings
+    axes: Mapping[str, list[Settings]]
+    rows: list[_Row]
+
+
+def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
+    """Return what a file says; ``before`` are those that extend it."""
+    if path.resolve() in before:
+        raise ConfigError(f"{str(path)!r} extends itself; take one `extends` out")
+    told = read_toml(path)
+    unknown = sorted(told.keys() - {*_PARTS})
+    if unknown:
+        raise ConfigError(
+            f"{str(path)!r}: {unknown[0]!r} is no part of a grid{nearest(unknown[0], _PARTS)}; a grid has "
+            "[base], [axes], [[rows]] and extends"
+        )
+    rows = told.get("rows", [])
+    if not isinstance(rows, list):
+        raise ConfigError("rows: expected tables [[rows]]; write two brackets")
+    mine = _Grid(
+        base=settings_of(_table(told.get("base", {}), "base"), "base"),
+        axes=_axes(_table(told.get("axes", {}), "axes"), "axes"),
+        rows=[_row(_table(row, f"rows {number}"), f"rows {number}") for number, row in enumerate(rows, 1)],
+    )
+    if "extends" not in told:
+        return mine
+    other = _read(path.parent / str(told["extends"]), (*before, path.resolve()))
+    return _Grid(base=other.base | mine.base, axes=other.axes | mine.axes, rows=other.rows + mine.rows)
+
+
+def _row(row: Mapping[str, Any], where: str) -> _Row:
+    return _Row(
+        settings=settings_of(
+            {key: value for key, value in row.items() if key not in ("label", "axes")}, where
+        ),
+        axes=_axes(_table(row.get("axes", {}), f"{where}.axes"), f"{where}.axes"),
+        label=str(row.get("label", "")),
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -133,6 +179,7 @@ class _Found:
         label: The row's label, empty where it has none.
         own: Keys that the row says.
         varied: Keys that axes say.
+        idle: Options of constraints that it does not use; they are not among the settings.
     """
 
     settings: Settings
@@ -140,6 +187,7 @@ class _Found:
     label: str
     own: tuple[str, ...]
     varied: tuple[str, ...]
+    idle: tuple[str, ...]
 
     def words(self, *, whole: bool) -> str:
         """Return what the cell is: its row's label or names, and what axes say; or all that its row says."""
@@ -160,23 +208,28 @@ def _labelled(found: Sequence[_Found]) -> list[Cell]:
     ]
 
 
-def _cells(
-    row: Mapping[str, Any], where: str, base: Settings, axes: Mapping[str, list[Settings]], last: Settings
-) -> Iterator[_Found]:
+def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Found]:
     """Yield the cells of a row."""
-    own = settings_of({key: value for key, value in row.items() if key not in ("label", "axes")}, where)
-    mine = {key: values for key, values in axes.items() if key not in own}
-    mine |= _axes(_table(row.get("axes", {}), f"{where}.axes"), f"{where}.axes")
+    mine = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
     for choice in itertools.product(*(enumerate(values) for values in mine.values())):
         varied = {key: value for _, values in choice for key, value in values.items()}
         turns = dict(zip(mine, (place for place, _ in choice), strict=True))
+        settings = grid.base | row.settings | varied | last
+        idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
         yield _Found(
-            settings=base | own | varied | last,
+            settings={key: value for key, value in settings.items() if key not in idle},
             turn=turns.get(_SEED, 0),
-            label=str(row.get("label", "")),
-            own=tuple(own),
-            varied=tuple(varied),
+            label=row.label,
+            own=tuple(key for key in row.settings if key not in idle),
+            varied=tuple(key for key in varied if key not in idle),
+            idle=tuple(idle),
         )
+
+
+def _is_idle(key: str, used: Sequence[str] | None) -> bool:
+    """Whether a key is an option of a constraint that is not among those in use."""
+    section, _, rest = key.partition(".")
+    return section == "constraints" and used is not None and rest != "" and rest.partition(".")[0] not in used
 
 
 def _tells(key: str) -> bool:

@@ -30,14 +30,20 @@ class Need:
     remedy: str = ""
 
 
-def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, Need]:
-    """Return the data and the weights of a cell, as far as can be told without reading them.
+def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
+    """Return the data, the weights and the files of a cell, as far as can be told without reading them.
 
     Raises:
         ConfigError: It cannot be resolved.
     """
     config = resolve(catalogue, file=cell.tables()).config
-    return _data(config.benchmark, catalogue), _weights(config.backbone, catalogue)
+    files = (
+        Need(what=str(path), here=path.exists(), remedy=f"--set constraints.{one.name}.{field}=FILE")
+        for one in config.constraints
+        for field, path in attrs.asdict(one.config, recurse=False).items()
+        if isinstance(path, Path)
+    )
+    return _data(config.benchmark, catalogue), _weights(config.backbone, catalogue), *files
 
 
 def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:

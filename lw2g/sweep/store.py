@@ -161,6 +161,6 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     settled = {"run.precision"} if now["run.precision"] == "auto" else set()
     return [
         f"{key}: {shown(before[key])} then, {shown(now[key])} now"
-        for key in (before.keys() & now.keys()) - settled
-        if before[key] != now[key]
+        for key in before
+        if key in now and key not in settled and before[key] != now[key]
     ]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,7 @@ finally:
     with open(os.environ["SEEN"], "w") as file:
         json.dump(sorted({name.partition(".")[0] for name in sys.modules}), file)
 """
+EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --baseline hide", "COMP_CWORD": "3"}
 
 
@@ -49,6 +51,8 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
         (["plugins", "hide-prompt"], {}, "contrastive"),
         (["config"], {}, "[baseline]"),
         (["data", "list"], {}, "imagenet-r"),
+        (["sweep", str(EXPERIMENTS / "embedded.toml"), "--dry-run", "--no-cost"], {}, "12 cells"),
+        (["runs", str(EXPERIMENTS)], {}, "0 runs"),
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),
         (["run", "--help"], {}, "--baseline"),

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
+from lw2g.errors import DataError
+from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweep.executor import Job, LocalExecutor
+from lw2g.sweep.grid import Cell
+from lw2g.sweep.needs import Need, needs_of
+from lw2g.training.estimate import Range
 
 GRID = """
 [base]
@@ -46,7 +52,7 @@ def call(*arguments: str, code: int = 0) -> str:
 
 def test_a_dry_run_prints_cells_and_needs_alone(grid):
     """Cells with their directories, data and weights with whether they are here; nothing is written."""
-    printed = call(grid, "--dry-run")
+    printed = call(grid, "--dry-run", "--no-cost")
     assert all(
         text in printed for text in ("seed 0", "seed 1", "digits (embedded)", "micro (embedded)", "2 cells")
     )
@@ -56,9 +62,52 @@ def test_a_dry_run_prints_cells_and_needs_alone(grid):
 def test_what_is_missing_is_told_with_its_remedy(grid, monkeypatch):
     """Data that are not here name the command that fetches them."""
     monkeypatch.delenv("LW2G_DATA", raising=False)
-    printed = call(grid, "--dry-run", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k")
+    printed = call(
+        grid, "--dry-run", "--no-cost", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k"
+    )
     assert "lw2g data get imagenet-r, or set LW2G_DATA" in printed
     assert "sup21k" in printed
+
+
+def test_files_of_constraints_are_needs(tmp_path):
+    """A path among a constraint's options is looked for, with the option that names another one."""
+    settings = {"constraints": ["lgcl"], "constraints.lgcl.file": str(tmp_path / "vectors.npz")}
+    cell = Cell(settings={"policy.name": "always"} | settings, label="")
+    *_, file = needs_of(cell, load_catalogue())
+    assert file == Need(
+        what=str(tmp_path / "vectors.npz"), here=False, remedy="--set constraints.lgcl.file=FILE"
+    )
+
+
+def test_a_dry_run_prices_every_cell(grid, monkeypatch):
+    """Each cell with its time, memory and disk, and their sum; what cannot be priced says why."""
+    priced = iter([_priced(60.0), DataError("no stand-in"), _priced(30.0)])
+
+    class Told:
+        def __init__(self, catalogue):
+            pass
+
+        def __call__(self, config):
+            found = next(priced)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+    monkeypatch.setattr("lw2g.training.estimate.Estimator", Told)
+    Path("two.toml").write_text(GRID.replace("[0, 1]", "[0, 1, 2]"))
+    assert call(grid, "--dry-run").splitlines()[-4:] == [
+        "seed 0: 0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB",
+        "seed 1: cost unknown (no stand-in)",
+        "seed 2: 0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB",
+        "all, one after the other: 0:01:30 to 0:03:00, disk 4 KiB, and 1 cells of unknown cost",
+    ]
+
+
+def _priced(seconds: float) -> SimpleNamespace:
+    size = Range(1024, 1024)
+    return SimpleNamespace(
+        seconds=Range(seconds, 2 * seconds), memory=size, disk=Range(2048, 2048), missing=()
+    )
 
 
 def test_failures_are_listed_and_tried_again(grid):

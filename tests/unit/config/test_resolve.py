@@ -571,3 +571,11 @@ def test_the_mapping_of_a_configuration_is_plain():
         "protocol",
         "keep_checkpoints",
     ]
+
+
+def test_a_grid_is_no_configuration(tmp_path):
+    """A file with the parts of a grid is told by the command that takes it, in one line."""
+    path = tmp_path / "grid.toml"
+    path.write_text("[base]\n[axes]\nseed = [0]\n")
+    with pytest.raises(ConfigError, match=r"^this is a grid of runs; run it by `lw2g sweep`$"):
+        resolve(load_catalogue(), file=path)

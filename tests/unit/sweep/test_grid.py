@@ -93,9 +93,38 @@ def test_constraints_are_named_and_then_set(tmp_path):
     tables: list[Any] = [{"orthogonal": {}, "cpk": {}}, {"cpk": {}}, "none"]
     assert [one.tables()["constraints"] for one in found] == tables
     phi = text.replace("constraints = [", '"constraints.cpk.phi" = [0.1]\nconstraints = [')
-    assert cells(tmp_path, phi)[1].tables()["constraints"] == {"cpk": {"phi": 0.1}}
+    tables = [{"orthogonal": {}, "cpk": {"phi": 0.1}}, {"cpk": {"phi": 0.1}}, "none"]
+    assert [one.tables()["constraints"] for one in cells(tmp_path, phi)] == tables
+    with pytest.raises(ConfigError, match=r"^constraints\.pgp\.on: no cell uses that constraint"):
+        cells(tmp_path, text, **{"constraints.pgp.on": "update"})
+    unnamed = cells(tmp_path, '[base]\n"constraints.cpk.phi" = 0.1')
     with pytest.raises(ConfigError, match="options for cpk, which is not in use"):
-        cells(tmp_path, phi)[2].tables()
+        unnamed[0].tables()
+
+
+def test_a_grid_extends_another_one(tmp_path):
+    """Base and axes lie over the other grid's, rows come after its rows; circles are refused."""
+    (tmp_path / "first.toml").write_text(GRID)
+    text = """
+    extends = "first.toml"
+    [base]
+    protocol = "like-for-like"
+    [axes]
+    seed = [5]
+    [[rows]]
+    baseline = "l2p"
+    policy = "always"
+    """
+    found = cells(tmp_path, text)
+    assert [one.label for one in found] == [
+        "simple-cil, always, seed 0",
+        "dual-prompt, always, seed 5",
+        "dual-prompt, min, seed 5",
+        "l2p, always, seed 5",
+    ]
+    assert {one.settings["run.protocol"] for one in found} == {"like-for-like"}
+    with pytest.raises(ConfigError, match="extends itself"):
+        cells(tmp_path, 'extends = "grid.toml"')
 
 
 def test_labels_say_more_where_they_must(tmp_path):

@@ -1,0 +1,59 @@
+"""The grids of the repository: all their cells can be resolved, and the paper's tables are complete."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from lw2g.config.resolve import resolve
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.sweep.engine import require_valid
+from lw2g.sweep.grid import read_grid
+
+EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
+GRIDS = sorted(EXPERIMENTS.rglob("*.toml"))
+FACTS = json.loads((files("lw2g.report") / "paper.json").read_text())["rows"]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Catalogue:
+    """The installed plugins."""
+    return load_catalogue()
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: str(path.relative_to(EXPERIMENTS)))
+def test_every_cell_can_be_resolved(path, installed, tmp_path):
+    """No name or option of a grid is out of date; weights files of a user's own are stood in for."""
+    (tmp_path / "weights").touch()
+    own = {"weights": str(tmp_path / "weights")} if "weights =" in path.read_text() else {}
+    require_valid(read_grid(path, own), installed)
+
+
+@pytest.mark.parametrize("table", sorted({row["table"] for row in FACTS}))
+def test_every_printed_value_has_its_cell(table, installed):
+    """What the paper prints in a table is run by a cell of that table's grid, on the paper's checkpoint."""
+    cells = [
+        resolve(installed, file=cell.tables()).config
+        for cell in read_grid(EXPERIMENTS / "paper" / f"table{table}.toml")
+    ]
+    run = {
+        (
+            config.baseline.name,
+            config.policy.name,
+            tuple(sorted(one.name for one in config.constraints)),
+            config.benchmark.name,
+            config.benchmark.config.increment,
+            config.backbone.name,
+        )
+        for config in cells
+    }
+    keys = ("baseline", "policy", "constraints", "benchmark", "increment", "checkpoint")
+    printed = {
+        tuple(tuple(row[key]) if key == "constraints" else row[key] for key in keys)
+        for row in FACTS
+        if row["table"] == table
+    }
+    assert printed - run == set()
