@@ -121,7 +121,7 @@ class _Row:
     """A row of a grid."""
 
     settings: Settings = attrs.field(factory=dict)
-    axes: Mapping[str, list[Settings]] = attrs.field(factory=dict)
+    axes: dict[str, list[Settings]] = attrs.field(factory=dict)
     label: str = ""
 
 
@@ -130,7 +130,7 @@ class _Grid:
     """What a file says, and those that it extends."""
 
     base: Settings
-    axes: Mapping[str, list[Settings]]
+    axes: dict[str, list[Settings]]
     rows: list[_Row]
 
 
