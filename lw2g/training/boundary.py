@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from types import FrameType, TracebackType
 from typing import Any
 
 import attrs
@@ -21,6 +20,7 @@ from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ComponentError, ContractError, Lw2gError
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
+from lw2g.training.frames import Frame, WorkerError, frames_of
 from lw2g.training.progress import Interrupted
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
@@ -49,12 +49,15 @@ def guarded(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[None]:
         raise
     # A stranger's code may raise anything, SystemExit too, which would end a run as if it had succeeded.
     except BaseException as error:
-        found = _blame(error.__traceback__, _in_use(catalogue, config))
+        handed = isinstance(error, WorkerError)
+        frames = error.frames if handed else frames_of(error.__traceback__)
+        found = _blame(frames, _in_use(catalogue, config))
         if found is None:
             raise
         entry, method = found
         component = entry.component
-        told = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+        kind = error.kind if handed else type(error).__name__
+        told = ": ".join(filter(None, (kind, " ".join(str(error).split()))))
         raise ComponentError(
             f"{entry.origin}: {component.kind} {component.name!r}, {method}: {told}"
         ) from error
@@ -74,19 +77,17 @@ def _in_use(catalogue: Catalogue, config: ExperimentConfig) -> list[Registered]:
     return [entry for entry in found if entry is not None]
 
 
-def _blame(traceback: TracebackType | None, entries: Sequence[Registered]) -> tuple[Registered, str] | None:
+def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Registered, str] | None:
     """Return the component that the run called last before the error, and which of its methods."""
     found: tuple[Registered, str] | None = None
-    while traceback is not None:
-        frame, traceback = traceback.tb_frame, traceback.tb_next
+    for frame in frames:
         entry = next((one for rule in (_owns, _defines, _ships) for one in entries if rule(one, frame)), None)
         if entry is None or (found is not None and entry is not found[0]):
             if found is not None:
                 return found
             continue
-        named = frame.f_code.co_name
-        found = (entry, "build" if named == "__init__" else named)
-        if not named.startswith("<"):
+        found = (entry, "build" if frame.function == "__init__" else frame.function)
+        if not frame.function.startswith("<"):
             return found
     return found
 
@@ -99,21 +100,21 @@ def _built_by(entry: Registered) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-def _owns(entry: Registered, frame: FrameType) -> bool:
+def _owns(entry: Registered, frame: Frame) -> bool:
     """Whether the frame is a method (or a closure in one) of what the component's class has built."""
     built = _built_by(entry)
-    return isinstance(built, type) and isinstance(frame.f_locals.get("self"), built)
+    return isinstance(built, type) and f"{built.__module__}.{built.__qualname__}" in frame.owners
 
 
-def _defines(entry: Registered, frame: FrameType) -> bool:
+def _defines(entry: Registered, frame: Frame) -> bool:
     """Whether the frame's code is in the module that builds the component."""
-    return frame.f_globals.get("__name__") == getattr(_built_by(entry), "__module__", None)
+    return frame.module == getattr(_built_by(entry), "__module__", None)
 
 
-def _ships(entry: Registered, frame: FrameType) -> bool:
+def _ships(entry: Registered, frame: Frame) -> bool:
     """Whether the frame's code is in the component's package."""
     package = entry.component.config.__module__.partition(".")[0]
-    return package != "lw2g" and str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    return package != "lw2g" and frame.module.partition(".")[0] == package
 
 
 class BackboneChangedError(ContractError):

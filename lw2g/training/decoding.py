@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, StagedTransform
+from lw2g.training.frames import Handed
 from lw2g.training.pixels import Originals, Table
 
 __all__ = ["Decoder", "Images", "Pass", "chunks", "load"]
@@ -66,6 +67,21 @@ class _Images(Dataset[Loaded]):
         return made
 
 
+class _HandingOver(Dataset[Any]):
+    """The same in another process, where an error would lose where it arose."""
+
+    def __init__(self, images: Any) -> None:
+        self._images = images
+
+    def __getitems__(self, keys: Sequence[Any]) -> Any:
+        try:
+            return self._images.__getitems__(keys)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return Handed.of(error)
+
+
 def _as_it_is(loaded: Any) -> Any:
     return loaded
 
@@ -75,7 +91,7 @@ def load(
 ) -> Iterator[Any]:
     """Yield what a data set makes of one list of keys after another, from one loader; keep new originals."""
     loader: DataLoader[Any] = DataLoader(
-        images,
+        _HandingOver(images) if workers else images,
         batch_sampler=keys,  # type: ignore[arg-type]
         collate_fn=_as_it_is,
         num_workers=workers,
@@ -83,7 +99,10 @@ def load(
         # The loader would otherwise draw a base seed from the global generator.
         generator=torch.Generator().manual_seed(0),
     )
-    for made, fresh in loader:
+    for loaded in loader:
+        if isinstance(loaded, Handed):
+            raise loaded.raised()
+        made, fresh = loaded
         originals.keep(fresh)
         yield made
 

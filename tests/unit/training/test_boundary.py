@@ -7,16 +7,22 @@ import attrs
 import pytest
 import torch
 from click.testing import CliRunner
+from torch.utils.data import get_worker_info
 
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
-from lw2g.errors import ComponentError, ContractError
-from lw2g.interfaces.component import PolicyComponent, RetrievalComponent, TrackerComponent
+from lw2g.errors import ComponentError, ContractError, DataError
+from lw2g.interfaces.component import (
+    BenchmarkComponent,
+    PolicyComponent,
+    RetrievalComponent,
+    TrackerComponent,
+)
 from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.markers import hookimpl
-from lw2g.testing.tiny import tiny_catalogue
+from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
 from lw2g.training.runner import start
 from lw2g.training.saved import open_run
 
@@ -68,6 +74,20 @@ class BadTracker:
         """Nothing to close."""
 
 
+class BadBenchmark(TinyBenchmark):
+    """A benchmark whose transform does what the test says."""
+
+    def transforms(self, image_size, mean, std):
+        """Return transforms that act first."""
+        pair = super().transforms(image_size, mean, std)
+
+        def act(image):
+            ACTS.get("transform", lambda image: None)(image)
+            return pair.test(image)
+
+        return attrs.evolve(pair, train=act, test=act)
+
+
 class BadPlugin:
     """Registers them all."""
 
@@ -89,6 +109,16 @@ class BadPlugin:
     def lw2g_retrievals(self):
         """Return the retrieval strategy."""
         return [RetrievalComponent(name="bad-retrieval", config=NoOptions, build=BadRetrieval, summary="")]
+
+    @hookimpl
+    def lw2g_benchmarks(self):
+        """Return the benchmark."""
+        config = TinyBenchmarkConfig
+        return [
+            BenchmarkComponent(
+                name="bad-benchmark", family="tiny", config=config, build=BadBenchmark, summary=""
+            )
+        ]
 
     @hookimpl
     def lw2g_trackers(self):
@@ -153,6 +183,30 @@ def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, met
         go()
     assert told.value.__cause__ is error
     assert told.value.exit_code == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyError("x"), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: KeyError: 'x'"),
+        (SystemExit(0), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: SystemExit: 0"),
+        (DataError("image 'a' is no image; replace it"), "^image 'a' is no image; replace it$"),
+    ],
+    ids=["bug", "exit", "data"],
+)
+def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, workers, error, told):
+    """Transforms and sources are named wherever they run; a mistake in the data stays one line."""
+    # the first image is always looked at here, to see how large images become
+    fail = raising(error)
+    acts["transform"] = lambda image: fail() if bool(get_worker_info()) == bool(workers) else None
+    catalogue = tiny_catalogue(BadPlugin())
+    options = {**QUICK, "run.workers": workers, "run.device": "cpu"}
+    resolved = resolve(
+        catalogue, overrides=options, baseline="no-prompt", benchmark="bad-benchmark", backbone="tiny"
+    )
+    with pytest.raises(ComponentError if "plugin" in told else DataError, match=told):
+        start(resolved, catalogue, tmp_path / "run")
 
 
 def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):

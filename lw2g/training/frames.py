@@ -1,0 +1,95 @@
+"""Where an error arose, as it can be handed over between processes."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+import attrs
+
+from lw2g.errors import Lw2gError
+
+__all__ = ["Frame", "Handed", "WorkerError", "frames_of"]
+
+
+@attrs.frozen
+class Frame:
+    """One call on the way to an error.
+
+    Attributes:
+        module: The module whose code ran.
+        function: The function's name.
+        owners: The class of its ``self`` and that one's bases, as ``"module.name"``; empty for a function.
+    """
+
+    module: str
+    function: str
+    owners: frozenset[str]
+
+
+def frames_of(where: TracebackType | None) -> tuple[Frame, ...]:
+    """Return the calls of a traceback, outermost first."""
+    found = []
+    while where is not None:
+        frame, where = where.tb_frame, where.tb_next
+        own = frame.f_locals.get("self")
+        classes = () if own is None else type(own).__mro__
+        found.append(
+            Frame(
+                str(frame.f_globals.get("__name__")),
+                frame.f_code.co_name,
+                frozenset(f"{one.__module__}.{one.__qualname__}" for one in classes),
+            )
+        )
+    return tuple(found)
+
+
+class WorkerError(Exception):
+    """An error of another process.
+
+    Attributes:
+        kind: The name of its class.
+        frames: The calls on the way to it.
+    """
+
+    def __init__(self, kind: str, message: str, frames: tuple[Frame, ...]) -> None:
+        super().__init__(message)
+        self.kind, self.frames = kind, frames
+
+
+@attrs.frozen
+class Handed:
+    """What one process tells another of an error.
+
+    Attributes:
+        error: The error itself, where it is of a kind that is told as it is.
+        kind: The name of its class.
+        message: What it says.
+        frames: The calls on the way to it.
+        text: Its traceback.
+    """
+
+    error: BaseException | None
+    kind: str
+    message: str
+    frames: tuple[Frame, ...]
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Handed:
+        """Return what can be told of an error."""
+        return cls(
+            error if isinstance(error, Lw2gError | OSError | MemoryError) else None,
+            type(error).__name__,
+            str(error),
+            frames_of(error.__traceback__),
+            "".join(traceback.format_exception(error)),
+        )
+
+    def raised(self) -> BaseException:
+        """Return the error to raise where it was handed over to."""
+        if self.error is not None:
+            return self.error
+        found = WorkerError(self.kind, self.message, self.frames)
+        found.add_note(f"in a process that decodes images:\n{self.text}")
+        return found
