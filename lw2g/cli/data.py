@@ -12,12 +12,12 @@ import click
 
 from lw2g.cli.completion import complete_component
 from lw2g.cli.output import console, note, table
-from lw2g.errors import ConfigError, UnknownComponentError
+from lw2g.errors import ConfigError, DataError, UnknownComponentError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute, default_root
 
 if TYPE_CHECKING:
-    from lw2g.interfaces.stream import TaskStream
+    from lw2g.interfaces.stream import TaskData, TaskStream
 
 __all__ = ["data"]
 
@@ -211,7 +211,8 @@ class _Progress:
 def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
     """Examine the data of the benchmark NAME, below ROOT (default: the environment variable LW2G_DATA).
 
-    Every image is read. What is missing, cannot be used or differs from the published facts is an error.
+    Every image is decoded, which a run does only when it comes to it: a JPEG damaged in its middle looks
+    whole from outside. What is missing, cannot be used or differs from the published facts is an error.
     """
     found = _examined(name, root, split)
     if as_json:
@@ -245,6 +246,7 @@ def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]
     if config is None:
         raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))
     stream: TaskStream = component.build(config).stream()
+    _require_decodable(stream)
     ids = {part: [one for task in stream.tasks for one in getattr(task, part).ids] for part in _SPLITS}
     return {
         "name": name,
@@ -256,6 +258,34 @@ def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]
         "flaws": component.data.flaws if component.data is not None else "",
         "unconfirmed": list(component.data.unconfirmed) if component.data is not None else [],
     }
+
+
+def _require_decodable(stream: TaskStream) -> None:
+    """Decode every image of a stream.
+
+    Raises:
+        DataError: Some cannot be; the message names the first of them.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    parts = [part for task in stream.tasks for part in (task.train, task.test)]
+
+    def fault(place: tuple[TaskData, int]) -> str | None:
+        part, index = place
+        try:
+            part.source.image(index)
+        except DataError as error:
+            return str(error)
+        return None
+
+    places = [(part, int(index)) for part in parts for index in part.indices]
+    with ThreadPoolExecutor() as pool, _Progress() as progress:
+        faults = []
+        for done, found in enumerate(pool.map(fault, places), 1):
+            progress.report("decoding", done, len(places))
+            faults += [] if found is None else [found]
+    if faults:
+        raise DataError(f"{len(faults)} of {len(places)} images cannot be used, first {faults[0]}")
 
 
 def _classes(stream: TaskStream) -> dict[str, dict[str, int]]:

@@ -49,14 +49,14 @@ def guarded(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[None]:
         raise
     # A stranger's code may raise anything, SystemExit too, which would end a run as if it had succeeded.
     except BaseException as error:
-        handed = isinstance(error, WorkerError)
-        frames = error.frames if handed else frames_of(error.__traceback__)
+        frames, kind = frames_of(error.__traceback__), type(error).__name__
+        if isinstance(error, WorkerError):
+            frames, kind = error.frames, error.kind
         found = _blame(frames, _in_use(catalogue, config))
         if found is None:
             raise
         entry, method = found
         component = entry.component
-        kind = error.kind if handed else type(error).__name__
         told = ": ".join(filter(None, (kind, " ".join(str(error).split()))))
         raise ComponentError(
             f"{entry.origin}: {component.kind} {component.name!r}, {method}: {told}"

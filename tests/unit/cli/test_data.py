@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -106,6 +107,22 @@ def test_check_names_unreadable_images(run, tmp_path):
     assert found.exit_code == 2
     assert "1 of 10 images cannot be used" in found.stderr
     assert "any/test/c001/0.png" in found.stderr
+
+
+def test_check_finds_a_jpeg_damaged_in_its_middle(run, tmp_path):
+    """It looks whole from outside, so that only decoding it tells."""
+    with zipfile.ZipFile(io.BytesIO(archive(10))) as file:
+        file.extractall(tmp_path)
+    path = tmp_path / "any" / "train" / "c001" / "more.jpg"
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(path)
+    assert run("check", "folder", tmp_path / "any").exit_code == 0
+    content = path.read_bytes()
+    half = len(content) // 2
+    path.write_bytes(content[:half] + b"\xff\xc0" + content[half + 2 :])
+    found = run("check", "folder", tmp_path / "any")
+    assert found.exit_code == 2
+    assert f"images cannot be used, first '{path}' cannot be decoded" in found.stderr
 
 
 def test_check_of_an_unknown_split_or_name(run, tmp_path):
