@@ -29,7 +29,7 @@ __all__ = ["plugins"]
 
 
 @click.command(short_help="List all components, or describe one.")
-@click.argument("name", required=False, shell_complete=complete_component(also=("growth", "run")))
+@click.argument("name", required=False, shell_complete=complete_component(also=("growth", "routing", "run")))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
     """List all components with their origin, or describe those called NAME.

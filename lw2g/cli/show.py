@@ -101,6 +101,8 @@ _COSTS = {
     "evaluation (s)": "seconds in which test samples were predicted",
     "total (s)": "seconds from start to end, all of the above and checkpoints included",
     "training images/s": "training images stepped on in a second of training",
+    "passes per test image": "forwards through a set that a test image takes, beside the query's",
+    "ms per test image": "milliseconds that these took in the last evaluation, in batches",
     "training_per_image": "floating point operations of a training step on one image",
     "inference_per_image": "floating point operations of predicting one image, retrieval included",
     "prompt_vectors": "vectors of the backbone's width that all sets hold",
@@ -111,7 +113,11 @@ _COSTS = {
 
 def _costs(record: Record) -> Iterator[tuple[str, str]]:
     for name, value in record["seconds"].items():
-        yield f"{name} (s)", number(value)
+        if name != "per_test_image":
+            yield f"{name} (s)", number(value)
+    if routing := record.get("routing"):
+        yield "passes per test image", str(routing["passes_per_image"])
+        yield "ms per test image", number(1e3 * record["seconds"]["per_test_image"])
     yield "training images/s", number(record.get("images_per_second"), 1)
     for name, value in record.get("flops", {}).items():
         yield name, "-" if value is None else f"{value / 1e6:,.1f} MFLOP"

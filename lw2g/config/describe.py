@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.model import BackboneSource, ExperimentConfig, GrowthConfig, RunConfig
+from lw2g.config.model import BackboneSource, ExperimentConfig, GrowthConfig, RoutingConfig, RunConfig
 from lw2g.config.structure import NONE, describe_type, unstructure
 from lw2g.interfaces.options import UNPUBLISHED
 from lw2g.registry.catalogue import Catalogue
@@ -23,7 +23,11 @@ __all__ = [
     "plain",
 ]
 
-OWN_SECTIONS: Mapping[str, type[Any]] = {"growth": GrowthConfig, "run": RunConfig}
+OWN_SECTIONS: Mapping[str, type[Any]] = {
+    "growth": GrowthConfig,
+    "routing": RoutingConfig,
+    "run": RunConfig,
+}
 """The sections of an experiment whose options are lw2g's own, not a component's."""
 
 

@@ -27,6 +27,7 @@ SECTIONS = (
     "benchmark",
     "backbone",
     "growth",
+    "routing",
     "run",
     "trackers",
 )

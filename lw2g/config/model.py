@@ -24,6 +24,7 @@ __all__ = [
     "ExperimentConfig",
     "GrowthConfig",
     "Resolved",
+    "RoutingConfig",
     "RunConfig",
 ]
 
@@ -150,6 +151,38 @@ class GrowthConfig:
             raise ValueError(f"'images' must be at least 'groups': {self.images} < {self.groups}")
 
 
+def _is_a_number_of_sets(_instance: object, field: attrs.Attribute[Any], value: int | str) -> None:
+    """From 1."""
+    if value != "all" and int(value) < 1:
+        raise ValueError(f"'{field.name}' must be at least 1, or 'all': {value}")
+
+
+@attrs.frozen(kw_only=True)
+class RoutingConfig:
+    """How many sets answer for a test image, and how their answers become one."""
+
+    mix: int | Literal["all"] = option(
+        1,
+        "sets evaluated per test image: the retrieved one (1), so many most probable ones, or all of them",
+        validator=_is_a_number_of_sets,
+        published=1,
+    )
+    combine: Literal["mixture", "hierarchical"] = option(
+        "mixture",
+        "mixture: every set speaks of all seen classes; hierarchical: of its own tasks' classes alone",
+    )
+    evidence: tuple[Literal["mass", "entropy", "logsumexp"], ...] = option(
+        (),
+        "what a set's answer adds to its weight: log mass on its own classes, entropy over all, logsumexp",
+    )
+    held_back: int = option(
+        100,
+        "training images of each task, at most a fifth, that fit the constants of a mix instead of being "
+        "trained on; 0: the posterior-weighted mixture as it is",
+        validator=ge(0),
+    )
+
+
 @attrs.frozen(kw_only=True)
 class RunConfig:
     """How an experiment is run; nothing here belongs to a method."""
@@ -205,6 +238,7 @@ class ExperimentConfig:
         benchmark: The task stream.
         backbone: The frozen backbone.
         growth: How evidence is collected and spaces are built.
+        routing: How many sets answer for a test image.
         run: Seed, device and the like.
         trackers: What receives the run's events, beside the run directory.
     """
@@ -216,6 +250,7 @@ class ExperimentConfig:
     benchmark: Chosen
     backbone: BackboneChoice
     growth: GrowthConfig
+    routing: RoutingConfig
     run: RunConfig
     trackers: tuple[Chosen, ...] = ()
 

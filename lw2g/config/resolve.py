@@ -34,6 +34,7 @@ from lw2g.config.model import (
     ExperimentConfig,
     GrowthConfig,
     Resolved,
+    RoutingConfig,
     RunConfig,
 )
 from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
@@ -290,10 +291,18 @@ class _Resolver:
             "growth": self._record(
                 GrowthConfig, "growth", self._user("growth"), self.preset_tables.get("growth", {})
             ),
+            "routing": self._routing(retrieval),
             "run": self._run(),
             "trackers": self._trackers(),
         }
         return None if self.problems else ExperimentConfig(**parts)
+
+    def _routing(self, retrieval: Component | None) -> RoutingConfig | None:
+        found: RoutingConfig | None = self._record(RoutingConfig, "routing", self._user("routing"))
+        if found is not None and found.mix != 1 and getattr(retrieval, "control", retrieval is None):
+            why = "is told the task" if retrieval is not None else "is not asked: the baseline uses all sets"
+            self.problems.append(f"routing.mix: expected 1 but got {found.mix!r}; retrieval {why}")
+        return found
 
     def _record(
         self,

@@ -74,6 +74,7 @@ def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
         "benchmark": _section(config.benchmark),
         "backbone": _section(config.backbone),
         "growth": unstructure(config.growth),
+        "routing": unstructure(config.routing),
         "run": unstructure(config.run),
         "trackers": {chosen.name: unstructure(chosen.config) for chosen in config.trackers},
     }

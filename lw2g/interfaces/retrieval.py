@@ -1,4 +1,4 @@
-"""The contract of a retrieval strategy: which task's set a test sample gets, without being told the task."""
+"""The contract of a retrieval strategy: which task a test sample may come from, not being told."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, TrainingPhase
 
-__all__ = ["RetrievalStrategy"]
+__all__ = ["ClassRetrieval", "RetrievalStrategy"]
+
+_CALIBRATION_BATCH, _CALIBRATION_BATCHES = 64, 8
+"""Calibration looks at so many batches of so many images of a task, at most twice as many."""
 
 
 class RetrievalStrategy(nn.Module, ABC):
-    """Maps queries to task ids; the pool maps those to sets.
+    """Maps queries to scores and probabilities of tasks; the pool maps tasks to sets.
 
     A strategy is a module: its parameters and buffers (keys, centroids, a task-identity classifier) are what
     a checkpoint holds. Its query is the un-prompted feature, computed once per run, unless it learns a query
@@ -25,6 +30,7 @@ class RetrievalStrategy(nn.Module, ABC):
     Attributes:
         query_norm: Whether the run's un-prompted features are class tokens after the final norm (else
             before it).
+        temperature: What scores are divided by before they are probabilities.
         learned_query: Whether :meth:`query` reads the images, because it changes with what is learned.
     """
 
@@ -34,6 +40,7 @@ class RetrievalStrategy(nn.Module, ABC):
     def __init__(self, context: BuildContext) -> None:
         super().__init__()
         self._context = context
+        self.temperature = Temperature(1.0)
 
     @property
     def context(self) -> BuildContext:
@@ -60,7 +67,7 @@ class RetrievalStrategy(nn.Module, ABC):
         return ()
 
     def query(self, batch: Batch) -> Tensor:
-        """Return what :meth:`retrieve` is asked with, ``[B, dim]``: the un-prompted features by default.
+        """Return what :meth:`scores` is asked with, ``[B, dim]``: the un-prompted features by default.
 
         It must depend on nothing but the images and the strategy's own state: never on labels, on sets, or on
         the rest of the batch.
@@ -68,11 +75,56 @@ class RetrievalStrategy(nn.Module, ABC):
         return batch.query
 
     @abstractmethod
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task id of each query, ``[B]`` int64.
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return how well each seen task suits each query, ``[B, len(seen)]``: the larger, the better.
+
+        Any scale will do: probabilities are the softmax of scores over a temperature that is fitted.
 
         Args:
             query: What :meth:`query` returned, ``[B, dim]`` float32.
             seen: The tasks seen so far.
             task_of_class: The task of each seen class, ``[C_seen]``.
         """
+
+    def class_scores(self, query: Tensor, classes: int) -> Tensor | None:
+        """Return a score of each of the first classes, ``[B, classes]``; None: it knows tasks alone.
+
+        At the same temperature as :meth:`scores`; soft routing listens to it.
+        """
+        return None
+
+    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the task of the best score, of equals the first in ``seen``, ``[B]`` int64."""
+        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
+        return tasks[self.scores(query, seen, task_of_class).argmax(dim=-1)]
+
+    def log_posterior(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the log probability of each seen task, ``[B, len(seen)]`` float32; ``exp`` sums to 1."""
+        scores = self.scores(query, seen, task_of_class).double()
+        return (scores / self.temperature.value).log_softmax(dim=-1).float()
+
+    @torch.no_grad()
+    def calibrate(self, context: TaskContext) -> None:
+        """Fit the temperature to a task just learned; called where probabilities are wanted.
+
+        By default to queries of some of its training images. A strategy that could know these by heart
+        overrides this, and fits it to samples of stored statistics or to images it has held back.
+        """
+        seen = [info.index for info in context.history]
+        step = max(1, context.task.num_images // (_CALIBRATION_BATCH * _CALIBRATION_BATCHES))
+        for number, batch in enumerate(context.statistics(_CALIBRATION_BATCH)):
+            if number % step == 0:
+                scores = self.scores(self.query(batch).float(), seen, context.task_of_class())
+                self.temperature.observe(scores, seen.index(context.task.index))
+
+
+class ClassRetrieval(RetrievalStrategy):
+    """A strategy that tells classes apart: the task of the best class is retrieved."""
+
+    @abstractmethod
+    def class_scores(self, query: Tensor, classes: int) -> Tensor:
+        """Return a score of each of the first classes, ``[B, classes]``: the larger, the better."""
+
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the score of the best class of each seen task, ``[B, len(seen)]``."""
+        return best_of_task(self.class_scores(query, len(task_of_class)), task_of_class, seen)

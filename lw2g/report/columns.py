@@ -51,6 +51,7 @@ _ALL = (
     _metric("bwt"),
     _metric("pra"),
     _metric("chance_pra", 1),
+    _metric("coverage_3"),
     _metric("ssp", 1),
     Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
     *(
@@ -81,6 +82,18 @@ _ALL = (
             ("evaluation", "predicting test samples"),
             ("total", "the whole run"),
         )
+    ),
+    Column(
+        name="passes",
+        path=("routing", "passes_per_image"),
+        meaning="forwards through a set that a test image takes, beside the query's",
+        digits=0,
+    ),
+    Column(
+        name="test_ms",
+        path=("seconds", "per_test_image"),
+        meaning="milliseconds of these forwards, in batches",
+        scale=1e3,
     ),
     Column(name="images_per_s", path=("images_per_second",), meaning="training images a second", digits=0),
 )

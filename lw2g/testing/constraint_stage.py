@@ -81,9 +81,9 @@ class ToyKeys(RetrievalStrategy):
         key: Tensor = self.rows[context.task.index][None]
         return key
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the nearest key."""
-        return (query @ torch.stack(list(self.rows)).T).argmax(dim=1)
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the product with each seen task's key."""
+        return query @ torch.stack(list(self.rows))[list(seen)].T
 
 
 class WatchedMemory(SubspaceMemory):

@@ -27,6 +27,7 @@ __all__ = [
     "check_retrieval_belongs_to_its_sample",
     "check_retrieval_sees_no_labels",
     "check_retrieves_seen_tasks",
+    "check_scores_name_the_retrieved_task",
 ]
 
 
@@ -64,6 +65,31 @@ def check_retrieves_seen_tasks(subject: Subject) -> None:
                 f"task {int(found.max())} (from 0) is retrieved while only {tasks} of {TASKS} were seen; "
                 "choose among the tasks in seen"
             )
+
+
+@check("retrieval")
+def check_scores_name_the_retrieved_task(subject: Subject) -> None:
+    """Every seen task gets a score, the best is retrieved, and probabilities made of scores sum to 1."""
+    bench, strategy = _asked(subject)
+    batch = bench.batch(torch.arange(SAMPLES))
+    query = strategy.query(batch).float().detach()
+    of_class = torch.tensor([info.index for info in bench.history for _ in info.classes])
+    scores = strategy.scores(query, range(TASKS), of_class)
+    if scores.shape != (SAMPLES, TASKS) or not scores.is_floating_point():
+        raise ContractViolation(
+            f"let scores return floating numbers [{SAMPLES}, {TASKS}] for {SAMPLES} queries and {TASKS} seen "
+            f"tasks, not {scores.dtype} {list(scores.shape)}"
+        )
+    best, found = scores.argmax(dim=1), bench.retrieve(batch)
+    if not torch.equal(best, found):
+        place = int((best != found).int().argmax())
+        raise ContractViolation(
+            f"retrieve retrieves task {int(found[place])} (from 0) where task {int(best[place])} scores "
+            "best; leave retrieve to the base class"
+        )
+    total = strategy.log_posterior(query, range(TASKS), of_class).exp().sum(dim=1)
+    if not torch.allclose(total, torch.ones(SAMPLES)):
+        raise ContractViolation("let log_posterior be that of the base class: its rows must sum to 1")
 
 
 @check("retrieval")

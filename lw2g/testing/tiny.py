@@ -186,18 +186,12 @@ class TinyRetrieval(RetrievalStrategy):
 
         return (ComputePhase(name="retrieval", run=run),)
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the nearest mean, ``[B]``.
-
-        Raises:
-            ValueError: No task was seen.
-        """
-        if not len(seen):
-            raise ValueError("expected at least one seen task but got none")
-        tasks = torch.as_tensor(tuple(seen), device=query.device)
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return minus the distance to each seen task's mean, ``[B, len(seen)]``."""
+        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         # not the expanded square, which depends on the rest of the batch
         distance = torch.cdist(query, self.mean[tasks], compute_mode="donot_use_mm_for_euclid_dist")
-        return tasks[distance.argmin(dim=1)]
+        return -distance
 
 
 class TinyPlugin:

@@ -1,13 +1,15 @@
 """Evaluation on all seen classes, recomputing only what the last task touched.
 
-A test sample's features stay valid as long as the set it gets, and whatever else they depend on, have not
-changed. Batches have one size, filled up where samples are missing, so that recomputing a part gives the same
-bits as recomputing everything.
+A test sample's features under a set stay valid as long as that set, and whatever else they depend on, have
+not changed. Batches have one size, filled up where samples are missing, so that recomputing a part gives the
+same bits as recomputing everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import attrs
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.baseline import Baseline, mask_logits
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -24,9 +27,10 @@ from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
 from lw2g.training.features import Integers, VersionedRows
 from lw2g.training.images import ImageSet
+from lw2g.training.mixing import Mixer, best_of_set, log_prior, owned_classes, task_of_class
 from lw2g.training.progress import Reporter
 
-__all__ = ["Evaluator", "Predictions"]
+__all__ = ["Evaluator", "Predictions", "pair_features"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -39,7 +43,9 @@ class Predictions:
         predicted: Predicted class.
         task: The sample's task.
         retrieved: Retrieved task; -1 where the baseline makes no hard choice.
-        set: The set used; -1 likewise.
+        set: The set used, of several the first choice; -1 likewise.
+        rank: How many sets suit the sample better than the one its task is stored in, by retrieval's scores;
+            -1 likewise.
     """
 
     sample: Integers
@@ -48,6 +54,7 @@ class Predictions:
     task: Integers
     retrieved: Integers
     set: Integers
+    rank: Integers
 
     def accuracies(self) -> list[float]:
         """Return the accuracy of every seen task in percent."""
@@ -59,13 +66,40 @@ class Predictions:
             return None
         return self._by_task(self.set == np.asarray(task_to_set)[self.task])
 
+    def coverage(self, sets: int) -> list[float] | None:
+        """Return per task the percentage of samples whose own set is among so many first choices."""
+        return None if (self.rank < 0).any() else self._by_task(self.rank < sets)
+
     def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float]:
         found: list[float] = (100.0 * (np.bincount(self.task, right) / np.bincount(self.task))).tolist()
         return found
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class _Routed:
+    """What retrieval says of test samples.
+
+    Attributes:
+        retrieved: The task of each, ``[N]``; -1 where nothing is chosen.
+        rank: As in :class:`Predictions`, ``[N]``.
+        sets: The sets that answer, ``[N, k]``, ascending where there are several; -1 where none is chosen.
+        first: The set of the retrieved task, ``[N]``.
+        soft: Where several answer: the sets' log probabilities ``[N, k]``, and retrieval's own of each seen
+            class ``[N, C]``.
+    """
+
+    retrieved: Integers
+    rank: Integers
+    sets: Integers
+    first: Integers
+    soft: tuple[Tensor, ...] = ()
+
+
 class Evaluator:
     """Holds what can be reused between evaluations.
+
+    Features are kept per sample and *slot*, as many slots as sets answer for a sample: its memory is that of
+    ``N x k`` rows, however many sets there are.
 
     Args:
         images: All test images of the stream, task after task.
@@ -73,6 +107,10 @@ class Evaluator:
         engine: Device and precision.
         batch_size: Fixed size of every forward.
         names: Of baseline and retrieval strategy, for messages.
+        mixer: Makes one answer of those of several sets; None where one set answers.
+
+    Attributes:
+        seconds_per_image: Wall time of the last evaluation's forwards per image, all its sets together.
     """
 
     def __init__(
@@ -82,12 +120,14 @@ class Evaluator:
         engine: Engine,
         batch_size: int,
         names: tuple[str, str],
+        mixer: Mixer | None = None,
     ) -> None:
-        self._names = names
+        self._names, self._mixer = names, mixer
         self._images, self._engine, self._batch_size = images, engine, batch_size
         self._sizes = [int(size) for size in sizes]
         self._features = VersionedRows(len(images))
         self._task = np.repeat(np.arange(len(sizes)), sizes)
+        self.seconds_per_image = 0.0
         self._pool_state: dict[str, Tensor] = {}
         self._pool_edition = 0
 
@@ -101,12 +141,12 @@ class Evaluator:
         return self._sizes[:tasks]
 
     def features_of(self, count: int) -> Tensor:
-        """Return the cached features of the first test samples, ``[count, F]``.
+        """Return the cached features of the first test samples in the first slot, ``[count, F]``.
 
         Raises:
             ValueError: Nothing has been evaluated yet.
         """
-        return self._features.rows[:count]
+        return self._features.rows()[:count]
 
     def forget(self) -> None:
         """Drop all cached features, so that the next evaluation recomputes everything."""
@@ -124,7 +164,7 @@ class Evaluator:
         """Predict every test sample of the seen tasks; unseen classes are masked.
 
         Returns the predictions, and per earlier task the drift of its features since the last evaluation:
-        the mean relative change over samples that kept their set, None without any.
+        the mean relative change over samples (and sets) that kept their set, None without any.
 
         Args:
             baseline: The baseline, in the state after the last task.
@@ -135,21 +175,34 @@ class Evaluator:
         """
         count = sum(self.sizes(len(history)))
         tasks = self._task[:count]
-        retrieved, sets = self._retrieve(tasks, pool, retrieval, history)
-        sources, versions = self._origins(baseline, pool, sets, len(history))
+        routed = self._retrieve(tasks, pool, retrieval, history)
+        placed = self._features.place(routed.sets, all_of_them=routed.sets.shape[1] == len(pool))
+        sources, versions = self._origins(baseline, pool, placed, len(history))
         known, kept = self._features.compare(sources, versions)
-        pairs = np.flatnonzero(~known)
+        images, slots = np.nonzero(~known)
         # sorted by set: a batch then gathers few sets, and images of a task lie together
-        pairs = pairs[np.argsort(sets[pairs], kind="stable")]
+        order = np.argsort(placed[images, slots], kind="stable")
+        images, slots = images[order], slots[order]
+        begin = time.perf_counter()
         changes = [
-            self._features.replace(part, features)
-            for part, features in self._forwards(pairs, sets[pairs], baseline, pool, reporter)
+            self._features.replace(images[part], slots[part], features)
+            for part, features in pair_features(
+                self._images,
+                images,
+                placed[images, slots],
+                (baseline, pool, self._engine),
+                self._batch_size,
+                reporter.advance,
+            )
         ]
+        if len(images):
+            self.seconds_per_image = (time.perf_counter() - begin) / len(images) * placed.shape[1]
         self._features.note(sources, versions)
-        change = np.zeros(count)
+        change = np.zeros(placed.shape)
         if changes:
-            change[pairs] = torch.cat(changes).cpu().numpy()
-        samples, drifts = np.bincount(tasks[kept]), np.bincount(tasks[kept], change[kept])
+            change[images, slots] = torch.cat(changes).cpu().numpy()
+        of_task = np.broadcast_to(tasks[:, None], placed.shape)[kept]
+        samples, drifts = np.bincount(of_task), np.bincount(of_task, change[kept])
         drift = [
             float(drifts[task] / samples[task]) if task < len(samples) and samples[task] else None
             for task in range(len(history) - 1)
@@ -157,10 +210,11 @@ class Evaluator:
         predictions = Predictions(
             sample=np.arange(count),
             true=self._images.labels[:count].numpy().astype(np.int64),
-            predicted=self._classify(count, baseline, history),
+            predicted=self._classify(count, placed, routed, baseline, pool, history),
             task=tasks,
-            retrieved=retrieved,
-            set=sets,
+            retrieved=routed.retrieved,
+            set=routed.sets[:, 0] if self._mixer is None else routed.first,
+            rank=routed.rank,
         )
         return predictions, drift
 
@@ -170,33 +224,49 @@ class Evaluator:
         pool: Pool,
         retrieval: RetrievalStrategy | None,
         history: Sequence[TaskInfo],
-    ) -> tuple[Integers, Integers]:
-        """Return the retrieved task of each sample and the set that holds it, -1 where nothing is chosen."""
+    ) -> _Routed:
+        """Return what retrieval says of the samples."""
         if retrieval is None:
             nothing = np.full(len(tasks), -1, dtype=np.int64)
-            return nothing, nothing
+            return _Routed(retrieved=nothing, rank=nothing, first=nothing, sets=nothing[:, None])
+        owner = np.asarray(pool.task_to_set, dtype=np.int64)
         if getattr(retrieval, "control", False):
-            retrieved = tasks
-        else:
-            known = [info.index for info in history]
-            table = torch.repeat_interleave(
-                torch.tensor(known), torch.tensor([len(info.classes) for info in history])
-            ).to(self._engine.device)
-            positions = range(len(tasks))
-            if not retrieval.learned_query:
-                self._images.queries(positions)  # new ones of all tasks share forwards
-            parts = chunks(positions, self._batch_size)
-            padded = [_padded(part, self._batch_size) for part in parts]
-            found = []
-            for part, batch in zip(parts, self._images.batches(padded), strict=True):
-                with self._engine.autocast():
-                    query = retrieval.query(batch).float()
-                answer = retrieval.retrieve(query, known, table)
-                found.append(require_one_task_each(answer, self._batch_size, self._names[1])[: len(part)])
-            chosen = torch.cat(found).cpu()
-            require_seen(chosen, known, self._names[1])
-            retrieved = chosen.numpy().astype(np.int64)
-        return retrieved, np.asarray(pool.task_to_set, dtype=np.int64)[retrieved]
+            first = owner[tasks]
+            return _Routed(retrieved=tasks, rank=np.zeros_like(tasks), first=first, sets=first[:, None])
+        positions = range(len(tasks))
+        if not retrieval.learned_query:
+            self._images.queries(positions)  # new ones of all tasks share forwards
+        table = task_of_class(history, self._engine.device)
+        parts = chunks(positions, self._batch_size)
+        padded = [_padded(part, self._batch_size) for part in parts]
+        asked = [
+            [answer[: len(part)] for answer in self._ask(retrieval, batch, pool, table, tasks[whole])]
+            for part, whole, batch in zip(parts, padded, self._images.batches(padded), strict=True)
+        ]
+        found, rank, *soft = (torch.cat(column).cpu() for column in zip(*asked, strict=True))
+        require_seen(found, [info.index for info in history], self._names[1])
+        retrieved = found.numpy().astype(np.int64)
+        first = owner[retrieved]
+        sets = soft[0].numpy() if soft else first[:, None]
+        return _Routed(retrieved=retrieved, rank=rank.numpy(), first=first, sets=sets, soft=tuple(soft[1:]))
+
+    def _ask(
+        self, retrieval: RetrievalStrategy, batch: Batch, pool: Pool, table: Tensor, tasks: Integers
+    ) -> list[Tensor]:
+        """Return of a batch the retrieved task, the rank of its own set and, for a mix, what that needs."""
+        known = range(int(table[-1]) + 1)
+        with self._engine.autocast():
+            query = retrieval.query(batch).float()
+        found = require_one_task_each(retrieval.retrieve(query, known, table), len(batch), self._names[1])
+        owner = torch.tensor(pool.task_to_set, device=query.device)[: len(known)]
+        scores = best_of_set(retrieval.scores(query, known, table), owner, len(pool))
+        own = owner[torch.from_numpy(tasks).to(owner.device)]
+        rank = (scores > scores.gather(1, own[:, None])).sum(dim=1)
+        if self._mixer is None:
+            return [found, rank]
+        log_tasks = retrieval.log_posterior(query, known, table)
+        prior = log_prior(retrieval, query, table, log_tasks)
+        return [found, rank, *self._mixer.choose(log_tasks, owner, len(pool)), prior.float()]
 
     def _origins(
         self, baseline: Baseline, pool: Pool, sets: Integers, tasks: int
@@ -227,41 +297,85 @@ class Evaluator:
             self._pool_edition += 1
         return self._pool_edition
 
-    def _forwards(
-        self, images: Integers, sets: Integers, baseline: Baseline, pool: Pool, reporter: Reporter
-    ) -> Iterator[tuple[Integers, Tensor]]:
-        """Yield features of (image, set) pairs, batch by batch, with the positions of the images.
-
-        Every forward has the same size, whatever it holds: images of several tasks and sets share batches,
-        and only the last one is filled up, so that a pair has the same bits whatever it is computed with.
-
-        Args:
-            images: Positions of images, ``[P]``; one may stand there with several sets.
-            sets: The set of each pair, ``[P]``; -1 where the baseline makes no hard choice.
-            baseline: Makes the features.
-            pool: Its sets.
-            reporter: Told how many batches are done.
-        """
-        parts = chunks(range(len(images)), self._batch_size)
-        padded = [_padded(part, self._batch_size) for part in parts]
-        batches = self._images.batches([images[part].tolist() for part in padded])
-        for number, (part, whole, batch) in enumerate(zip(parts, padded, batches, strict=True)):
-            chosen = None if sets[whole[0]] < 0 else torch.from_numpy(sets[whole])
-            # sets that no image gets are left out where they cannot matter: gathering them costs
-            routing = pool.route(chosen, alone=baseline.feature_scope != "pool").to(self._engine.device)
-            with self._engine.autocast():
-                features = baseline.features(batch, routing)
-            yield images[part], features[: len(part)].float()
-            reporter.advance(number + 1, len(parts))
-
-    def _classify(self, count: int, baseline: Baseline, history: Sequence[TaskInfo]) -> Integers:
-        seen = range(history[-1].seen)
+    def _classify(
+        self,
+        count: int,
+        placed: Integers,
+        routed: _Routed,
+        baseline: Baseline,
+        pool: Pool,
+        history: Sequence[TaskInfo],
+    ) -> Integers:
+        seen = history[-1].seen
+        size = self._batch_size if routed.soft else 4 * self._batch_size
         found = []
-        for part in chunks(range(count), 4 * self._batch_size):
-            logits = baseline.logits(self._features.rows[_padded(part, 4 * self._batch_size)])[: len(part)]
-            require_finite(logits[:, : len(seen)], [self.ids[position] for position in part], self._names[0])
-            found.append(mask_logits(logits, seen).argmax(1))
+        for part in chunks(range(count), size):
+            whole = _padded(part, size)
+            if routed.soft:
+                answer = self._mixed(whole, placed[whole], routed, baseline, pool, history)
+            else:
+                answer = mask_logits(baseline.logits(self._features.rows()[whole]), range(seen))
+            names = [self.ids[position] for position in part]
+            require_finite(answer[: len(part), :seen], names, self._names[0])
+            found.append(answer[: len(part)].argmax(1))
         return torch.cat(found).cpu().numpy().astype(np.int64)
+
+    def _mixed(
+        self,
+        whole: list[int],
+        placed: Integers,
+        routed: _Routed,
+        baseline: Baseline,
+        pool: Pool,
+        history: Sequence[TaskInfo],
+    ) -> Tensor:
+        """Return log probabilities of the seen classes of some samples, ``[B, C]``, from all their sets."""
+        order = torch.from_numpy(np.argsort(placed, axis=1))
+        rows = torch.stack([self._features.rows(slot)[whole] for slot in range(placed.shape[1])], dim=1)
+        rows = rows[torch.arange(len(whole))[:, None], order]  # as the sets ascend, whatever their slots
+        device = rows.device
+        log_sets, prior = (tensor[whole].to(device) for tensor in routed.soft)
+        logits = baseline.logits(rows.flatten(0, 1))[:, : history[-1].seen]
+        sets = torch.from_numpy(np.sort(placed, axis=1)).to(device)
+        owner = torch.tensor(pool.task_to_set, device=device)
+        owned = owned_classes(sets, owner, task_of_class(history, device))
+        mixer = cast(Mixer, self._mixer)
+        return mixer.combine(logits.reshape(*sets.shape, -1), log_sets, owned, prior)
+
+
+def pair_features(
+    images: ImageSet,
+    positions: Integers,
+    sets: Integers,
+    session_parts: tuple[Baseline, Pool, Engine],
+    size: int,
+    advance: Callable[[int, int], None],
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield features of (image, set) pairs, batch by batch, with the positions of the pairs.
+
+    Every forward has the same size, whatever it holds: images of several tasks and sets share batches,
+    and only the last one is filled up, so that a pair has the same bits whatever it is computed with.
+
+    Args:
+        images: Where the images are.
+        positions: The image of each pair, ``[P]``; one may stand there with several sets.
+        sets: The set of each pair, ``[P]``; -1 where the baseline makes no hard choice.
+        session_parts: The baseline, its pool, and the engine they run on.
+        size: Pairs per forward.
+        advance: Told how many batches are done, and of how many.
+    """
+    baseline, pool, engine = session_parts
+    parts = chunks(range(len(positions)), size)
+    padded = [_padded(part, size) for part in parts]
+    batches = images.batches([positions[part].tolist() for part in padded])
+    for number, (part, whole, batch) in enumerate(zip(parts, padded, batches, strict=True)):
+        chosen = None if sets[whole[0]] < 0 else torch.from_numpy(sets[whole])
+        # sets that no image gets are left out where they cannot matter: gathering them costs
+        routing = pool.route(chosen, alone=baseline.feature_scope != "pool").to(engine.device)
+        with engine.autocast():
+            features = baseline.features(batch, routing)
+        yield part, features[: len(part)].float()
+        advance(number + 1, len(parts))
 
 
 def _padded(part: list[int], size: int) -> list[int]:

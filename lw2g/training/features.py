@@ -51,29 +51,52 @@ class FeatureCache:
 class VersionedRows:
     """Feature rows of samples, each with what it came from (a set, say) and that one's version.
 
+    A sample has a *slot* for each set that answers for it: memory goes with the sets that answer, not with
+    those that there are.
+
     Args:
         size: Number of samples.
     """
 
     def __init__(self, size: int) -> None:
-        self._sources = np.full(size, -1, dtype=np.int64)
-        self._versions = np.full(size, -1, dtype=np.int64)
-        self._rows: Tensor | None = None
+        self._sources = np.full((size, 1), -2, dtype=np.int64)
+        self._versions = np.full((size, 1), -1, dtype=np.int64)
+        self._slots: list[Tensor] = []
 
-    @property
-    def rows(self) -> Tensor:
-        """The rows of all samples ``[size, ...]``, on the device where they were computed.
+    def rows(self, slot: int = 0) -> Tensor:
+        """Return the rows of all samples in a slot, ``[size, ...]``, on the device where they were computed.
 
         Raises:
             ValueError: No row was ever computed.
         """
-        if self._rows is None:
+        if slot >= len(self._slots):
             raise ValueError("expected an evaluation, but there was none yet")
-        return self._rows
+        return self._slots[slot]
 
     def forget(self) -> None:
         """Let no row be valid any longer."""
         self._versions[:] = -1
+
+    def place(self, sources: Integers, *, all_of_them: bool) -> Integers:
+        """Return what answers for the first samples, rearranged so that what answered before keeps its slot.
+
+        Args:
+            sources: What answers, ``[n, k]``, ascending in every row; from evaluation to evaluation k only
+                grows.
+            all_of_them: Whether it is all that there is, which has its place anyway.
+        """
+        count, slots = sources.shape
+        more = slots - self._sources.shape[1]
+        self._sources = np.pad(self._sources, ((0, 0), (0, more)), constant_values=-2)
+        self._versions = np.pad(self._versions, ((0, 0), (0, more)), constant_values=-1)
+        if all_of_them or slots == 1:
+            return sources
+        before = self._sources[:count]
+        same = before[:, :, None] == sources[:, None, :]
+        stays = same.any(2)
+        placed = np.where(stays, before, -2)
+        placed[~stays] = sources[~same.any(1)]  # as many new ones as free slots, row by row
+        return placed
 
     def compare(
         self, sources: Integers, versions: Integers
@@ -81,25 +104,34 @@ class VersionedRows:
         """Return of the first samples whether their rows are valid, and whether there are any of that source.
 
         Args:
-            sources: What the rows should come from, ``[n]``.
-            versions: Its version, ``[n]``, from 0.
+            sources: What the rows should come from, ``[n, k]``.
+            versions: Its version, ``[n, k]``, from 0.
         """
-        count = len(sources)
-        before = self._versions[:count]
-        same = (before >= 0) & (self._sources[:count] == sources)
+        before = self._versions[: len(sources)]
+        same = (before >= 0) & (self._sources[: len(sources)] == sources)
         return same & (before == versions), same
 
-    def replace(self, positions: Integers, rows: Tensor) -> Tensor:
+    def replace(self, positions: Integers, slots: Integers, rows: Tensor) -> Tensor:
         """Put new rows ``[n, ...]`` in place of old ones; return the relative change of each, ``[n]``.
 
         The change of a row that was never computed is not finite.
+
+        Args:
+            positions: The samples, ``[n]``.
+            slots: The slot of each, ``[n]``.
+            rows: What they hold from now on.
         """
-        if self._rows is None:
-            self._rows = rows.new_zeros(len(self._sources), *rows.shape[1:])
-        where = torch.from_numpy(positions).to(self._rows.device, non_blocking=True)
-        old = self._rows[where]
-        self._rows[where] = rows
-        return torch.linalg.vector_norm(rows - old, dim=1) / torch.linalg.vector_norm(old, dim=1)
+        while len(self._slots) < self._sources.shape[1]:
+            self._slots.append(rows.new_zeros(len(self._sources), *rows.shape[1:]))
+        change = rows.new_empty(len(rows))
+        for slot in np.unique(slots):
+            here = torch.from_numpy(np.flatnonzero(slots == slot)).to(rows.device)
+            where = torch.from_numpy(positions[slots == slot]).to(rows.device, non_blocking=True)
+            old, new = self._slots[slot][where], rows[here]
+            self._slots[slot][where] = new
+            apart = torch.linalg.vector_norm(new - old, dim=1)
+            change[here] = apart / torch.linalg.vector_norm(old, dim=1)
+        return change
 
     def note(self, sources: Integers, versions: Integers) -> None:
         """Say what the rows of the first samples have come from by now."""

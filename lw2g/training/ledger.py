@@ -25,6 +25,10 @@ from lw2g.training.state import fingerprints
 __all__ = ["Ledger", "build_record"]
 
 
+_CHOICES = 10
+"""Coverage is noted for so many first choices."""
+
+
 class _Written:
     """What a ledger has found of evaluated tasks, in the record's own lines: none is made twice."""
 
@@ -54,6 +58,8 @@ class Ledger:
         task_to_set: The pool's map.
         accuracy: Per evaluation, the accuracy of each seen task in percent.
         retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
+        coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
+            choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
         decisions: The record's entries.
@@ -69,6 +75,7 @@ class Ledger:
     task_to_set: list[int] = attrs.field(factory=list)
     accuracy: list[list[float]] = attrs.field(factory=list)
     retrieval: list[list[float]] = attrs.field(factory=list)
+    coverage: list[list[float]] = attrs.field(factory=list)
     drift: list[list[float | None]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
     predictions: list[str] = attrs.field(factory=list)
@@ -107,6 +114,9 @@ class Ledger:
         self.accuracy.append(accuracies)
         if retrievals is not None:
             self.retrieval.append(retrievals)
+            ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
+            shares = [predictions.coverage(sets) or [] for sets in ranks]
+            self.coverage.append([sum(share) / len(share) for share in shares])
         self.drift.append(drift)
         self._written.take_up(self)
         return accuracies, retrievals
@@ -133,6 +143,7 @@ class Ledger:
         return run_metrics(
             self._written.accuracy.values,
             self._written.retrieval.values if self.retrieval else None,
+            self.coverage[-1] if self.coverage else None,
             self.task_to_set[:tasks] if _has_sets(session) else None,
             session.evaluator.sizes(tasks),
         )
@@ -177,6 +188,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "planted_groups": list(planted) if planted is not None else None,
         "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
         "feature_drift": tables["feature_drift"],
+        "routing": _routing(session, ledger),
         "storage": {
             "prompt_vectors": _vectors(session),
             "basis_vectors": session.memory.basis_vectors
@@ -190,10 +202,23 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "seconds": {
             part: round(ledger.seconds.get(part, 0.0), 3)
             for part in ("evidence", "training", "subspace", "evaluation", "total")
-        },
+        }
+        | {"per_test_image": round(session.evaluator.seconds_per_image, 6)},
         "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": {**ledger.files, **predictions},
+    }
+
+
+def _routing(session: Session, ledger: Ledger) -> dict[str, Any] | None:
+    """Return how test images found their sets; None where nothing is chosen."""
+    if not ledger.coverage:
+        return None
+    mixer = session.mixer
+    return {
+        "passes_per_image": 1 if mixer is None else mixer.passes(len(session.pool)),
+        "coverage": ledger.coverage[-1],
+        "constants": None if mixer is None else mixer.named_constants(),
     }
 
 

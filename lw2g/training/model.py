@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import attrs
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from lw2g.errors import DataError
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.answers import require_finite, require_one_task_each, require_seen
 from lw2g.training.decoding import chunks
+from lw2g.training.mixing import Mixer, log_prior, owned_classes, task_of_class
 from lw2g.training.pictures import Picture, as_list, pixels_of
 from lw2g.training.session import Session
 
@@ -26,8 +28,8 @@ class Answers:
     """What a model says of some images.
 
     Attributes:
-        logits: Of the seen classes, ``[B, C]`` float32.
-        features: What the head was fed, ``[B, F]`` float32.
+        logits: Of the seen classes, ``[B, C]`` float32; log probabilities where several sets answer.
+        features: What the head was fed under the retrieved set, ``[B, F]`` float32.
         tasks: The retrieved task of each image, from 0, ``[B]`` int64; None where the baseline makes no hard
             choice of a set.
         sets: The set of that task, ``[B]`` int64; None likewise.
@@ -192,31 +194,58 @@ class TrainedModel(nn.Module):
     def _answer(self, images: Tensor) -> Answers:
         count = len(images)
         batch = self._batch(torch.cat([images, images[:1].expand(self.batch_size - count, -1, -1, -1)]))
-        pool, retrieval = self._session.pool, self._session.retrieval
-        tasks = sets = None
-        reduced = self._session.engine.precision == "bf16-mixed"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced):
-            if retrieval is not None:
-                with torch.no_grad():
-                    query = retrieval.query(batch).float()
-                    owner = [info.index for info in self._history for _ in info.classes]
-                    known = [info.index for info in self._history]
-                    answer = retrieval.retrieve(query, known, torch.tensor(owner, device=self.device))
-                    whose = self._session.names[1]
-                    tasks = require_one_task_each(answer, self.batch_size, whose)
-                    require_seen(tasks, known, whose)
-                sets = pool.sets_of(tasks)
-            baseline = self._session.baseline
-            routing = pool.route(sets, alone=baseline.feature_scope != "pool")
-            features = baseline.features(batch, routing).float()
-        logits = baseline.logits(features)[:count, : len(self.classes)].float()
-        require_finite(logits, [str(row) for row in range(count)], self._session.names[0])
+        session = self._session
+        tasks = sets = query = None
+        with self._autocast(), torch.no_grad():
+            if session.retrieval is not None:
+                query = session.retrieval.query(batch).float()
+                tasks = self._retrieved(session.retrieval, query)
+                sets = session.pool.sets_of(tasks)
+        if session.mixer is None or query is None or sets is None:
+            features = self._features(batch, sets)
+            logits = session.baseline.logits(features)[:, : len(self.classes)].float()
+        else:
+            logits, features = self._mixed(session.mixer, batch, query, sets)
+        require_finite(logits[:count], [str(row) for row in range(count)], session.names[0])
         return Answers(
-            logits=logits,
+            logits=logits[:count],
             features=features[:count],
             tasks=None if tasks is None else tasks[:count],
             sets=None if sets is None else sets[:count],
         )
+
+    def _autocast(self) -> torch.autocast:
+        reduced = self._session.engine.precision == "bf16-mixed"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced)
+
+    def _features(self, batch: Batch, sets: Tensor | None) -> Tensor:
+        baseline = self._session.baseline
+        routing = self._session.pool.route(sets, alone=baseline.feature_scope != "pool")
+        with self._autocast():
+            return baseline.features(batch, routing).float()
+
+    def _retrieved(self, retrieval: RetrievalStrategy, query: Tensor) -> Tensor:
+        known, whose = range(len(self._history)), self._session.names[1]
+        answer = retrieval.retrieve(query, known, task_of_class(self._history, self.device))
+        tasks = require_one_task_each(answer, self.batch_size, whose)
+        require_seen(tasks, known, whose)
+        return tasks
+
+    def _mixed(self, mixer: Mixer, batch: Batch, query: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log probabilities of the seen classes, and the features under the first choice."""
+        session, table = self._session, task_of_class(self._history, self.device)
+        retrieval = cast(RetrievalStrategy, session.retrieval)
+        owner = torch.tensor(session.pool.task_to_set, device=self.device)
+        with torch.no_grad():
+            log_tasks = retrieval.log_posterior(query, range(len(self._history)), table)
+            prior = log_prior(retrieval, query, table, log_tasks).float()
+            sets, log_sets = mixer.choose(log_tasks, owner, len(session.pool))
+        rows = torch.stack([self._features(batch, column) for column in sets.T], dim=1)
+        logits = session.baseline.logits(rows.flatten(0, 1))[:, : len(self.classes)]
+        owned = owned_classes(sets, owner, table)
+        answer = mixer.combine(logits.reshape(*sets.shape, -1), log_sets, owned, prior)
+        place = (sets == first[:, None]).int().argmax(dim=1)
+        return answer.float(), rows[torch.arange(len(rows), device=self.device), place]
 
     def _batch(self, images: Tensor) -> Batch:
         norm = self._session.retrieval is None or self._session.retrieval.query_norm

@@ -68,9 +68,15 @@ def metrics(evaluations: Sequence[Columns], task_to_set: Sequence[int], *, sets:
         "ffm_code": np.mean(np.nanmax(old, axis=1) - final[:-1]) if forgets else None,
         "bwt": np.mean((final - learned)[:-1]) if forgets else None,
         "pra": None if retrieval is None else np.mean(retrieval[:, -1]),
+        "coverage_3": None if retrieval is None else 100 * _coverage(last, 3),
         "ssp": len(np.unique(held)) if sets else None,
         "chance_pra": 100 * np.mean(held[:, None] == held) if sets and retrieval is not None else None,
     }
+
+
+def _coverage(columns: Columns, choices: int) -> Any:
+    inside = columns["rank"] < choices
+    return np.mean([np.mean(inside[columns["task"] == task]) for task in np.unique(columns["task"])])
 
 
 def rand_index(left: Sequence[int], right: Sequence[Any]) -> float | None:

@@ -294,6 +294,7 @@ def candidate_entry(candidate: CandidateEvidence) -> dict[str, Any]:
 def run_metrics(
     accuracy: metrics.AccuracyMatrix,
     retrieval: metrics.AccuracyMatrix | None,
+    coverage: Sequence[float] | None,
     task_to_set: Sequence[int] | None,
     samples: Sequence[int],
 ) -> dict[str, Any]:
@@ -302,6 +303,7 @@ def run_metrics(
     Args:
         accuracy: ``A[i][t]`` in percent, undefined for ``i > t``.
         retrieval: The same for retrieved sets; None where the baseline makes no hard choice.
+        coverage: Of the first choice of retrieval, the first two and so on, in percent; None likewise.
         task_to_set: The map; None where sets mean nothing.
         samples: Test samples of each seen task.
     """
@@ -314,6 +316,7 @@ def run_metrics(
         "ffm_code": metrics.ffm_code(accuracy),
         "bwt": metrics.bwt(accuracy),
         "pra": None if retrieval is None else metrics.pra(retrieval),
+        "coverage_3": coverage[min(3, len(coverage)) - 1] if coverage else None,
         "ssp": None if sets is None else metrics.ssp(sets),
         "chance_pra": None if retrieval is None or sets is None else metrics.chance_pra(sets),
     }

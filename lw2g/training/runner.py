@@ -39,6 +39,7 @@ from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
 from lw2g.training.record import EventLog, RunDirectory, samples_name
 from lw2g.training.repair import remake_predictions
+from lw2g.training.routing import learn_routing
 from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.spaces import absorb_task
@@ -228,6 +229,10 @@ class Run:
         context = session.task_context(index, still)
         self._begin_task(context, probe, position)
         self._train(context, moving, still, position)
+        if session.mixer is not None:
+            self._reporter.begin(index, "routing")
+            with self._reporter.clock("training"):
+                learn_routing(session, context, self._reporter)
         self._absorb(context, probe)
         self._evaluate(index)
         self._frozen.require_same(session.backbone, f"during task {index + 1}")

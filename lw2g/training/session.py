@@ -28,10 +28,11 @@ from lw2g.training.decoding import chunks
 from lw2g.training.devices import BF16, FP32, Engine, open_engine, require_compiler
 from lw2g.training.evaluation import Evaluator
 from lw2g.training.images import ImageSet
+from lw2g.training.mixing import Mixer
 from lw2g.training.pixels import Originals
 from lw2g.training.precision import Choice, choose_precision
 from lw2g.training.probe import Probe
-from lw2g.training.streams import Source, as_one_task, joined
+from lw2g.training.streams import Source, as_one_task, hold_back, joined
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
 from lw2g.vit.taps import Tap
@@ -45,6 +46,8 @@ class Session:
 
     In its configuration ``run.precision`` is settled; ``precision`` says what was asked for, and why.
     The transforms are those of the first source, whatever comes later: a model has one way to see images.
+    Where several sets answer for an image, ``mixer`` makes one answer of theirs, and ``held_back`` holds,
+    task by task, what it is fitted to: training images that the stream no longer has.
 
     Attributes:
         infos: What is known of each task before it is learned.
@@ -67,6 +70,8 @@ class Session:
     pool: Pool
     memory: SubspaceMemory
     evaluator: Evaluator
+    mixer: Mixer | None
+    held_back: tuple[TaskData | None, ...]
     infos: tuple[TaskInfo, ...] = attrs.field(init=False)
 
     @infos.default
@@ -270,6 +275,9 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
                 "it on all classes at once"
             )
         stream = as_one_task(stream)
+    soft = config.routing.mix != 1
+    mixer = Mixer(config.routing).to(engine.device) if soft else None
+    stream, held_back = hold_back(stream, config.routing.held_back if soft else 0, run.seed)
     chosen = config.backbone
     backbone: Backbone = catalogue.get("backbone", chosen.name).build(
         chosen.config, chosen.weights, chosen.image_size
@@ -331,7 +339,9 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         constraints={one.name: _build(catalogue, "constraint", one, context) for one in config.constraints},
         pool=Pool(),
         memory=SubspaceMemory(options),
-        evaluator=_evaluator(stream, transforms, backbone, engine, config, _query_norm(retrieval)),
+        evaluator=_evaluator(stream, transforms, backbone, engine, config, _query_norm(retrieval), mixer),
+        mixer=mixer,
+        held_back=held_back,
     )
 
 
@@ -362,6 +372,7 @@ def _evaluator(
     engine: Engine,
     config: ExperimentConfig,
     query_norm: bool,
+    mixer: Mixer | None,
 ) -> Evaluator:
     parts = [task.test for task in stream.tasks]
     empty = [task.index for task in stream.tasks if not len(task.test) or not len(task.train)]
@@ -378,7 +389,7 @@ def _evaluator(
         query_norm=query_norm,
     )
     sizes = [len(part) for part in parts]
-    return Evaluator(images, sizes, engine, config.run.evaluation_batch, names_of(config))
+    return Evaluator(images, sizes, engine, config.run.evaluation_batch, names_of(config), mixer)
 
 
 def names_of(config: ExperimentConfig) -> tuple[str, str]:

@@ -65,6 +65,8 @@ def snapshot(
     }
     if session.retrieval is not None:
         tensors |= under("retrieval", session.retrieval.state_dict())
+    if session.mixer is not None:
+        tensors |= under("routing", session.mixer.state_dict())
     for name, constraint in session.constraints.items():
         tensors |= under(f"constraint.{name}", constraint.state_dict())
     if protection is not None:
@@ -147,6 +149,8 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
         session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
         if session.retrieval is not None:
             load(session.retrieval, part(tensors, "retrieval"), session.names[1])
+        if session.mixer is not None:
+            session.mixer.load_state_dict(part(tensors, "routing"))
         for name, constraint in session.constraints.items():
             constraint.load_state_dict(part(tensors, f"constraint.{name}"))
     return Position(

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from lw2g.config.model import Chosen
 from lw2g.errors import ConfigError
+from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageSource, Task, TaskData, TaskStream
 
-__all__ = ["Source", "as_one_task", "joined"]
+__all__ = ["Source", "as_one_task", "hold_back", "joined"]
 
 
 @attrs.frozen(kw_only=True)
@@ -142,3 +144,34 @@ def as_one_task(stream: TaskStream) -> TaskStream:
     )
     note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
     return attrs.evolve(stream, tasks=(whole,), planted_groups=None, deviations=(*stream.deviations, note))
+
+
+_LARGEST_SHARE = 5
+"""At most one image in so many of a class is held back."""
+
+
+def hold_back(stream: TaskStream, images: int, seed: int) -> tuple[TaskStream, tuple[TaskData | None, ...]]:
+    """Return the stream without some training images of each task, and these; None where there are none.
+
+    Args:
+        stream: The stream.
+        images: How many images of each task, spread evenly over its classes.
+        seed: Chooses them; a task's do not depend on other tasks.
+    """
+    tasks, held = [], []
+    for task in stream.tasks:
+        draw = np.random.default_rng(derive_seed(seed, "task", task.index, "held back"))
+        each = -(-images // len(task.classes))
+        places = []
+        for label in task.classes:
+            own = np.flatnonzero(task.train.labels == label)
+            places.append(draw.permutation(own)[: min(each, len(own) // _LARGEST_SHARE)])
+        taken = np.zeros(len(task.train), dtype=bool)
+        taken[np.concatenate(places)[:images] if len(places) else []] = True
+        tasks.append(attrs.evolve(task, train=_part(task.train, ~taken)))
+        held.append(_part(task.train, taken) if taken.any() else None)
+    return attrs.evolve(stream, tasks=tuple(tasks)), tuple(held)
+
+
+def _part(data: TaskData, rows: npt.NDArray[np.bool_]) -> TaskData:
+    return attrs.evolve(data, indices=data.indices[rows], labels=data.labels[rows])

@@ -55,8 +55,8 @@ class Centroids(RetrievalStrategy):
         for position in range(int(owner.max()) + 1):
             self.centroid[task, position] = rows[owner == position].mean(0)
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the nearest centroid among the seen tasks, ``[B]``."""
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return minus the distance to the nearest centroid of each seen task, ``[B, len(seen)]``."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         centroids = self.centroid[tasks].flatten(0, 1)
         if self.config.metric == "cosine":
@@ -65,8 +65,8 @@ class Centroids(RetrievalStrategy):
             # not the expanded square, which cancels for features far from the origin
             distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
         missing = (self.count[tasks] == 0).flatten()
-        nearest = distance.masked_fill(missing, float("inf")).argmin(dim=-1)
-        return tasks[nearest // self.config.clusters]
+        distance = distance.masked_fill(missing, float("inf"))
+        return -distance.reshape(len(query), len(tasks), -1).amin(dim=2)
 
     def _prepared(self, features: Tensor) -> Tensor:
         return functional.normalize(features, dim=-1) if self.config.metric == "cosine" else features

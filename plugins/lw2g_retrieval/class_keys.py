@@ -12,7 +12,7 @@ from torch.nn import functional
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
-from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.retrieval import ClassRetrieval
 from lw2g_retrieval.options import ClassKeysConfig
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 
-class ClassKeys(RetrievalStrategy):
+class ClassKeys(ClassRetrieval):
     """The nearest class key names a class, and that class its task.
 
     Keys are trained in the host phase by cross-entropy on raw cosines, without temperature, over all seen
@@ -59,12 +59,9 @@ class ClassKeys(RetrievalStrategy):
         """Return the keys of the task's classes, ``[c, dim]`` with gradient."""
         return self.key[context.task.classes[0] : context.task.seen]
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the nearest class key among the seen tasks' classes, ``[B]``."""
-        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
-        cosines = _cosines(query, self.key[: len(task_of_class)])
-        hidden = ~torch.isin(task_of_class, tasks)
-        return task_of_class[cosines.masked_fill(hidden, float("-inf")).argmax(dim=-1)]
+    def class_scores(self, query: Tensor, classes: int) -> Tensor:
+        """Return the cosine to the key of each class, ``[B, classes]``."""
+        return _cosines(query, self.key[:classes])
 
 
 def _cosines(query: Tensor, keys: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
-from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.retrieval import ClassRetrieval
 from lw2g_retrieval.options import ClassifierConfig, ClassPredictorOptions
 
 __all__ = [
@@ -28,6 +28,9 @@ __all__ = [
     "Classifier",
     "ResidualMLP",
 ]
+
+_SAMPLES = 20
+"""Samples of calibration from each cluster, up to a hundred clusters' worth in all."""
 
 
 class ResidualMLP(nn.Module):
@@ -53,7 +56,7 @@ class ResidualMLP(nn.Module):
         return cast(Tensor, self.norm(x + self.contract(functional.gelu(self.expand(x)))))
 
 
-class ClassPredictor(RetrievalStrategy):
+class ClassPredictor(ClassRetrieval):
     """A network on queries; the task of the class it predicts is retrieved.
 
     It is trained on the task's images, its class statistics are taken, and from the second task on it is
@@ -102,12 +105,20 @@ class ClassPredictor(RetrievalStrategy):
         """Return what a task trains, at the given learning rate."""
         return (ParameterGroup(parameters=tuple(self.network.parameters()), lr=lr),)
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the most probable class among those of the seen tasks, ``[B]``."""
-        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
-        logits = self.network(query)[:, : len(task_of_class)]
-        hidden = ~torch.isin(task_of_class, tasks)
-        return task_of_class[logits.masked_fill(hidden, float("-inf")).argmax(dim=-1)]
+    def class_scores(self, query: Tensor, classes: int) -> Tensor:
+        """Return the logits of the first classes, ``[B, classes]``."""
+        return cast(Tensor, self.network(query))[:, :classes]
+
+    @torch.no_grad()
+    def calibrate(self, context: TaskContext) -> None:
+        """Fit the temperature to samples of all seen classes, since the task's images are known by heart."""
+        self.temperature.reset()
+        generator = context.generator("retrieval-calibration")
+        features, labels = self.statistics.sample(
+            range(context.task.seen), _SAMPLES, generator, limit=_SAMPLES * 100
+        )
+        of_class, seen = context.task_of_class(), [info.index for info in context.history]
+        self.temperature.observe(self.scores(features, seen, of_class), of_class[labels])
 
     def _step(self, batch: Batch, context: TaskContext) -> StepOutput:
         logits = mask_logits(self.network(self.query(batch)), context.task.classes)

@@ -64,18 +64,18 @@ class KeyCosine(RetrievalStrategy):
         """Return the task's key, ``[1, dim]`` with gradient."""
         return self._current(context)[None]
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the nearest key among the seen tasks, ``[B]``."""
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+        """Return the cosine to the key of each seen task, ``[B, len(seen)]``, or the batch's votes for it."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         sets = self.set_of_task[tasks]
         owners = tasks if self.config.keys == "per-task" else sets
         keys = functional.normalize(torch.stack(tuple(self.key)), dim=-1)[owners]
-        nearest = (functional.normalize(query, dim=-1) @ keys.T).argmax(dim=-1)
+        cosines = functional.normalize(query, dim=-1) @ keys.T
         if self.config.vote == "batch":
             # the release votes after the hop from tasks to sets
-            winner = torch.bincount(sets[nearest]).argmax()
-            nearest = (sets == winner).int().argmax().expand(len(query))
-        return tasks[nearest]
+            votes = torch.bincount(sets[cosines.argmax(dim=-1)], minlength=int(sets.max()) + 1)
+            return votes[sets].to(cosines).expand(len(query), -1)
+        return cosines
 
     def _current(self, context: TaskContext) -> nn.Parameter:
         per_task = self.config.keys == "per-task"

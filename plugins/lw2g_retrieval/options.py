@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-from attrs.validators import ge, gt, in_, optional
+from attrs.validators import ge, gt, in_, le, optional
 
 from lw2g.blocks.options import ReplayOptions, blocks_option
 from lw2g.interfaces.options import option
@@ -16,8 +16,11 @@ __all__ = [
     "ClassPredictorOptions",
     "ClassifierConfig",
     "KeyCosineConfig",
+    "LdaConfig",
     "LoraClassifierConfig",
+    "MahalanobisConfig",
     "OracleConfig",
+    "RidgeConfig",
 ]
 
 
@@ -97,6 +100,41 @@ class KeyCosineConfig:
         "sample: every sample gets its own set; batch: the majority of the test batch decides",
         validator=in_(("sample", "batch")),
         literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LdaConfig:
+    """Options of ``lda``."""
+
+    shrinkage: float = option(
+        0.01,
+        "share of the covariance that gives way to a multiple of the identity of equal trace",
+        validator=[ge(0), le(1)],
+    )
+
+
+@attrs.frozen(kw_only=True)
+class MahalanobisConfig:
+    """Options of ``mahalanobis``."""
+
+    diagonal: float = option(
+        1.0,
+        "what is added to each variance, as a multiple of the mean variance (10 on ImageNet-R)",
+        validator=ge(0),
+        published=1.0,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RidgeConfig:
+    """Options of ``ridge``."""
+
+    features: int = option(
+        1000,
+        "width M of the random projection, 0 for none; every checkpoint holds M x M numbers",
+        validator=ge(0),
+        published=10_000,
     )
 
 

@@ -29,7 +29,7 @@ class Oracle(RetrievalStrategy):
     def __init__(self, config: OracleConfig, context: BuildContext) -> None:
         super().__init__(context)
 
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
+    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Refuse: queries do not tell the true task.
 
         Raises:

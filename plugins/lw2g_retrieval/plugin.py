@@ -12,8 +12,11 @@ __all__ = [
     "CLASSIFIER",
     "CLASS_KEYS",
     "KEY_COSINE",
+    "LDA",
     "LORA_CLASSIFIER",
+    "MAHALANOBIS",
     "ORACLE",
+    "RIDGE",
     "lw2g_retrievals",
 ]
 
@@ -64,12 +67,27 @@ KEY_COSINE = RetrievalComponent(
     deviations=(_SEEN_KEYS, _KEYS_FREE),
 )
 
+LDA = RetrievalComponent(
+    name="lda",
+    config=options.LdaConfig,
+    summary="linear discriminant analysis of un-prompted features, in closed form; the best class's task",
+    build=lazy("lw2g_retrieval.closed_form:lda"),
+)
+
 LORA_CLASSIFIER = RetrievalComponent(
     name="lora-classifier",
     config=options.LoraClassifierConfig,
     summary="a classifier on features under a low-rank update shared by all tasks",
     citation="Wang et al., HiDe-PET: Hierarchical Decomposition of Parameter-Efficient Tuning, TPAMI 2025",
     build=lazy("lw2g_retrieval.lora_classifier:LoraClassifier"),
+)
+
+MAHALANOBIS = RetrievalComponent(
+    name="mahalanobis",
+    config=options.MahalanobisConfig,
+    summary="nearest class mean of un-prompted features, each class under its own covariance",
+    citation="Goswami et al., FeCAM: Exploiting the Heterogeneity of Class Distributions, NeurIPS 2023",
+    build=lazy("lw2g_retrieval.closed_form:mahalanobis"),
 )
 
 ORACLE = RetrievalComponent(
@@ -80,8 +98,26 @@ ORACLE = RetrievalComponent(
     control=True,
 )
 
+RIDGE = RetrievalComponent(
+    name="ridge",
+    config=options.RidgeConfig,
+    summary="ridge regression on random features of un-prompted ones; the best class's task",
+    citation="McDonnell et al., RanPAC: Random Projections and Pre-trained Models, NeurIPS 2023",
+    build=lazy("lw2g_retrieval.closed_form:ridge"),
+)
+
 
 @hookimpl
 def lw2g_retrievals() -> list[RetrievalComponent]:
     """Return the retrieval strategies."""
-    return [CENTROIDS, CLASS_KEYS, CLASSIFIER, KEY_COSINE, LORA_CLASSIFIER, ORACLE]
+    return [
+        CENTROIDS,
+        CLASS_KEYS,
+        CLASSIFIER,
+        KEY_COSINE,
+        LDA,
+        LORA_CLASSIFIER,
+        MAHALANOBIS,
+        ORACLE,
+        RIDGE,
+    ]

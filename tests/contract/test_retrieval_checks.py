@@ -92,23 +92,21 @@ class Mahalanobis(RetrievalStrategy):
 
         return (ComputePhase(name="retrieval-covariance", run=run),)
 
-    def retrieve(self, query, seen, task_of_class):
-        if not len(seen):
-            raise ValueError("expected a seen task but got none")
+    def scores(self, query, seen, task_of_class):
         if bool(self.factor.triu(1).any()) or bool((self.factor.diagonal() <= 0).any()):
             raise ValueError("expected a Cholesky factor but got another matrix")
         apart = query[:, None] - self.mean[list(seen)]
         white = torch.linalg.solve_triangular(self.factor, apart.flatten(0, 1).T, upper=False)
         distance = white.square().sum(0).reshape(len(query), len(seen))
-        return torch.as_tensor(tuple(seen))[distance.argmin(dim=1)]
+        return -distance
 
 
-MAHALANOBIS = RetrievalComponent(
-    name="mahalanobis", config=MahalanobisConfig, build=Mahalanobis, summary="nearest under one covariance"
+WHITENED = RetrievalComponent(
+    name="whitened", config=MahalanobisConfig, build=Mahalanobis, summary="nearest under one covariance"
 )
 
 
-@pytest.mark.parametrize("case", contract_cases(MAHALANOBIS), ids=str)
+@pytest.mark.parametrize("case", contract_cases(WHITENED), ids=str)
 def test_structured_state_keeps_its_structure(case: ContractCase) -> None:
     """A strategy whose state must not be shaken at random (a Cholesky factor) passes every check."""
     case.run()
@@ -141,16 +139,28 @@ class RealTasks(KeyCosine):
         return super().retrieve(query, seen, task_of_class).float()
 
 
+@breaks("scores_name_the_retrieved_task", "retrieves task 1 .from 0. where task . scores best")
+class RetrievesAnother(KeyCosine):
+    def retrieve(self, query, seen, task_of_class):
+        return super().retrieve(query, seen, task_of_class).clamp(min=len(seen) - 1, max=1)
+
+
+@breaks("scores_name_the_retrieved_task", r"floating numbers \[64, 3\] for 64 queries and 3 seen tasks, not")
+class OneScore(KeyCosine):
+    def scores(self, query, seen, task_of_class):
+        return super().scores(query, seen, task_of_class)[:, :1]
+
+
 @breaks("retrieval_belongs_to_its_sample", "another task alone|another task in a .* batch")
 class Ranks(KeyCosine):
-    def retrieve(self, query, seen, task_of_class):
-        return super().retrieve(query - query.mean(dim=0), seen, task_of_class)
+    def scores(self, query, seen, task_of_class):
+        return super().scores(query - query.mean(dim=0), seen, task_of_class)
 
 
 @breaks("retrieval_belongs_to_its_sample", "nothing drawn at test time")
 class Guesses(KeyCosine):
-    def retrieve(self, query, seen, task_of_class):
-        return torch.randint(len(seen), (len(query),))
+    def scores(self, query, seen, task_of_class):
+        return torch.rand(len(query), len(seen))
 
 
 @breaks("retrieval_sees_no_labels", "let query read batch.query or batch.images alone")

@@ -150,7 +150,7 @@ def test_merging_two_sets_never_lowers_retrieval(partition, first, second):
         rows = dict.fromkeys(("sample", "true", "predicted"), np.zeros(80, dtype=np.int64))
         sets = np.array(task_to_set)[found.numpy()]
         by_task = Predictions(
-            **rows, task=np.arange(4).repeat(20), retrieved=found.numpy(), set=sets
+            **rows, task=np.arange(4).repeat(20), retrieved=found.numpy(), set=sets, rank=sets
         ).retrievals(task_to_set)
         return sum(by_task) / 4
 

@@ -19,7 +19,7 @@ def test_the_oracle_is_marked_and_cannot_be_asked(world):
     assert list(strategy.parameters()) == []
     assert strategy.phases(context) == ()
     with pytest.raises(ContractError, match="cannot retrieve from queries; take the true task ids"):
-        strategy.retrieve(torch.randn(2, 8), [0], torch.zeros(2, dtype=torch.long))
+        strategy.scores(torch.randn(2, 8), [0], torch.zeros(2, dtype=torch.long))
 
 
 def test_the_strategies_are_offered():
@@ -29,14 +29,17 @@ def test_the_strategies_are_offered():
         "class-keys": False,
         "classifier": False,
         "key-cosine": False,
+        "lda": False,
         "lora-classifier": False,
+        "mahalanobis": False,
         "oracle": True,
+        "ridge": False,
     }
 
 
 def test_every_strategy_builds_from_its_defaults(world):
-    """Default options are complete and the built strategy is on the run's device in float32."""
+    """Default options are complete and the built strategy is on the run's device in floating numbers."""
     for component in lw2g_retrievals():
         strategy = component.build(component.config(), world.build)
         floats = {p.dtype for p in strategy.state_dict().values() if p.is_floating_point()}
-        assert floats <= {torch.float32}
+        assert floats <= {torch.float32, torch.float64}  # sums in double precision

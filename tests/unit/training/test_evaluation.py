@@ -149,6 +149,9 @@ class _Told(RetrievalStrategy):
 
     answers: Sequence[int] = ()
 
+    def scores(self, query: torch.Tensor, seen: Sequence[int], task_of_class: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(query), len(seen))
+
     def retrieve(self, query: torch.Tensor, seen: Sequence[int], task_of_class: torch.Tensor) -> torch.Tensor:
         found, self.answers = self.answers[: len(query)], self.answers[len(query) :]
         return torch.tensor([*found, *[0] * (len(query) - len(found))])
@@ -245,7 +248,9 @@ def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Ses
 def test_retrievals_are_undefined_without_a_hard_choice() -> None:
     """No set, no retrieval accuracy."""
     zeros, nothing = np.zeros(2, dtype=np.int64), np.full(2, -1, dtype=np.int64)
-    found = Predictions(sample=zeros, true=zeros, predicted=zeros, task=zeros, retrieved=nothing, set=nothing)
+    found = Predictions(
+        sample=zeros, true=zeros, predicted=zeros, task=zeros, retrieved=nothing, set=nothing, rank=nothing
+    )
     assert found.retrievals([0]) is None
     assert found.accuracies() == [100.0]
 

@@ -1,0 +1,74 @@
+"""From scores of tasks to probabilities that mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Temperature", "best_of_task"]
+
+_STEPS, _DECADES = 97, 4.0
+
+
+def best_of_task(scores: Tensor, task_of_class: Tensor, tasks: Sequence[int]) -> Tensor:
+    """Return the best score among each task's classes: the best task is then that of the best class.
+
+    Args:
+        scores: Scores of the seen classes, ``[B, C]``.
+        task_of_class: The task of each, ``[C]``.
+        tasks: The tasks that are asked for.
+
+    Returns:
+        ``[B, len(tasks)]``.
+
+    >>> best_of_task(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0, 1, 1]), [0, 1])
+    tensor([[3., 2.]])
+    """
+    return torch.stack([scores[:, task_of_class == task].amax(1) for task in tasks], dim=1)
+
+
+class Temperature(nn.Module):
+    """The temperature by which scores are divided, fitted to what was seen so far.
+
+    The loss of every temperature of a fixed grid is summed over all observations, so that the fit is that of
+    all of them at once however they came, and nothing but one number per temperature is kept. The grid is
+    logarithmic, 97 values over eight decades about ``start``.
+
+    Args:
+        start: The temperature before anything was observed.
+
+    Attributes:
+        loss: Summed negative log likelihood of each temperature, ``[97]`` float64.
+    """
+
+    loss: Tensor
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.grid = start * torch.logspace(-_DECADES, _DECADES, _STEPS, dtype=torch.float64)
+        self.register_buffer("loss", torch.zeros(_STEPS, dtype=torch.float64))
+
+    @property
+    def value(self) -> float:
+        """The temperature of least loss; of equals the one nearest to the start."""
+        best = (self.loss <= self.loss.min()).cpu().nonzero()[:, 0]
+        return float(self.grid[best[(best - _STEPS // 2).abs().argmin()]])
+
+    @torch.no_grad()
+    def observe(self, scores: Tensor, place: int | Tensor) -> None:
+        """Take in samples that were not used to make the scores.
+
+        Args:
+            scores: ``[n, tasks]``.
+            place: The column of the true task, of all samples or of each, ``[n]``.
+        """
+        rows = torch.arange(len(scores), device=scores.device)
+        for position, temperature in enumerate(self.grid.tolist()):
+            found = (scores.double() / temperature).log_softmax(dim=1)
+            self.loss[position] -= found[rows, place].sum()
+
+    def reset(self) -> None:
+        """Forget all observations."""
+        self.loss.zero_()

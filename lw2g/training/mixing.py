@@ -1,0 +1,207 @@
+"""Soft routing: several sets answer for an image, and their answers become one.
+
+Hard routing evaluates the retrieved set alone, so that a wrong guess of the task is final. Here the ``k``
+most probable *sets* (not tasks: tasks that share a set share its forward) each give logits over all seen
+classes, and an image's class is the best of
+
+    log p(c) = log sum_s softmax(u)_s softmax(z_s / tau)_c  +  beta log q(c)
+
+with the logits ``z_s`` under set s, ``u_s = w log p(s) + ...`` from the posterior of retrieval and whatever
+set-conditional measures are asked for, and retrieval's own opinion ``q`` of the class. The constants are
+fitted to training images that nothing was trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.config.model import RoutingConfig
+from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.retrieval import RetrievalStrategy
+
+__all__ = ["Mixer", "best_of_set", "log_prior", "owned_classes", "task_of_class"]
+
+_MEASURES = ("mass", "entropy", "logsumexp")
+_IMPOSSIBLE = -1e4
+"""Log probability of what a set does not speak of."""
+
+_INERTIA = 0.01
+"""Weight of the constants' squared change beside the mean loss: few images must not throw them about."""
+
+
+def best_of_set(scores: Tensor, task_to_set: Tensor, sets: int) -> Tensor:
+    """Return the best score among the tasks of each set: the best set is then that of the best task.
+
+    Args:
+        scores: ``[B, tasks]``.
+        task_to_set: The set of each task, ``[tasks]``.
+        sets: Number of sets.
+
+    Returns:
+        ``[B, sets]``.
+
+    >>> best_of_set(torch.tensor([[1.0, 5.0, 2.0]]), torch.tensor([0, 1, 0]), 2)
+    tensor([[2., 5.]])
+    """
+    return _by_set(scores, task_to_set, sets).amax(dim=2)
+
+
+def log_prior(
+    retrieval: RetrievalStrategy, query: Tensor, task_of_class: Tensor, log_tasks: Tensor
+) -> Tensor:
+    """Return retrieval's own log probability of each seen class, ``[B, C]`` float64.
+
+    That of a strategy that knows tasks alone is spread evenly over the classes of each.
+    """
+    scores = retrieval.class_scores(query, len(task_of_class))
+    if scores is None:
+        return log_tasks[:, task_of_class] - torch.bincount(task_of_class)[task_of_class].log()
+    return (scores.double() / retrieval.temperature.value).log_softmax(dim=1)
+
+
+class Mixer(nn.Module):
+    """Which sets answer for an image, and how their answers become one.
+
+    Args:
+        config: The options of the section ``routing``.
+
+    Attributes:
+        constants: ``w``, ``log tau``, ``beta`` and the weight of each measure, ``[3 + M]`` float64. They
+            begin with 1, 0, 0 and zeros: the posterior-weighted mixture.
+    """
+
+    constants: Tensor
+
+    def __init__(self, config: RoutingConfig) -> None:
+        super().__init__()
+        self.config = config
+        start = [1.0, 0.0, 0.0, *(0.0 for _ in config.evidence)]
+        self.register_buffer("constants", torch.tensor(start, dtype=torch.float64))
+
+    def named_constants(self) -> dict[str, float]:
+        """Return the constants by name, as the record tells them."""
+        weight, log_tau, beta, *measures = self.constants.tolist()
+        named = {"posterior": weight, "temperature": math.exp(log_tau), "prior": beta}
+        return named | dict(zip(self.config.evidence, measures, strict=True))
+
+    def passes(self, sets: int) -> int:
+        """Return how many of so many sets answer for an image."""
+        return sets if self.config.mix == "all" else min(self.config.mix, sets)
+
+    def choose(self, log_tasks: Tensor, task_to_set: Tensor, sets: int) -> tuple[Tensor, Tensor]:
+        """Return the sets that answer for each image, ascending, and their log probabilities.
+
+        The first choice is always the set that hard routing would take.
+
+        Args:
+            log_tasks: Log probabilities of the tasks, ``[B, T]``.
+            task_to_set: The set of each task, ``[T]``.
+            sets: Number of sets.
+
+        Returns:
+            ``[B, k]`` int64 and ``[B, k]``.
+        """
+        by_set = _by_set(log_tasks, task_to_set, sets)
+        # a stable sort: of equals the first, as in hard routing
+        ranked = by_set.amax(dim=2).sort(dim=1, descending=True, stable=True).indices
+        chosen = ranked[:, : self.passes(sets)].sort(dim=1).values
+        return chosen, by_set.logsumexp(dim=2).gather(1, chosen)
+
+    def combine(self, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor) -> Tensor:
+        """Return the log probability of each seen class, ``[B, C]`` float64.
+
+        Args:
+            logits: Of the seen classes under each set, ``[B, k, C]``.
+            log_sets: Log probabilities of these sets, ``[B, k]``.
+            owned: Whether a class is one of a set's own, ``[B, k, C]``.
+            prior: What :func:`log_prior` returned.
+        """
+        constants = self.constants.to(logits.device)
+        found: Tensor = self._combined(constants, logits.double(), log_sets.double(), owned, prior)
+        return found
+
+    def _combined(
+        self, constants: Tensor, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor
+    ) -> Tensor:
+        weight, log_tau, beta = constants[:3]
+        opinion = logits * (-log_tau).exp()
+        if self.config.combine == "hierarchical":
+            # a set speaks of its own classes alone; finite, since gradients pass
+            opinion = opinion.masked_fill(~owned, _IMPOSSIBLE)
+        opinion = opinion.log_softmax(dim=2)
+        measured = [_measure(name, logits, owned) for name in self.config.evidence]
+        trust = weight * log_sets + sum(
+            (one * value for one, value in zip(constants[3:], measured, strict=True)),
+            torch.zeros_like(log_sets),
+        )
+        mixed = (trust.log_softmax(dim=1)[..., None] + opinion).logsumexp(dim=1)
+        return (mixed + beta * prior).log_softmax(dim=1)
+
+    def fit(self, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor, labels: Tensor) -> None:
+        """Fit the constants to images that nothing was trained on: the least mean log loss of their classes.
+
+        They move from where the tasks before have left them, and are held there by a small inertia.
+
+        Args:
+            logits: As for :meth:`combine`; likewise the next three.
+            log_sets: Log probabilities of the sets.
+            owned: Whether a class is a set's own.
+            prior: Retrieval's own opinion.
+            labels: The true classes, ``[B]``.
+        """
+        answers, trust, own, voice = (tensor.cpu() for tensor in (logits, log_sets, owned, prior))
+        before = self.constants.cpu().clone()
+        constants = before.clone().requires_grad_()
+        optimizer = torch.optim.LBFGS([constants], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            found = self._combined(constants, answers.double(), trust.double(), own, voice.double())
+            # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
+            picked = found.gather(1, labels.cpu()[:, None])[:, 0]
+            value = -picked[picked > _IMPOSSIBLE / 2].mean() + _INERTIA * (constants - before).square().sum()
+            torch.autograd.backward(value)
+            return value
+
+        with torch.enable_grad():
+            optimizer.step(loss)  # type: ignore[no-untyped-call]
+        if bool(constants.isfinite().all()):
+            self.constants.copy_(constants.detach())
+
+
+def _by_set(scores: Tensor, task_to_set: Tensor, sets: int) -> Tensor:
+    """Return ``[B, sets, tasks]``: the scores of each set's tasks, minus infinity elsewhere."""
+    others = functional.one_hot(task_to_set, sets).T == 0
+    return scores[:, None, :].masked_fill(others[None], float("-inf"))
+
+
+def _measure(name: str, logits: Tensor, owned: Tensor) -> Tensor:
+    """Return what the answer of a set says of the set, ``[B, k]``."""
+    log_classes = logits.log_softmax(dim=2)
+    if name == "mass":
+        return log_classes.masked_fill(~owned, float("-inf")).logsumexp(dim=2)
+    if name == "entropy":
+        return -(log_classes.exp() * log_classes).sum(dim=2)
+    return logits.logsumexp(dim=2)
+
+
+def owned_classes(sets: Tensor, task_to_set: Tensor, task_of_class: Tensor) -> Tensor:
+    """Return whether each class was learned in each image's sets, ``[B, k, C]`` bool.
+
+    Args:
+        sets: ``[B, k]``.
+        task_to_set: The set of each task, ``[T]``.
+        task_of_class: The task of each class, ``[C]``.
+    """
+    return sets[..., None] == task_to_set[task_of_class]
+
+
+def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> Tensor:
+    """Return the task of each seen class, ``[C]`` int64."""
+    sizes = torch.tensor([len(info.classes) for info in history])
+    return torch.repeat_interleave(torch.tensor([info.index for info in history]), sizes).to(device)

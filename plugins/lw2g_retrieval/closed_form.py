@@ -1,0 +1,105 @@
+"""Retrieval by a closed-form classifier on un-prompted features: no epochs, exact in a stream.
+
+The features are those of the frozen backbone, so that no statistic ever goes stale, whatever the sets do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lw2g.blocks.closed_form import ClosedForm, Discriminant, Mahalanobis, Ridge
+from lw2g.blocks.statistics import collect_features
+from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
+from lw2g.interfaces.phase import ComputePhase, Phase
+from lw2g.interfaces.retrieval import ClassRetrieval
+from lw2g_retrieval.options import LdaConfig, MahalanobisConfig, RidgeConfig
+
+__all__ = ["ClosedFormRetrieval", "lda", "mahalanobis", "ridge"]
+
+_HELD_BACK = 5
+"""One image in so many of each class is first held back, to choose constants by, and taken in afterwards."""
+
+
+class ClosedFormRetrieval(ClassRetrieval):
+    """The task of the most probable class, by a classifier that is solved for.
+
+    A fifth of a task's images is scored before it is taken in: these scores fit the temperature that turns
+    scores into probabilities.
+
+    Args:
+        classifier: Fitted to queries.
+        context: What is known before the first task.
+    """
+
+    def __init__(self, classifier: ClosedForm, context: BuildContext) -> None:
+        super().__init__(context)
+        self.classifier = classifier
+        self.to(context.device)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the one phase: take in the task's queries."""
+
+        def run(progress: Callable[[int, int], None]) -> None:
+            queries, labels = collect_features(context, lambda batch: batch.query, progress)
+            self.fit(queries, labels, context)
+
+        return (ComputePhase(name="retrieval-statistics", run=run),)
+
+    def fit(self, queries: Tensor, labels: Tensor, context: TaskContext) -> None:
+        """Take in the queries ``[n, dim]`` of a task's images with labels ``[n]``."""
+        held = held_back(labels)
+        self.classifier.update(queries[~held], labels[~held])
+        if held.any():
+            if isinstance(self.classifier, Ridge):
+                self.classifier.choose(queries[held], labels[held], context.task.seen, PENALTIES)
+            tasks = [info.index for info in context.history]
+            scores = self.scores(queries[held], tasks, context.task_of_class())
+            self.temperature.observe(scores, tasks.index(context.task.index))
+            self.classifier.update(queries[held], labels[held])
+
+    def class_scores(self, query: Tensor, classes: int) -> Tensor:
+        """Return the scores of the first classes, ``[B, classes]`` float64."""
+        return self.classifier.scores(query, classes)
+
+    def calibrate(self, context: TaskContext) -> None:
+        """Leave the temperature as it is, fitted to what was held back."""
+
+
+PENALTIES = tuple(10.0**power for power in range(-2, 9))
+"""Candidates of the ridge parameter; RanPAC's grid goes down to 1e-8, where float64 is singular."""
+
+
+def held_back(labels: Tensor) -> Tensor:
+    """Return which images are held back, ``[n]`` bool: every fifth of each class, by its place.
+
+    >>> held_back(torch.tensor([0, 0, 0, 0, 0, 1])).tolist()
+    [False, False, False, False, True, False]
+    """
+    order = labels.argsort(stable=True)
+    sizes = torch.bincount(labels)
+    place = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+    held = torch.empty_like(labels, dtype=torch.bool)
+    held[order] = place % _HELD_BACK == _HELD_BACK - 1
+    return held
+
+
+def lda(config: LdaConfig, context: BuildContext) -> ClosedFormRetrieval:
+    """Build ``lda``: class means and one covariance."""
+    classifier = Discriminant(context.backbone.dim, context.num_classes, config.shrinkage)
+    return ClosedFormRetrieval(classifier, context)
+
+
+def mahalanobis(config: MahalanobisConfig, context: BuildContext) -> ClosedFormRetrieval:
+    """Build ``mahalanobis``: class means, each class with its own covariance."""
+    classifier = Mahalanobis(context.backbone.dim, context.num_classes, config.diagonal)
+    return ClosedFormRetrieval(classifier, context)
+
+
+def ridge(config: RidgeConfig, context: BuildContext) -> ClosedFormRetrieval:
+    """Build ``ridge``: regression of one-hot labels on random features."""
+    seed = derive_seed(context.seed, "retrieval", "projection")
+    classifier = Ridge(context.backbone.dim, context.num_classes, config.features, seed)
+    return ClosedFormRetrieval(classifier, context)

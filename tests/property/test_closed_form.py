@@ -1,0 +1,144 @@
+"""Closed-form classifiers: any order and batching gives the classifier of all features at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge as SklearnRidge
+
+from lw2g.blocks.closed_form import ClosedForm, Discriminant, Mahalanobis, Ridge
+from lw2g.interfaces.calibration import Temperature, best_of_task
+
+DIM, CLASSES = 5, 4
+MADE = {
+    "lda": lambda: Discriminant(DIM, CLASSES, 0.1),
+    "mahalanobis": lambda: Mahalanobis(DIM, CLASSES, 1.0),
+    "ridge": lambda: Ridge(DIM, CLASSES, 0, 0, 0.5),
+    "random features": lambda: Ridge(DIM, CLASSES, 9, 3, 0.5),
+}
+
+
+def drawn(seed: int, per_class: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features about four means far from the origin, and their labels, class after class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(CLASSES).repeat_interleave(per_class)
+    means = 4 * torch.randn(CLASSES, DIM, generator=generator) + 30
+    return means[labels] + torch.randn(len(labels), DIM, generator=generator), labels
+
+
+def fitted(classifier: ClosedForm, features: torch.Tensor, labels: torch.Tensor) -> ClosedForm:
+    classifier.update(features, labels)
+    return classifier
+
+
+@pytest.mark.parametrize("kind", MADE)
+@given(seed=st.integers(0, 99), cuts=st.lists(st.integers(1, 23), max_size=5), order=st.randoms())
+def test_order_and_batches_do_not_matter(kind: str, seed: int, cuts: list[int], order) -> None:
+    """Shuffled, and in pieces of any size, the scores are those of one batch to 1e-8."""
+    features, labels = drawn(seed)
+    whole = fitted(MADE[kind](), features, labels)
+    mixed = list(range(len(labels)))
+    order.shuffle(mixed)
+    pieces = MADE[kind]()
+    for part in np.split(np.array(mixed), sorted(cuts)):
+        pieces.update(features[part], labels[part])
+    expected, found = whole.scores(features, CLASSES), pieces.scores(features, CLASSES)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_lda_is_sklearns() -> None:
+    """Log probabilities equal those of scikit-learn's discriminant at equal priors."""
+    features, labels = drawn(1, 20)
+    ours = fitted(Discriminant(DIM, CLASSES, 0.0), features, labels).scores(features, CLASSES)
+    theirs = LinearDiscriminantAnalysis(priors=[0.25] * 4).fit(features.double().numpy(), labels.numpy())
+    expected = theirs.predict_log_proba(features.double().numpy())
+    # theirs divides the scatter by N, ours by N - C
+    factor = (len(labels) - CLASSES) / len(labels)
+    means = torch.as_tensor(theirs.means_)
+    assert torch.allclose(fitted(Discriminant(DIM, CLASSES), features, labels).mean, means)
+    scaled = (ours / factor).log_softmax(1)
+    assert np.allclose(scaled.numpy(), expected, atol=1e-6)
+
+
+def test_ridge_is_sklearns() -> None:
+    """The scores are those of scikit-learn's ridge regression of one-hot labels without intercept."""
+    features, labels = drawn(2)
+    ours = fitted(Ridge(DIM, CLASSES, 0, 0, 0.7), features, labels).scores(features, CLASSES)
+    wanted = np.eye(CLASSES)[labels.numpy()]
+    theirs = SklearnRidge(alpha=0.7, fit_intercept=False, solver="cholesky")
+    theirs.fit(features.double().numpy(), wanted)
+    assert np.allclose(ours.numpy(), theirs.predict(features.double().numpy()), atol=1e-8)
+
+
+def test_mahalanobis_by_hand() -> None:
+    """Scores equal minus the distance under the shrunk correlation matrix of each class, in numpy."""
+    features, labels = drawn(3)
+    found = fitted(Mahalanobis(DIM, CLASSES, 2.0), features, labels).scores(features, CLASSES)
+    rows = features.double().numpy()
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for label in range(CLASSES):
+        own = rows[labels.numpy() == label]
+        covariance = np.cov(own.T)
+        covariance = covariance + 2.0 * np.diag(covariance).mean() * np.eye(DIM)
+        scale = np.sqrt(np.diag(covariance))
+        inverse = np.linalg.inv(covariance / np.outer(scale, scale))
+        away = rows - own.mean(0)
+        expected = -np.einsum("ni,ij,nj->n", away, inverse, away)
+        assert np.allclose(found[:, label].numpy(), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_state_survives_a_checkpoint_and_one_image_is_legal(kind: str) -> None:
+    """A loaded state scores the same bits; a class of one image is no error; a class of none is."""
+    features, labels = drawn(4)
+    first = fitted(MADE[kind](), features[labels < 2], labels[labels < 2])
+    first.update(features[12:13], labels[12:13])
+    second = MADE[kind]()
+    second.load_state_dict(first.state_dict())
+    found = first.scores(features, 3)
+    assert torch.isfinite(found).all()
+    assert torch.equal(second.scores(features, 3), found)
+    with pytest.raises(ValueError, match="expected features of class 3 but got none"):
+        first.scores(features, 4)
+
+
+def test_the_penalty_is_that_of_least_error_on_what_was_held_back() -> None:
+    """Among candidates the one with the least squared error on other features is taken, and stored."""
+    features, labels = drawn(5, 12)
+    ridge = fitted(Ridge(DIM, CLASSES, 40, 1), features[::2], labels[::2])
+    candidates = (1e-2, 1e2, 1e4, 1e8)
+    errors = []
+    for one in candidates:
+        ridge.penalty.fill_(one)
+        ridge._solved = None
+        wanted = torch.nn.functional.one_hot(labels[1::2], CLASSES)
+        errors.append(float((ridge.scores(features[1::2], CLASSES) - wanted).square().sum()))
+    ridge.choose(features[1::2], labels[1::2], CLASSES, candidates)
+    assert float(ridge.penalty) == candidates[int(np.argmin(errors))]
+    assert "penalty" in ridge.state_dict()
+
+
+def test_a_temperature_undoes_a_scale() -> None:
+    """Scores whose labels are drawn from their softmax, times 50, need a temperature near 50."""
+    generator = torch.Generator().manual_seed(0)
+    scores = 2 * torch.randn(4000, 3, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(scores.softmax(1), 1, generator=generator)[:, 0]
+    temperature = Temperature(1.0)
+    assert temperature.value == pytest.approx(1.0)
+    for part in range(2):  # as they come
+        temperature.observe(50 * scores[part::2], labels[part::2])
+    assert temperature.value == pytest.approx(50, rel=0.2)
+    temperature.reset()
+    assert temperature.value == pytest.approx(1.0)
+
+
+def test_the_best_class_speaks_for_its_task() -> None:
+    """The best task is that of the best class; classes of tasks that are not asked for do not count."""
+    scores = torch.tensor([[0.0, 3.0, 2.0, 2.9]])
+    of_class = torch.tensor([0, 0, 1, 2])
+    assert best_of_task(scores, of_class, [0, 1, 2]).tolist() == [[3.0, 2.0, pytest.approx(2.9)]]
+    assert best_of_task(scores, of_class, [2, 1]).argmax().item() == 0
