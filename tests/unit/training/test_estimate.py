@@ -8,8 +8,10 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import DataError
 from lw2g.training import estimate as module
 from lw2g.training.estimate import Estimator, Range
+from lw2g.training.rehearsal import Rehearsal
 from lw2g.training.runner import start
 from lw2g.training.thinning import Measured, between, on_a_line
+from lw2g.vit.backbone import Backbone
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,24 @@ def test_what_is_missing_is_told_and_stood_in_for(catalogue, quick, tmp_path):
     (missing,) = found.missing
     assert "lw2g data get cifar100" in missing.remedy
     assert found.seconds.least > 0
+
+
+def test_statistics_without_training_are_counted(catalogue, monkeypatch):
+    """Class means over more images than are looked at: nothing has left their features behind."""
+    asked = []
+    monkeypatch.setattr(Rehearsal, "_affordable", lambda self, wanted, passes=1.0: min(wanted, 8))
+    monkeypatch.setattr(Rehearsal, "_now", lambda self: float(len(asked)))
+    features = Backbone.features
+
+    def counted(self, images, *rest, **named):
+        asked.extend(images)
+        return features(self, images, *rest, **named)
+
+    monkeypatch.setattr(Backbone, "features", counted)
+    names = {"baseline": "simple-cil", "benchmark": "tiny", "backbone": "tiny"}
+    overrides = {"benchmark.tasks": 1, "run.device": "cpu", "run.evaluation_batch": 8}
+    found = Estimator(catalogue)(resolve(catalogue, overrides=overrides, **names).config)
+    assert found.parts["training"] == Range(24, 24)  # two classes of twelve images, each seen once
 
 
 def test_what_has_no_known_size_is_refused(catalogue, tmp_path):

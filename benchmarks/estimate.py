@@ -1,0 +1,47 @@
+"""What `lw2g run --dry-run` says of a run, beside what the run takes: seconds by part, memory, disk.
+
+Both are told in seconds of the processor, so that what else the machine does counts for little. Takes the
+arguments of `lw2g run`; the embedded default without any.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+time.perf_counter = time.process_time  # before any clock is read
+
+import torch  # noqa: E402
+
+from lw2g.cli.experiment import run as command  # noqa: E402
+from lw2g.cli.options import ExperimentOptions  # noqa: E402
+from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g.training.estimate import estimate  # noqa: E402
+from lw2g.training.peak import PeakMemory  # noqa: E402
+from lw2g.training.runner import start  # noqa: E402
+
+_MIB = 2**20
+_CLOCKS = {"evidence": "evidence", "training": "training", "spaces": "subspace", "evaluation": "evaluation"}
+
+if __name__ == "__main__":
+    words = sys.argv[1:] or ["--baseline", "hide-prompt", "--policy", "min"]
+    catalogue = load_catalogue()
+    values = command.make_context("run", words).params
+    resolved = ExperimentOptions.of(values).resolve(catalogue)
+    found = estimate(resolved.config, catalogue)
+    with tempfile.TemporaryDirectory() as folder:
+        peak, began = PeakMemory(torch.device("cpu")), time.perf_counter()
+        record = start(resolved, catalogue, Path(folder) / "run")
+        taken = time.perf_counter() - began
+        disk = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+    rows = [(part, found.parts[part], record["seconds"][clock]) for part, clock in _CLOCKS.items()]
+    rows += [
+        ("whole run [s]", found.seconds, taken),
+        ("memory [MiB]", found.memory, peak.machine),
+        ("disk [MiB]", found.disk, disk),
+    ]
+    for name, told, true in rows:
+        unit = _MIB if "MiB" in name else 1
+        print(f"{name:14} {told.least / unit:9.1f} to {told.most / unit:9.1f}   {true / unit:9.1f}")
