@@ -28,6 +28,7 @@ def session_with(baseline: str, weights: Path | None, **growth: Any) -> Session:
         "benchmark.train_per_class": 30,
         "benchmark.test_per_class": 1,
         "run.device": "cpu",
+        "run.precision": "32-true",
         **{f"growth.{name}": value for name, value in growth.items()},
         **({} if weights is None else {**tiny, "backbone.weights": str(weights), "backbone.image_size": 96}),
     }
@@ -51,22 +52,22 @@ def give_sets(session: Session, count: int) -> None:
         images = session.image_set([session.stream.tasks[0].train], train=False)
         context, probe = session.task_context(0, images), session.probe(0, images)
         rules = ConstraintContext(task=context, memory=memory, pretrained_space=probe.pretrained_space)
-        with torch.no_grad():
-            for parameter in pool[0].parameters():
-                parameter.add_(0.02 * torch.randn_like(parameter))
+        _stir(pool[0])
         absorb_task(session, context, probe, rules)
         session.begin_task(1)
+    state = memory.state_dict()
+    first = {key.removeprefix("0/"): value for key, value in state.items() if key.startswith("0/")}
     while len(pool) < count:
         new = pool.grow(session.new_set(None))
-        with torch.no_grad():
-            for parameter in pool[new].parameters():
-                parameter.add_(0.02 * torch.randn_like(parameter))
-        state = {
-            f"{new}/{key.removeprefix('0/')}": value
-            for key, value in memory.state_dict().items()
-            if key.startswith("0/")
-        }
-        memory.load_state_dict({**memory.state_dict(), **state}, session.engine.device)
+        _stir(pool[new])
+        state |= {f"{new}/{key}": value for key, value in first.items()}
+    memory.load_state_dict(state, session.engine.device)
+
+
+@torch.no_grad()
+def _stir(parameters: torch.nn.Module) -> None:
+    for parameter in parameters.parameters():
+        parameter.add_(0.02 * torch.randn_like(parameter))
 
 
 def seconds(session: Session) -> float:

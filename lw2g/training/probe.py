@@ -23,11 +23,14 @@ from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
 from lw2g.training.images import ImageSet
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.room import bytes_per_image
 from lw2g.vit.taps import Tap
 
 __all__ = ["Probe", "balanced", "merged", "moments_of", "undisturbed"]
 
 _BATCH = 64
+_BYTES = 2**31
+"""Of what a batch keeps for its backward; a group of images that keeps more goes alone."""
 
 
 @contextmanager
@@ -148,7 +151,9 @@ class Probe:
     @property
     def _chunks(self) -> list[list[list[int]]]:
         """Groups that share a batch."""
-        numbers = chunks(range(len(self.groups)), max(1, _BATCH // len(self.groups[0])))
+        kept = self._backbone.depth * bytes_per_image(self._backbone.model)
+        images = min(_BATCH, _BYTES // kept)
+        numbers = chunks(range(len(self.groups)), max(1, images // len(self.groups[0])))
         return [[self.groups[number] for number in some] for some in numbers]
 
     @property

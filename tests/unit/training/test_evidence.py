@@ -237,6 +237,10 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
     monkeypatch.setattr(method, "features", counted)
     together = group_gradients(probe, method, session.pool, sites)[0]
     assert sizes == [22]
+    assert probe.num_batches == 1
+    with monkeypatch.context() as large:  # a backbone so large that a batch of several groups would not fit
+        large.setattr("lw2g.training.probe._BYTES", 1)
+        assert probe.num_batches == 16
     monkeypatch.setattr(type(method), "takes_copies", False)
     alone = group_gradients(probe, method, session.pool, sites)[0]
     assert sizes[1:] == [len(group) for group in probe.groups]
