@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from lw2g.blocks.augmentation import canvas_of, uniforms
 from lw2g.interfaces.stream import BatchAugmentation
 from lw2g.training.decoding import load
-from lw2g.training.pixels import Originals, Table
+from lw2g.training.pixels import Originals, Table, handed_over
 
 __all__ = ["Augmented"]
 
@@ -65,9 +65,7 @@ class Augmented:
         draws = uniforms(seed or 0, flat.to(device, non_blocking=True), self._augmentation.draws)
         parts = torch.split(draws, [len(positions) for positions in order])
         for drawn, (images, shapes) in zip(parts, self._canvases(order), strict=True):
-            yield self._augmentation(
-                images.to(device, non_blocking=True), shapes.to(device, non_blocking=True), drawn
-            )
+            yield self._augmentation(handed_over(images, device), handed_over(shapes, device), drawn)
 
     def _canvases(self, order: Sequence[Sequence[int]]) -> Iterator[Canvases]:
         """Yield bytes and shapes of one batch after another, decoding what no table holds."""

@@ -17,7 +17,7 @@ from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, StagedTransform
 from lw2g.training.frames import Handed
-from lw2g.training.pixels import Originals, Table
+from lw2g.training.pixels import Originals, Table, handed_over
 
 __all__ = ["Decoder", "Images", "Pass", "chunks", "load"]
 
@@ -140,7 +140,7 @@ class Decoder:
             seed: Of the random transform; each sample derives its own from it and its position.
         """
         for made in self._from_table(order) if self._deterministic else self._anew(order, seed):
-            images = made.to(self._device, non_blocking=True)
+            images = handed_over(made, self._device)
             yield images if self._finish is None else self._finish(images)
 
     def _anew(self, order: Sequence[Sequence[int]], seed: int | None) -> Iterator[Tensor]:

@@ -15,11 +15,18 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import TaskData
 
-__all__ = ["Originals", "Room", "Table"]
+__all__ = ["Originals", "Room", "Table", "handed_over"]
 
 _CPU = torch.device("cpu")
 _DEVICE_SHARE = 8
 """A room on a GPU is one part in this many of the memory that is free."""
+
+
+def handed_over(rows: Tensor, device: torch.device) -> Tensor:
+    """Return rows on the device without waiting for it: a copy from memory that may move would wait."""
+    if device.type == "cuda" and rows.device.type == "cpu" and not rows.is_pinned():
+        rows = rows.pin_memory()
+    return rows.to(device, non_blocking=True)
 
 
 @attrs.define

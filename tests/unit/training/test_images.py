@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import torch
 
+from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
+from lw2g.registry.catalogue import Catalogue
+from lw2g.testing import tiny
 from lw2g.training import decoding
 from lw2g.training.augmented import Augmented
 from lw2g.training.decoding import Decoder, chunks
 from lw2g.training.images import ImageSet
 from lw2g.training.pixels import Originals
+from lw2g.training.runner import start
 from lw2g.training.session import Session
 from lw2g_benchmarks.options import TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
@@ -168,6 +174,31 @@ def test_training_decodes_an_image_once_for_all_epochs_and_transforms(random: Se
     views = Originals([part], CPU, limit=2**20, keep=True)
     views.get(0, fresh)
     assert not fresh
+
+
+@pytest.mark.parametrize("speed", ["exact", "fast"])
+def test_a_run_decodes_every_image_once(
+    catalogue: Catalogue,
+    quick: Callable[..., Resolved],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    speed: str,
+) -> None:
+    """Evidence, statistics, epochs, spaces, queries and evaluations share what was decoded."""
+    decoded: Counter[tuple[str, int]] = Counter()
+    view = tiny._Source.image
+
+    def counted(source: tiny._Source, index: int) -> torch.Tensor:
+        decoded[source.ids[0], index] += 1
+        return view(source, index).clone()
+
+    monkeypatch.setattr(tiny._Source, "image", counted)
+    resolved = quick({"benchmark.random_crops": True, "run.speed": speed}, policy="min")
+    record = start(resolved, catalogue, tmp_path / "run")
+    assert len(record["task_to_set"]) == len(record["accuracy_matrix"])
+    config = resolved.config.benchmark.config
+    assert len(decoded) == config.tasks * config.increment * (config.train + config.test)
+    assert set(decoded.values()) == {1}
 
 
 def test_bytes_between_two_steps_make_the_images_of_one(plain: Session) -> None:
