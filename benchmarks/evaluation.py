@@ -25,7 +25,7 @@ def seconds(tasks: int, full: bool) -> float:
         overrides=overrides,
     )
     session = open_session(resolved.config, catalogue)
-    quiet, total = Reporter([], tasks, {}), 0.0
+    quiet, total = Reporter([], [2] * tasks), 0.0
     for index in range(tasks):
         session.begin_task(index)
         session.pool.grow(session.new_set(None))

@@ -205,7 +205,7 @@ class RunConfig:
         "compile the ViT's blocks for batches of the baseline's, the retrieval strategy's and evaluation's "
         "size: faster steps after minutes of compiling, other last bits (triton, or a C++ compiler on a CPU)",
     )
-    evaluation_batch: int = option(64, "images per step of evaluation and statistics", validator=ge(1))
+    evaluation_batch: int = option(32, "images per step of evaluation and statistics", validator=ge(1))
     speed: Literal["exact", "fast"] = option(
         "exact",
         "exact: training images are augmented one by one on the CPU, each with a torch seed; fast: "
