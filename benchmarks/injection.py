@@ -1,4 +1,4 @@
-"""Prefix attention against plain timm and against the three-hook recipe: forward and backward, one batch."""
+"""Prefix attention against plain timm and the three-hook recipe: seconds, and bytes kept for backward."""
 
 from __future__ import annotations
 
@@ -55,6 +55,20 @@ def best(work: Callable[[], Tensor], rounds: int = 7) -> float:
     return min(times)
 
 
+def kept(work: Callable[[], Tensor], frozen: nn.Module) -> int:
+    """Return the bytes that a forward keeps for backward, beside the frozen weights."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in frozen.parameters()}
+    stored: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        stored[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        work()
+    return sum(tensor.untyped_storage().nbytes() for place, tensor in stored.items() if place not in weights)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -66,7 +80,11 @@ if __name__ == "__main__":
     shared = PrefixInjection({block: (key[block], value[block]) for block in BLOCKS})
     chosen = torch.zeros(BATCH, dtype=torch.long)
     nothing = nn.Parameter(torch.zeros(()))
-    plain = best(lambda: model.forward_features(images + nothing)[:, 0])
+
+    def bare() -> Tensor:
+        return model.forward_features(images + nothing)[:, 0]
+
+    plain, held = best(bare), kept(bare, model)
 
     def mixed() -> Tensor:
         keys, values = torch.stack([key, key])[chosen], torch.stack([value, value])[chosen]
@@ -79,4 +97,5 @@ if __name__ == "__main__":
         ("wrapper, a set per sample", mixed),
         ("hook recipe", lambda: by_hooks(model, images, key, value)),
     ):
-        print(f"{name:26s} {best(work) / plain:.2f} x plain timm")
+        seconds, memory = best(work) / plain, kept(work, model) / held
+        print(f"{name:26s} {seconds:.2f} x plain timm's seconds, {memory:.2f} x its memory for backward")
