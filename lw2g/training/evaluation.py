@@ -132,6 +132,11 @@ class Evaluator:
         self._pool_edition = 0
 
     @property
+    def images(self) -> ImageSet:
+        """All test images of the stream, task after task."""
+        return self._images
+
+    @property
     def ids(self) -> tuple[str, ...]:
         """Stable ids of all test samples."""
         return self._images.ids

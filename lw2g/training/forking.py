@@ -36,7 +36,15 @@ from lw2g.training.state import restore
 
 __all__ = ["fork", "resolve_fork"]
 
-_KEPT = ("backbone.", "baseline.name", "benchmark.name", "retrieval.name", "growth.heads", "run.protocol")
+_KEPT = (
+    "backbone.",
+    "baseline.name",
+    "benchmark.name",
+    "retrieval.name",
+    "routing.",
+    "growth.heads",
+    "run.protocol",
+)
 """Old tasks rest on them: their parameters, keys, spaces and what their numbers mean."""
 _ARITHMETIC = {"run.device", "run.precision", "run.evaluation_batch"}
 """Where they change, the last bits of features do, and now and then a prediction."""
@@ -129,7 +137,7 @@ def fork(
             ledger.files |= new
             store = CheckpointStore(files.checkpoints)
             for checkpoint in chain:
-                entries = checkpoint.ledger | {
+                entries = dict(checkpoint.ledger) | {
                     "files": checkpoint.ledger["files"] | new,
                     "origin": ledger.origin,
                     "precision": ledger.precision,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ __all__ = ["Mixer", "best_of_set", "log_prior", "owned_classes", "task_of_class"
 _MEASURES = ("mass", "entropy", "logsumexp")
 _IMPOSSIBLE = -1e4
 """Log probability of what a set does not speak of."""
+
+_BOUNDS = ((0.0, 10.0), (math.log(0.05), math.log(100.0)), (0.0, 10.0))
+"""Of posterior, log temperature and prior; what is measured counts at most as much, in either direction."""
+_OF_MEASURES = (-10.0, 10.0)
 
 _INERTIA = 0.01
 """Weight of the constants' squared change beside the mean loss: few images must not throw them about."""
@@ -140,7 +145,8 @@ class Mixer(nn.Module):
             torch.zeros_like(log_sets),
         )
         mixed = (trust.log_softmax(dim=1)[..., None] + opinion).logsumexp(dim=1)
-        return (mixed + beta * prior).log_softmax(dim=1)
+        found: Tensor = (mixed + beta * prior).log_softmax(dim=1)
+        return found
 
     def fit(self, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor, labels: Tensor) -> None:
         """Fit the constants to images that nothing was trained on: the least mean log loss of their classes.
@@ -154,24 +160,26 @@ class Mixer(nn.Module):
             prior: Retrieval's own opinion.
             labels: The true classes, ``[B]``.
         """
+        # scipy takes a while to import, which hard routing must not pay
+        from scipy.optimize import minimize
+
         answers, trust, own, voice = (tensor.cpu() for tensor in (logits, log_sets, owned, prior))
         before = self.constants.cpu().clone()
-        constants = before.clone().requires_grad_()
-        optimizer = torch.optim.LBFGS([constants], max_iter=100, line_search_fn="strong_wolfe")
 
-        def loss() -> Tensor:
-            optimizer.zero_grad()
+        def loss(values: Any) -> tuple[float, Any]:
+            constants = torch.from_numpy(values.copy()).requires_grad_()
             found = self._combined(constants, answers.double(), trust.double(), own, voice.double())
             # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
             picked = found.gather(1, labels.cpu()[:, None])[:, 0]
-            value = -picked[picked > _IMPOSSIBLE / 2].mean() + _INERTIA * (constants - before).square().sum()
-            torch.autograd.backward(value)
-            return value
+            held = _INERTIA * (constants - before).square().sum()
+            value = held - picked.clamp(min=_IMPOSSIBLE / 2).mean()
+            (gradient,) = torch.autograd.grad(value, constants)
+            return float(value.detach()), gradient.numpy()
 
         with torch.enable_grad():
-            optimizer.step(loss)  # type: ignore[no-untyped-call]
-        if bool(constants.isfinite().all()):
-            self.constants.copy_(constants.detach())
+            bounds = [*_BOUNDS, *(_OF_MEASURES for _ in self.config.evidence)]
+            fit = minimize(loss, before.numpy(), jac=True, method="L-BFGS-B", bounds=bounds)
+        self.constants.copy_(torch.from_numpy(fit.x))
 
 
 def _by_set(scores: Tensor, task_to_set: Tensor, sets: int) -> Tensor:

@@ -238,9 +238,9 @@ class RunDirectory:
 
 def packed(predictions: Predictions) -> bytes:
     """Return predictions as safetensors of int32 columns."""
-    return save(
-        {field.name: getattr(predictions, field.name).astype(np.int32) for field in attrs.fields(Predictions)}
-    )
+    columns = {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)}
+    content: bytes = save({name: column.astype(np.int32) for name, column in columns.items()})
+    return content
 
 
 def samples_name(source: int) -> str:

@@ -13,7 +13,7 @@ from lw2g.config.model import RoutingConfig
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, TaskDecided
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.features import VersionedRows
 from lw2g.training.mixing import Mixer, owned_classes
 from lw2g.training.progress import Reporter
@@ -227,6 +227,26 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
     assert torch.allclose(found.logits.exp().sum(1), torch.ones(len(images)))
     alone = model.answer(images[5])
     assert torch.equal(alone.logits[0], found.logits[5])
+
+
+ROUTED = [
+    name
+    for name in load_catalogue().names("baseline")
+    if load_catalogue().get("baseline", name).retrieval is not None
+]
+
+
+@pytest.mark.parametrize("baseline", ROUTED)
+def test_every_baseline_that_retrieves_mixes_its_sets(
+    baseline: str, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """With its own retrieval, calibrated, and two of three sets per image, a run of any of them holds."""
+    options = {"routing.mix": 2, "benchmark.train": 10, "run.evaluation_batch": 12}
+    start(quick(options, baseline=baseline, policy="always"), catalogue, tmp_path / "run")
+    assert [finding.what for finding in verify(tmp_path / "run") if finding.holds is False] == []
+    session = open_run(tmp_path / "run", catalogue)._session
+    assert session.retrieval.temperature.value != 1
+    assert session.mixer.named_constants()["temperature"] != 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,277 @@
+"""Every way of routing on the same trained models: what retrieval costs, and what soft routing gives back.
+
+    python experiments/routing/compare.py RUN... --images FOLDER [--per-class 10] [--tests N] [--out FILE]
+
+Nothing is trained again. Each run's model is asked for the features of test images under all of its sets; LDA
+and ridge are solved from un-prompted features of the run's own training images (as the strategies of these
+names do in a stream, to rounding); constants of a mix are fitted to images of the *last task alone* (as a run
+does) that the run was not trained on: those of ``FOLDER/CLASS``, of which the run has used only some. Test
+images choose nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+import lw2g
+from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
+from lw2g.config.model import RoutingConfig
+from lw2g.interfaces.calibration import Temperature, best_of_task
+from lw2g.training.decoding import chunks
+from lw2g.training.evaluation import pair_features
+from lw2g.training.images import ImageSet
+from lw2g.training.mixing import Mixer, owned_classes, task_of_class
+from lw2g.training.model import TrainedModel
+
+PENALTIES = tuple(10.0**power for power in range(-2, 9))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Answers:
+    """What a model says of some images: features under every set, queries, true classes."""
+
+    features: Tensor  # [N, S, F]
+    queries: Tensor  # [N, dim]
+    labels: Tensor  # [N]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Opinion:
+    """A retrieval's log probabilities of tasks ``[N, T]`` and of classes ``[N, C]``."""
+
+    tasks: Tensor
+    classes: Tensor
+
+
+def asked(model: TrainedModel, images: ImageSet, rows: np.ndarray, *, sets: bool = True) -> Answers:
+    """Ask for queries and, of every set, features."""
+    session = model._session
+    queries = images.queries(rows.tolist()).float().cpu()
+    features = torch.empty(0)
+    if sets:
+        ids = np.asarray(session.pool.ids)
+        pairs, which = np.tile(rows, len(ids)), np.repeat(ids, len(rows))
+        parts = (session.baseline, session.pool, session.engine)
+        found = pair_features(images, pairs, which, parts, model.batch_size, _count)
+        features = torch.cat([part.cpu() for _, part in found]).unflatten(0, (len(ids), -1)).transpose(0, 1)
+    return Answers(features=features, queries=queries, labels=images.labels[rows])
+
+
+def _count(done: int, total: int) -> None:
+    if done % 50 == 0 or done == total:
+        print(f"  {done}/{total} forwards", flush=True)
+
+
+def unused(model: TrainedModel, folder: Path, per_class: int) -> tuple[list[Path], list[int]]:
+    """Return images of the last task's classes that the run has not seen, and their labels."""
+    session = model._session
+    seen = {Path(name).name for task in session.stream.tasks for name in task.train.ids}
+    paths, labels = [], []
+    for label in session.info(model.task).classes:
+        fresh = [path for path in sorted((folder / model.classes[label]).iterdir()) if path.name not in seen]
+        paths += fresh[:per_class]
+        labels += [label] * len(fresh[:per_class])
+    return paths, labels
+
+
+@torch.no_grad()
+def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answers:
+    """Ask for queries and features of image files."""
+    session, queries, features = model._session, [], []
+    for part in chunks(range(len(paths)), model.batch_size):
+        batch = model._batch(torch.stack([model.transform(str(paths[place])) for place in part]))
+        with session.engine.autocast():
+            queries.append(batch.query.float())
+            rows = [
+                session.baseline.features(batch, session.pool.force(one)).float() for one in session.pool.ids
+            ]
+        features.append(torch.stack(rows, dim=1))
+    return Answers(features=torch.cat(features), queries=torch.cat(queries), labels=torch.tensor(labels))
+
+
+class Routing:
+    """The final evaluation of one run under any routing."""
+
+    def __init__(self, model: TrainedModel, tests: Answers, held: Answers, train: Answers) -> None:
+        session = model._session
+        history = [session.info(index) for index in range(model.task + 1)]
+        self.of_class = task_of_class(history, torch.device("cpu"))
+        self.owner = torch.tensor(session.pool.task_to_set)
+        self.sets, self.tasks = len(session.pool), len(history)
+        self.tests, self.held, self.train = tests, held, train
+        seen = history[-1].seen
+        with torch.no_grad():
+            self.logits = {
+                name: session.baseline.logits(one.features.flatten(0, 1))[:, :seen]
+                .reshape(len(one.labels), self.sets, -1)
+                .double()
+                for name, one in (("tests", tests), ("held", held))
+            }
+        self.opinions = {
+            "lda": self._closed_form(Discriminant(train.queries.shape[1], seen)),
+            "ridge": self._closed_form(Ridge(train.queries.shape[1], seen, 1000, 0)),
+        }
+        if session.retrieval is not None and not getattr(session.retrieval, "control", False):
+            self.opinions["published"] = self._own(session.retrieval)
+
+    def _closed_form(self, classifier: ClosedForm) -> dict[str, Opinion]:
+        rows, labels = self.train.queries, self.train.labels
+        held = torch.arange(len(labels)) % 5 == 4
+        classifier.update(rows[~held], labels[~held])
+        if isinstance(classifier, Ridge):
+            classifier.choose(rows[held], labels[held], len(self.of_class), PENALTIES)
+        temperature = Temperature(1.0)
+        scores = best_of_task(
+            classifier.scores(rows[held], len(self.of_class)), self.of_class, range(self.tasks)
+        )
+        temperature.observe(scores, self.of_class[labels[held]])
+        classifier.update(rows[held], labels[held])
+        return {
+            name: self._opinion(classifier.scores(one.queries, len(self.of_class)) / temperature.value)
+            for name, one in (("tests", self.tests), ("held", self.held))
+        }
+
+    def _opinion(self, classes: Tensor) -> Opinion:
+        tasks = best_of_task(classes, self.of_class, range(self.tasks))
+        return Opinion(tasks=tasks.log_softmax(1), classes=classes.log_softmax(1))
+
+    @torch.no_grad()
+    def _own(self, retrieval: Any) -> dict[str, Opinion]:
+        known, temperature, found = range(self.tasks), Temperature(1.0), {}
+        for name, one in (("held", self.held), ("tests", self.tests)):
+            scores = retrieval.scores(one.queries, known, self.of_class)
+            if name == "held":
+                temperature.observe(scores, self.of_class[one.labels])
+            tasks = (scores.double() / temperature.value).log_softmax(1)
+            classes = retrieval.class_scores(one.queries, len(self.of_class))
+            classes = tasks[:, self.of_class] if classes is None else classes.double() / temperature.value
+            found[name] = Opinion(tasks=tasks, classes=classes.log_softmax(1))
+        return found
+
+    def row(self, retrieval: str, config: RoutingConfig) -> dict[str, Any]:
+        """Return FAA and the rest of one way of routing."""
+        mixer, opinions = Mixer(config), self.opinions[retrieval]
+        hard = config.mix == 1
+        if config.held_back and not hard:
+            mixer.fit(*self._answers(mixer, "held", opinions["held"]), self.held.labels)
+        parts = self._answers(mixer, "tests", opinions["tests"])
+        # hard routing hears the chosen set alone
+        found = parts[0][:, 0] if hard else mixer.combine(*parts)
+        tasks = opinions["tests"].tasks
+        first = self.owner[tasks.argmax(1)]
+        return {
+            "retrieval": retrieval,
+            "mix": config.mix,
+            "combine": config.combine if not hard else "-",
+            "constants": mixer.named_constants() if config.held_back and not hard else "plain",
+            "passes": mixer.passes(self.sets),
+            "faa": self._faa(found.argmax(1)),
+            "pra": self._mean(first == self.owner[self._task()]),
+            "task": self._mean(self.of_class[found.argmax(1)] == self._task()),
+        }
+
+    def _answers(self, mixer: Mixer, name: str, opinion: Opinion) -> tuple[Tensor, ...]:
+        sets, log_sets = mixer.choose(opinion.tasks, self.owner, self.sets)
+        logits = self.logits[name]
+        chosen = logits[torch.arange(len(logits))[:, None], sets]
+        return chosen, log_sets, owned_classes(sets, self.owner, self.of_class), opinion.classes
+
+    def oracle(self, *, masked: bool = False) -> dict[str, Any]:
+        """Return the row of a model that is told the task (and, masked, takes its classes alone)."""
+        logits = self.logits["tests"]
+        found = logits[torch.arange(len(logits)), self.owner[self._task()]]
+        if masked:
+            found = found.masked_fill(self.of_class != self._task()[:, None], float("-inf"))
+        name = "told the task, its classes alone" if masked else "told the task"
+        return {"retrieval": name, "mix": 1, "combine": "-", "passes": 1, "faa": self._faa(found.argmax(1))}
+
+    def _task(self) -> Tensor:
+        return self.of_class[self.tests.labels]
+
+    def _faa(self, predicted: Tensor) -> float:
+        return self._mean(predicted == self.tests.labels)
+
+    def _mean(self, right: Tensor) -> float:
+        shares = [right[self._task() == task].double().mean() for task in range(self.tasks)]
+        return 100 * float(torch.stack(shares).mean())
+
+
+def rows(routing: Routing) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the comparison."""
+    yield routing.oracle()
+    yield routing.oracle(masked=True)
+    for retrieval in routing.opinions:
+        yield routing.row(retrieval, RoutingConfig(mix=1))
+        if routing.sets == 1:
+            continue
+        for mix in (3, "all"):
+            yield routing.row(retrieval, RoutingConfig(mix=mix, held_back=0))
+            yield routing.row(retrieval, RoutingConfig(mix=mix))
+        yield routing.row(retrieval, RoutingConfig(mix="all", evidence=("mass", "entropy", "logsumexp")))
+        hierarchical = RoutingConfig(
+            mix="all", combine="hierarchical", evidence=("mass", "entropy", "logsumexp")
+        )
+        yield routing.row(retrieval, hierarchical)
+
+
+def compare(run: Path, folder: Path, per_class: int, tests: int | None) -> list[dict[str, Any]]:
+    """Return the rows of one run."""
+    model = lw2g.load(run)
+    session = model._session
+    count = sum(session.evaluator.sizes(model.task + 1))
+    step = 1 if tests is None else max(1, count // tests)
+    print(f"{run}: {len(session.pool)} sets, every {step}. of {count} test images", flush=True)
+    parts = [task.train for task in session.stream.tasks[: model.task + 1]]
+    train = session.image_set(parts, train=False)
+    with torch.no_grad():
+        routing = Routing(
+            model,
+            asked(model, session.evaluator.images, np.arange(0, count, step)),
+            ask_files(model, *unused(model, folder, per_class)),
+            asked(model, train, np.arange(len(train)), sets=False),
+        )
+    return [{"run": run.name, "sets": routing.sets, **row} for row in rows(routing)]
+
+
+def main() -> None:
+    """Compare the runs, print a table, and keep it as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument(
+        "--images", type=Path, required=True, help="training images, the used ones among them"
+    )
+    parser.add_argument("--per-class", type=int, default=10, help="held-back images of each class (10)")
+    parser.add_argument("--tests", type=int, help="about so many test images (all)")
+    parser.add_argument("--out", type=Path, default=Path("routing.json"))
+    arguments = parser.parse_args()
+    found = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
+    for run in arguments.runs:
+        if any(row["run"] == run.name for row in found):
+            continue
+        found += compare(run, arguments.images, arguments.per_class, arguments.tests)
+        arguments.out.write_text(json.dumps(found, indent=1))
+    print(
+        "| run | sets | retrieval | mix | combine | constants | passes | FAA | PRA | task |\n|"
+        + " --- |" * 10
+    )
+    for row in found:
+        constants = row.get("constants", "-")
+        told = constants if isinstance(constants, str) else ", ".join(f"{v:.2f}" for v in constants.values())
+        values = [row["run"], row["sets"], row["retrieval"], row["mix"], row["combine"], told, row["passes"]]
+        scores = ["-" if row.get(name) is None else f"{row[name]:.1f}" for name in ("faa", "pra", "task")]
+        print("| " + " | ".join(map(str, [*values, *scores])) + " |")
+
+
+if __name__ == "__main__":
+    main()
