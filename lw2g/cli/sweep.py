@@ -16,12 +16,10 @@ from lw2g.cli.options import parse_settings
 from lw2g.cli.output import console, note, number, table
 
 if TYPE_CHECKING:
-    from lw2g.registry.catalogue import Catalogue
     from lw2g.sweep.grid import Cell
     from lw2g.sweep.store import Status, SweepDirectory
-    from lw2g.training.estimate import Range
 
-__all__ = ["sweep"]
+__all__ = ["fitting", "sweep"]
 
 _DEFAULT = "grid"
 _COLUMNS = ("cell", "state", "task", "left", "FAA")
@@ -86,6 +84,7 @@ def sweep() -> None:
 @click.option(
     "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
 )
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.option(
     "--set",
     "settings",
@@ -95,9 +94,17 @@ def sweep() -> None:
     help="A setting of every cell, which wins over the grid; repeatable.",
 )
 def run_grid(
-    grid: Path, out: Path | None, jobs: int, dry_run: bool, cost: bool, settings: Sequence[tuple[str, Any]]
+    grid: Path,
+    out: Path | None,
+    jobs: int,
+    dry_run: bool,
+    cost: bool,
+    as_json: bool,
+    settings: Sequence[tuple[str, Any]],
 ) -> None:
     """Run the cells of GRID.toml, each in a directory of its own below DIR."""
+    if as_json and not dry_run:
+        raise click.UsageError("--json goes with --dry-run; of a sweep: lw2g sweep status DIR --json")
     from lw2g.config.directory import RUNS
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweep.engine import require_valid
@@ -109,9 +116,9 @@ def run_grid(
     require_valid(cells, catalogue)
     store = SweepDirectory(out or RUNS / grid.stem)
     if dry_run:
-        _print_needs(cells, catalogue)
-        if cost:
-            _print_costs(cells, catalogue)
+        from lw2g.cli.plan import print_plan
+
+        print_plan(cells, catalogue, cost=cost, as_json=as_json)
     else:
         _go(store, cells, jobs)
 
@@ -191,7 +198,7 @@ def _watching() -> Iterator[Callable[[Sequence[Status]], None]]:
     from rich.live import Live
 
     with Live(console=out, auto_refresh=False) as live:
-        yield lambda statuses: live.update(_table(_fitting(statuses, out.height)), refresh=True)
+        yield lambda statuses: live.update(_table(fitting(statuses, out.height)), refresh=True)
 
 
 class Lines:
@@ -213,7 +220,7 @@ class Lines:
                 click.echo(f"{one.cell.label}: {one.state}, {said}", err=True)
 
 
-def _fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
+def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
     """Return as many cells as a terminal shows, those that run and those near them first."""
     room = max(height - _ROWS_TO_SPARE, 1)
     if len(statuses) <= room:
@@ -262,50 +269,3 @@ def _plain(one: Status, stale: Sequence[str]) -> dict[str, Any]:
         "reason": one.reason,
         "stale": list(stale),
     }
-
-
-def _print_needs(cells: Sequence[Cell], catalogue: Catalogue) -> None:
-    """Print the cells, and what they need."""
-    from lw2g.sweep.needs import needs_of
-
-    found = [needs_of(cell, catalogue) for cell in cells]
-    rows = [(cell.label, cell.name) for cell in cells]
-    console().print(table("", ("cell", "directory"), rows, left=2))
-    needs = Counter(need for one in found for need in one)
-    marks = {True: "yes", False: "no", None: "?"}
-    listed = [(need.what, marks[need.here], need.remedy, str(count)) for need, count in needs.items()]
-    console().print(table("", ("needs", "here", "else", "cells"), listed, left=3))
-    click.echo(f"{len(cells)} cells")
-
-
-def _print_costs(cells: Sequence[Cell], catalogue: Catalogue) -> None:
-    """Print what each cell would cost on this machine, as it is measured, and all of them in sum."""
-    from lw2g.cli.estimate import bytes_text, time_text
-    from lw2g.config.resolve import resolve
-    from lw2g.errors import Lw2gError
-    from lw2g.training.estimate import Estimator, Range
-
-    estimator, seconds, disk, unknown = Estimator(catalogue), Range(0, 0), Range(0, 0), 0
-    for cell in cells:
-        try:
-            found = estimator(resolve(catalogue, file=cell.tables()).config)
-        except Lw2gError as error:
-            unknown += 1
-            click.echo(f"{cell.label}: cost unknown ({error})")
-            continue
-        seconds, disk = _sum(seconds, found.seconds), _sum(disk, found.disk)
-        parts = (
-            time_text(found.seconds),
-            f"memory {bytes_text(found.memory)}",
-            f"disk {bytes_text(found.disk)}",
-        )
-        stand_ins = " (with stand-ins for what is missing)" if found.missing else ""
-        click.echo(f"{cell.label}: {', '.join(parts)}{stand_ins}")
-    more = f", and {unknown} cells of unknown cost" if unknown else ""
-    click.echo(f"all, one after the other: {time_text(seconds)}, disk {bytes_text(disk)}{more}")
-
-
-def _sum(one: Range, other: Range) -> Range:
-    from lw2g.training.estimate import Range
-
-    return Range(one.least + other.least, one.most + other.most)

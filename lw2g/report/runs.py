@@ -118,7 +118,7 @@ def _ended(directory: Path) -> bool:
 
 
 def find_runs(places: Sequence[Path]) -> Iterator[Run]:
-    """Yield the runs in and below directories, in the order of their names, each once.
+    """Yield the runs in and below directories by their names, each once; none in hidden folders.
 
     Raises:
         DataError: There is no such directory.
@@ -128,7 +128,7 @@ def find_runs(places: Sequence[Path]) -> Iterator[Run]:
         if not place.is_dir():
             raise DataError(f"no directory {str(place)!r}; give a run's directory, or one with runs below it")
         for folder, below, files in os.walk(place):
-            below.sort()
+            below[:] = sorted(name for name in below if not name.startswith("."))
             if CONFIG not in files:
                 continue
             below.clear()  # what lies in a run's own directory belongs to it

@@ -17,7 +17,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.sweep.executor import Executor, Job
 from lw2g.sweep.grid import Cell, listed
 from lw2g.sweep.store import Status, SweepDirectory
-from lw2g.training.lock import one_writer
+from lw2g.training.lock import one_writer, writer_of
 
 __all__ = ["require_valid", "run_sweep"]
 
@@ -162,6 +162,8 @@ class _Sweep:
         """Note a failure; a run that was stopped is none."""
         if code == _INTERRUPTED or (code != 0 and self._asked):
             self._left.add(cell.name)
+        elif writer_of(self._store.run(cell)) is not None:
+            self._left.add(cell.name)  # a process that outlived its sweep was there first
         elif code != 0:
             self._store.note_failure(cell, f"exit code {code}: {self._last_words(cell, code, offset)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
+from lw2g.cli.sweep import fitting
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweep.executor import Job, LocalExecutor
@@ -101,6 +103,35 @@ def test_a_dry_run_prices_every_cell(grid, monkeypatch):
         "seed 2: 0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB",
         "all, one after the other: 0:01:30 to 0:03:00, disk 4 KiB, and 1 cells of unknown cost",
     ]
+
+
+def test_a_plan_is_had_as_json(grid):
+    """Cells with settings and needs, and no cost where none was asked for."""
+    first, second = json.loads(call(grid, "--dry-run", "--no-cost", "--json"))
+    assert (first["label"], second["settings"]["run.seed"], first["cost"]) == ("seed 0", 1, None)
+    assert first["needs"][0] == {"what": "digits (embedded)", "here": True, "remedy": ""}
+    assert "--json goes with --dry-run" in call(grid, "--json", code=2)
+
+
+def test_stale_cells_are_set_aside_when_asked_to(grid, finished, monkeypatch):
+    """Status says what differs; retry --stale keeps what they found, out of sight, and runs them anew."""
+    call("--out", "here", grid, code=1)
+    cell = json.loads(call("status", "here", "--json"))[0]["name"]
+    shutil.copytree(finished[0], f"here/{cell}")
+    assert "baseline.name: 'dual-prompt' then, 'simple-cil' now" in call("status", "here").replace("\n", "")
+    call("retry", "here", code=1)
+    assert Path(f"here/{cell}").exists()
+    printed = call("retry", "here", "--stale", code=1)
+    assert f"note: seed 0: what it found is kept in here/.stale/{cell}-1" in printed
+    assert CliRunner().invoke(main, ["runs", "here"]).output.endswith("0 runs\n")
+
+
+@pytest.mark.parametrize(("busy", "shown"), [(0, (0, 12)), (20, (16, 28)), (39, (28, 40))])
+def test_a_long_table_shows_what_runs(busy, shown):
+    """On a terminal of 20 lines: the cells around the first that runs."""
+    statuses = [SimpleNamespace(state="running" if place == busy else "waiting") for place in range(40)]
+    begin, end = shown
+    assert fitting(statuses, 20) == statuses[begin:end]
 
 
 def _priced(seconds: float) -> SimpleNamespace:
