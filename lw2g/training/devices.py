@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import shutil
@@ -86,6 +87,7 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
     _choose_kernels(
         deterministic=deterministic
     )  # before the device is opened: cuBLAS reads its variable then
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else a line for every engine in bf16
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     except (ValueError, RuntimeError, ImportError) as error:

@@ -29,13 +29,15 @@ class RandomConfig:
 
 
 @cache
-def random_backbone(model: str) -> Backbone:
+def random_backbone(model: str, image_size: int | None = None) -> Backbone:
     """Return a ViT with random weights on the CPU, made once; to be copied, not changed."""
-    return tiny_backbone() if model == "toy" else load_backbone(model, random_seed=0)
+    if model == "toy":
+        return tiny_backbone(image_size=image_size or 16)
+    return load_backbone(model, random_seed=0, image_size=image_size)
 
 
 def _build(config: RandomConfig, weights: Path | None, image_size: int | None) -> Backbone:
-    return copy.deepcopy(random_backbone(config.model))
+    return copy.deepcopy(random_backbone(config.model, image_size))
 
 
 @attrs.frozen(kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import logging
 import sys
 import time
 import traceback
@@ -87,7 +86,6 @@ class Lab:
         before = results.get("machine", {}).get("names", {}).get("name", lab.device_name)
         if before != lab.device_name:
             sys.exit(f"{str(path)!r} is of {before!r}, this is {lab.device_name!r}; choose another --out")
-        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # a line for every engine in bf16
         return lab
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -545,3 +546,12 @@ def test_python_names_and_options_do_what_the_command_line_does(fake_catalogue, 
     config = call["resolved"].config
     assert (config.policy.name, config.run.seed, config.baseline.config.epochs) == ("always", 3, 2)
     assert record["metrics"]["faa"] == 83.0
+
+
+def test_imports_are_out_of_the_collector_s_sight(fake_catalogue, runner_calls):
+    """What imports made is never looked at again; the collector itself goes on."""
+    gc.unfreeze()
+    assert invoke("run", "--out", "here").exit_code == 0
+    assert gc.get_freeze_count() > 0
+    assert gc.isenabled()
+    gc.unfreeze()
