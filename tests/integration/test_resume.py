@@ -248,7 +248,7 @@ def test_lost_or_damaged_predictions_are_made_anew(
     first.unlink()
     monkeypatch.setattr("lw2g.training.repair.packed", lambda predictions: b"other")
     resume(copied, catalogue, [watch := Watch()])
-    assert "other bits; put it back" in watch.warnings[0]
+    assert "other bits here; put it back" in watch.warnings[0]
     assert not first.exists()
 
 
