@@ -136,6 +136,7 @@ RECORD = {
                     "rank": 17,
                     "null_hfc": 30.0,
                     "energy_null_hfc": 77.0,
+                    "captured": 0.949,
                     "sites": [],
                     "excluded": None,
                 },
@@ -439,9 +440,10 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     (tmp_path / "record.json").write_bytes(seal_json(RECORD))
     text = invoke("show", tmp_path).stdout
     rows = [line.split() for line in text.splitlines()]
-    assert ["1", "grow", "#0", "-", "-", "-", "-", "-", "-", "-", "-"] in rows
-    assert ["2", "reuse", "#0", "#0", "41.25", "43.50", "-2.25", "0.50", "17", "30.00", "77.00"] in rows
-    assert ["#1", "-", "-", "-", "-", "0", "-", "-", "its", "space", "is", "full"] in rows
+    assert ["1", "grow", "#0", "-", "-", "-", "-", "-", "-", "-", "-", "-"] in rows
+    angles = ("41.25", "43.50", "-2.25", "0.50")
+    assert ["2", "reuse", "#0", "#0", *angles, "17", "30.00", "77.00", "94.9%"] in rows
+    assert ["#1", "-", "-", "-", "-", "0", "-", "-", "-", "its", "space", "is", "full"] in rows
     assert ["1", "91.50", "83.25"] in rows
     assert ["2", "64.00"] in rows
     assert ["faa", "85.62"] in rows
