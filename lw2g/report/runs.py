@@ -15,9 +15,20 @@ from lw2g.config.toml import flat, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.training.lock import writer_of
 
-__all__ = ["Run", "State", "find_runs", "read_run"]
+__all__ = ["OF_THE_MACHINE", "Run", "State", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "interrupted"]
+
+OF_THE_MACHINE = {
+    "benchmark.root",
+    "benchmark.more_roots",
+    "backbone.weights",
+    *(
+        f"run.{name}"
+        for name in ("device", "workers", "evaluation_batch", "image_memory", "keep_checkpoints")
+    ),
+}
+"""Options that change no number, or that fingerprints stand for."""
 
 
 @attrs.frozen(kw_only=True)

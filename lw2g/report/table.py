@@ -15,23 +15,13 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.report import MIXABLE
 from lw2g.report.columns import Column
 from lw2g.report.paper import Printed, printed_for
-from lw2g.report.runs import Run
+from lw2g.report.runs import OF_THE_MACHINE, Run
 from lw2g.report.statistics import Difference, Summary, paired_difference, summary
 
 __all__ = ["Row", "Table", "tables_of"]
 
 _AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
 """Options over whose values a row is averaged."""
-_OF_THE_MACHINE = {
-    "benchmark.root",
-    "benchmark.more_roots",
-    "backbone.weights",
-    *(
-        f"run.{name}"
-        for name in ("device", "workers", "evaluation_batch", "image_memory", "keep_checkpoints")
-    ),
-}
-"""Options that change no number, or that fingerprints stand for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -255,7 +245,7 @@ def _compared(run: Run) -> dict[str, Any]:
     return {
         key: value
         for key, value in run.options.items()
-        if key not in _AVERAGED | _OF_THE_MACHINE and not key.startswith("trackers.")
+        if key not in _AVERAGED | OF_THE_MACHINE and not key.startswith("trackers.")
     }
 
 

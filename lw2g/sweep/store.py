@@ -19,8 +19,9 @@ from lw2g.config.resolve import resolve
 from lw2g.config.toml import flat, to_mapping
 from lw2g.errors import DataError, Lw2gError, shown
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.runs import Run, read_run
+from lw2g.report.runs import OF_THE_MACHINE, Run, read_run
 from lw2g.sweep.grid import Cell
+from lw2g.training.lock import writer_of
 from lw2g.training.sealed import write_atomically
 
 __all__ = ["Status", "SweepDirectory", "differences_now"]
@@ -119,7 +120,9 @@ class SweepDirectory:
             return Status(cell=cell, state=run.state, run=run)
         if reason:
             return Status(cell=cell, state="failed", run=run, reason=reason)
-        return Status(cell=cell, state="waiting" if run is None else "interrupted", run=run)
+        if run is None:  # none yet: a process that has just begun holds the lock already
+            return Status(cell=cell, state="running" if writer_of(self.run(cell)) else "waiting")
+        return Status(cell=cell, state="interrupted", run=run)
 
     def set_aside(self, cell: Cell) -> Path:
         """Move the run of a cell out of the way, and return where it lies now."""
@@ -148,8 +151,8 @@ class SweepDirectory:
 def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     """Return in which options a finished cell differs from what its settings would be resolved to now.
 
-    Options that came later count as no difference: what they were is not known. Nor does a precision that is
-    left to the machine: the run took one.
+    Options that came later count as no difference: what they were is not known. Nor do those that change no
+    number, or a precision that is left to the machine: the run took one.
     """
     if status.state != "finished" or status.run is None:
         return []
@@ -158,7 +161,7 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     except Lw2gError as error:
         return [f"cannot be resolved any more: {error}"]
     before = status.run.options
-    settled = {"run.precision"} if now["run.precision"] == "auto" else set()
+    settled = OF_THE_MACHINE | ({"run.precision"} if now["run.precision"] == "auto" else set())
     return [
         f"{key}: {shown(before[key])} then, {shown(now[key])} now"
         for key in before

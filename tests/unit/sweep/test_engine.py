@@ -135,11 +135,14 @@ def test_a_request_to_stop_is_passed_on(store):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_what_somebody_else_writes_is_waited_for(store, finish):
-    """A cell whose lock a live process holds is running, and not begun a second time."""
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_somebody_else_writes_is_waited_for(store, finish, begun):
+    """A cell whose lock a live process holds is running, written or not, and not begun a second time."""
     store.write(CELLS)
     run = store.run(CELLS[0])
     interrupt(Job(name="", arguments=(), log=run), run)
+    if not begun:
+        (run / "config.toml").unlink()
     (run / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "since": "now"}))
     seen: list[str] = []
 
@@ -150,7 +153,7 @@ def test_what_somebody_else_writes_is_waited_for(store, finish):
 
     executor = Played(finish)
     run_sweep(store, CELLS, executor, watch)
-    assert (seen[0], executor.ran) == ("running", ["run", "resume"])
+    assert (seen[0], executor.ran) == ("running", ["run", "resume" if begun else "run"])
 
 
 def test_one_sweep_at_a_time(store):
@@ -172,6 +175,7 @@ def test_what_would_be_resolved_otherwise_is_named(store, finish, catalogue: Cat
     }
     settings |= {key: value for key, value in _others(record).items() if value is not None}
     settings["run.precision"] = "auto"  # the run took one: no difference
+    settings["run.evaluation_batch"] = 99  # changes no number
     same = Cell(settings=settings, label="same")
     moved = Cell(settings=settings | {"growth.energy": 0.5}, label="moved")
     run_sweep(store, [same, moved], Played(finish))
