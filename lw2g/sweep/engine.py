@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ H = TypeVar("H")
 _INTERRUPTED = 130
 _PAUSE = 0.4
 _LONGEST_REASON = 300
+_ERROR = re.compile(r"error: |[\w.]+(Error|Exception)\b")
 
 
 def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
@@ -134,7 +136,7 @@ class _Sweep:
         begun = self._store.has_begun(cell)
         arguments = ("resume", run) if begun else ("run", str(self._store.config(cell)), "--out", run)
         with log.open("a", encoding="utf-8") as file:
-            file.write(f"$ lw2g {' '.join(arguments)}\n")
+            file.write(f"{chr(10) if file.tell() else ''}$ lw2g {' '.join(arguments)}\n")
             offset = file.tell()
         job = Job(name=cell.name, arguments=arguments, log=log)
         return _Running(handle=self._executor.submit(job), offset=offset)
@@ -172,7 +174,7 @@ class _Sweep:
         with self._store.log(cell).open("rb") as file:
             file.seek(offset)
             lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("error: ")]
+        errors = [line for line in lines if _ERROR.match(line)]
         if code < 0:
             return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
         found = (errors or lines or ["it said nothing"])[-1].removeprefix("error: ").strip()

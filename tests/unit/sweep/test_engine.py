@@ -112,6 +112,23 @@ def test_a_failed_cell_is_left_with_its_reason(store, finish):
     assert (again.ran, states(store)) == (["run"], ["finished", "finished"])
 
 
+def test_a_traceback_is_told_by_its_error(store):
+    """What libraries print after the error of a bug is not taken for it, and each attempt begins a line."""
+
+    def crash(job: Job, run: Path) -> int:
+        with job.log.open("a") as log:
+            log.write(
+                "Traceback ...\n  File\ntorch.OutOfMemoryError: of 3 GiB\nlibrary: leaked\nSee its page"
+            )
+        return 1
+
+    for _ in range(2):
+        (found,) = run_sweep(store, CELLS[:1], Played(crash))
+        assert found.reason == "exit code 1: torch.OutOfMemoryError: of 3 GiB"
+        store.note_failure(CELLS[0], None)
+    assert store.log(CELLS[0]).read_text().count("\n$ lw2g run ") == 1
+
+
 def test_a_signal_that_kills_is_named(store):
     """A process without last words is told of by its signal."""
     found = run_sweep(store, CELLS[:1], Played(lambda job, run: -signal.SIGKILL))
