@@ -46,6 +46,7 @@ DEFINITIONS: Mapping[str, str] = {
     "ffm_code": "forgetting, as in its released code: the maximum includes t = T, so no task counts negative",
     "bwt": "backward transfer: mean over i < T of A[i,T] - A[i,i]; negative where tasks are forgotten",
     "pra": "retrieval accuracy: mean over tasks of the share of test samples that get their task's set",
+    "task_accuracy": "mean over tasks of the share of samples whose predicted class is one of their task",
     "coverage_3": "mean over tasks of the share of samples whose task's set is among retrieval's first 3",
     "ssp": "size of the pool: number of sets that hold a task",
     "chance_pra": "PRA under uniform guessing of a task: fewer sets make retrieval easier by construction",

@@ -52,6 +52,7 @@ _ALL = (
     _metric("pra"),
     _metric("chance_pra", 1),
     _metric("coverage_3"),
+    _metric("task_accuracy"),
     _metric("ssp", 1),
     Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
     *(

@@ -70,6 +70,14 @@ class Predictions:
         """Return per task the percentage of samples whose own set is among so many first choices."""
         return None if (self.rank < 0).any() else self._by_task(self.rank < sets)
 
+    def task_accuracies(self) -> list[float]:
+        """Return per task the percentage of samples whose predicted class is one of their own task.
+
+        A task's classes begin with the first of which there is a test sample.
+        """
+        first = [int(self.true[self.task == task].min()) for task in range(int(self.task.max()) + 1)]
+        return self._by_task(np.searchsorted(first, self.predicted, side="right") - 1 == self.task)
+
     def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float]:
         found: list[float] = (100.0 * (np.bincount(self.task, right) / np.bincount(self.task))).tolist()
         return found

@@ -60,6 +60,8 @@ class Ledger:
         retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
         coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
             choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
+        task_accuracy: Per evaluation, the percentage (mean over tasks) of samples whose predicted class is
+            one of their own task.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
         decisions: The record's entries.
@@ -76,6 +78,7 @@ class Ledger:
     accuracy: list[list[float]] = attrs.field(factory=list)
     retrieval: list[list[float]] = attrs.field(factory=list)
     coverage: list[list[float]] = attrs.field(factory=list)
+    task_accuracy: list[float] = attrs.field(factory=list)
     drift: list[list[float | None]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
     predictions: list[str] = attrs.field(factory=list)
@@ -112,6 +115,8 @@ class Ledger:
         accuracies = predictions.accuracies()
         retrievals = predictions.retrievals(self.task_to_set)
         self.accuracy.append(accuracies)
+        owned = predictions.task_accuracies()
+        self.task_accuracy.append(sum(owned) / len(owned))
         if retrievals is not None:
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
@@ -144,6 +149,7 @@ class Ledger:
             self._written.accuracy.values,
             self._written.retrieval.values if self.retrieval else None,
             self.coverage[-1] if self.coverage else None,
+            self.task_accuracy[-1] if self.task_accuracy else None,
             self.task_to_set[:tasks] if _has_sets(session) else None,
             session.evaluator.sizes(tasks),
         )

@@ -68,10 +68,17 @@ def metrics(evaluations: Sequence[Columns], task_to_set: Sequence[int], *, sets:
         "ffm_code": np.mean(np.nanmax(old, axis=1) - final[:-1]) if forgets else None,
         "bwt": np.mean((final - learned)[:-1]) if forgets else None,
         "pra": None if retrieval is None else np.mean(retrieval[:, -1]),
+        "task_accuracy": 100 * _of_own_task(last),
         "coverage_3": None if retrieval is None else 100 * _coverage(last, 3),
         "ssp": len(np.unique(held)) if sets else None,
         "chance_pra": 100 * np.mean(held[:, None] == held) if sets and retrieval is not None else None,
     }
+
+
+def _of_own_task(columns: Columns) -> Any:
+    first = [columns["true"][columns["task"] == task].min() for task in np.unique(columns["task"])]
+    named = np.searchsorted(first, columns["predicted"], side="right") - 1
+    return np.mean([np.mean(named[columns["task"] == task] == task) for task in np.unique(columns["task"])])
 
 
 def _coverage(columns: Columns, choices: int) -> Any:

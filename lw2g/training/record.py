@@ -295,6 +295,7 @@ def run_metrics(
     accuracy: metrics.AccuracyMatrix,
     retrieval: metrics.AccuracyMatrix | None,
     coverage: Sequence[float] | None,
+    task_accuracy: float | None,
     task_to_set: Sequence[int] | None,
     samples: Sequence[int],
 ) -> dict[str, Any]:
@@ -304,6 +305,7 @@ def run_metrics(
         accuracy: ``A[i][t]`` in percent, undefined for ``i > t``.
         retrieval: The same for retrieved sets; None where the baseline makes no hard choice.
         coverage: Of the first choice of retrieval, the first two and so on, in percent; None likewise.
+        task_accuracy: Of the predicted classes' tasks, in percent; None before any evaluation.
         task_to_set: The map; None where sets mean nothing.
         samples: Test samples of each seen task.
     """
@@ -316,6 +318,7 @@ def run_metrics(
         "ffm_code": metrics.ffm_code(accuracy),
         "bwt": metrics.bwt(accuracy),
         "pra": None if retrieval is None else metrics.pra(retrieval),
+        "task_accuracy": task_accuracy,
         "coverage_3": coverage[min(3, len(coverage)) - 1] if coverage else None,
         "ssp": None if sets is None else metrics.ssp(sets),
         "chance_pra": None if retrieval is None or sets is None else metrics.chance_pra(sets),
