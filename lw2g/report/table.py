@@ -222,7 +222,7 @@ def _groups(runs: Sequence[Run], also: Callable[[Run], tuple[str, ...]]) -> list
     """Return the runs of each configuration; options that only some of them know do not tell them apart."""
     alike: dict[Any, list[Run]] = defaultdict(list)
     for run in runs:
-        alike[_names(run), also(run)].append(run)
+        alike[_stem(run), _names(run), also(run)].append(run)
     order = {id(run): place for place, run in enumerate(runs)}
     found: list[list[Run]] = []
     for group in alike.values():
@@ -232,6 +232,13 @@ def _groups(runs: Sequence[Run], also: Callable[[Run], tuple[str, ...]]) -> list
             rows[json.dumps({key: _compared(run)[key] for key in sorted(common)})].append(run)
         found += rows.values()
     return sorted(found, key=lambda group: order[id(group[0])])
+
+
+def _stem(run: Run) -> str:
+    """Return baseline x policy; a run that began as another one is no run of its configuration alone."""
+    origin = run.record.get("origin")
+    began = "" if origin is None else f", forked after task {origin['task'] + 1}"
+    return " x ".join(_names(run)[:2]) + began
 
 
 def _names(run: Run) -> tuple[str, ...]:
@@ -251,7 +258,7 @@ def _compared(run: Run) -> dict[str, Any]:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Return baseline x policy for each row, and for those that share it what they differ in."""
-    stems = [" x ".join(_names(run)[:2]) for run in runs]
+    stems = [_stem(run) for run in runs]
     found = []
     for stem, run in zip(stems, runs, strict=True):
         rivals = [other for other, name in zip(runs, stems, strict=True) if name == stem]

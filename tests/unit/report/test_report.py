@@ -73,6 +73,13 @@ def test_options_that_came_later_tell_no_rows_apart(write_run, installed):
     assert [(row.label, len(row.runs)) for row in table.rows] == [("dual-prompt x always", 2)]
 
 
+def test_a_fork_is_no_run_of_its_configuration(write_run, installed):
+    """What began as another run has a row of its own, which says so."""
+    (table,) = tables_of([write_run(1.0), write_run(2.0, **{"record.origin": {"task": 2}})], installed)
+    labels = ["dual-prompt x always", "dual-prompt x always, forked after task 3"]
+    assert [row.label for row in table.rows] == labels
+
+
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
