@@ -115,7 +115,7 @@ def growing_norm(backbone):
         if given[0].shape[1] > backbone.num_tokens:
             module.weight.data *= 1.1
 
-    backbone.model.norm.register_forward_pre_hook(grow)
+    backbone.model.blocks[-1].norm1.register_forward_pre_hook(grow)
 
 
 @breaks("injection_leaves_nothing_behind", "features differ after a forward with prompt tokens")
@@ -127,7 +127,7 @@ def remembering(backbone):
             seen.append(1)
         return out + len(seen)
 
-    backbone.model.norm.register_forward_hook(remember)
+    backbone.model.blocks[-1].norm1.register_forward_hook(remember)
 
 
 @breaks("fingerprint_names_the_weights", "two fingerprints; hash the weights alone")

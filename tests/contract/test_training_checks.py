@@ -143,6 +143,8 @@ class CountsProbes(SPromptPlusPlus):
 
 @breaks("evidence_changes_nothing", "changes 'requires_grad or grad of set 0.key'")
 class LeavesGradients(SPromptPlusPlus):
+    takes_copies = False  # else the gradients are left in a copy, which harms nobody
+
     def features(self, batch, routing):
         key = routing.sets[0].key
         found = super().features(batch, routing)

@@ -272,7 +272,7 @@ def test_directories_in_place_of_files():
 def test_what_the_system_refuses(monkeypatch, error, told):
     """Errors of the system end in one line; whatever else a command raises keeps its traceback."""
 
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise error
 
     monkeypatch.setattr("lw2g.training.runner.start", fail)

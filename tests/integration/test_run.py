@@ -42,12 +42,14 @@ def test_the_record_has_its_stable_keys(finished: tuple[Path, dict[str, Any]]) -
     assert written == record
     assert set(record) >= KEYS
     assert set(record["metrics"]) == {
-        "faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "pra", "ssp", "chance_pra",
+        "faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "task_accuracy", "pra", "coverage_3", "ssp", "chance_pra",
     }  # fmt: skip
     assert set(record["fingerprints"]) == {"benchmark", "backbone"}
     assert set(record["storage"]) == {"prompt_vectors", "basis_vectors", "parameters"}
     assert set(record["flops"]) == {"training_per_image", "inference_per_image"}
-    assert set(record["seconds"]) == {"evidence", "training", "subspace", "evaluation", "total"}
+    assert set(record["seconds"]) == {
+        "evidence", "training", "subspace", "evaluation", "total", "per_test_image",
+    }  # fmt: skip
     for task, row in enumerate(record["accuracy_matrix"]):
         assert [value is None for value in row] == [after < task for after in range(3)]
         assert all(0 <= value <= 100 for value in row if value is not None)
