@@ -176,7 +176,7 @@ class RoutingConfig:
         "what a set's answer adds to its weight: log mass on its own classes, entropy over all, logsumexp",
     )
     held_back: int = option(
-        100,
+        20,
         "training images of each task, at most a fifth, that fit the constants of a mix instead of being "
         "trained on; 0: the posterior-weighted mixture as it is",
         validator=ge(0),
