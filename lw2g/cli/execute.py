@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,6 +223,8 @@ def _collector_waits() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        # at the end as if nothing had been: extensions look for what they have left behind, and complain
+        atexit.register(gc.unfreeze)
         gc.enable()
 
 

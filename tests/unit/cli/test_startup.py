@@ -101,3 +101,16 @@ def test_a_name_without_a_module_is_no_code():
     """``lazy`` takes what an entry point takes."""
     with pytest.raises(ValueError, match="match"):
         lazy("Mine")
+
+
+def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:
+    """What was frozen after the imports is thawed before extensions look for what they have left behind."""
+    code = (
+        "import atexit, gc\n"
+        "atexit.register(lambda: print(gc.get_freeze_count()))\n"
+        "from lw2g.cli.execute import _collector_waits\n"
+        "with _collector_waits():\n    pass\n"
+        "print(gc.get_freeze_count() > 0)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["True", "0"]
