@@ -91,6 +91,8 @@ def describe_type(kind: Any) -> str:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is type(None):
         return repr(NONE)
+    if origin is Literal and len(args) == 1:
+        return repr(args[0])
     if origin is Literal:
         return "one of " + ", ".join(repr(arg) for arg in args)
     if _is_union(kind):

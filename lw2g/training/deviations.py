@@ -43,7 +43,7 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
     config = session.config
     records = [("baseline", config.baseline.config), ("policy", config.policy.config)]
     if config.retrieval is not None:
-        records.append(("retrieval", config.retrieval.config))
+        records += [("retrieval", config.retrieval.config), ("routing", config.routing)]
     records += [(f"constraints.{one.name}", one.config) for one in config.constraints]
     if session.builds_spaces:
         records.append(("growth", config.growth))

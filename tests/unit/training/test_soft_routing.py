@@ -213,6 +213,9 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
         k: v for k, v in whole.items() if k not in times
     }
     assert record["routing"]["passes_per_image"] == 2
+    assert {"option": "routing.mix", "value": 2, "published": 1}.items() <= next(
+        entry for entry in record["deviations"] if entry["option"] == "routing.mix"
+    ).items()
     assert record["routing"]["coverage"][0] == pytest.approx(record["metrics"]["pra"])
     assert record["routing"]["coverage"] == sorted(record["routing"]["coverage"])
     assert record["routing"]["constants"]["temperature"] != 1
