@@ -1,0 +1,141 @@
+"""What a record looks like when it is shown, and what is said where there is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from lw2g.cli.main import main
+from lw2g.training.sealed import seal_json
+
+RECORD = {
+    "lw2g_version": "0.1.0",
+    "protocol": "like-for-like",
+    "protocol_changes": [{"option": "benchmark.normalise", "value": "unit", "protocol": "native"}],
+    "config": {
+        "baseline": {"name": "hide-prompt"},
+        "retrieval": {"name": "classifier"},
+        "policy": {"name": "min"},
+        "constraints": {"orthogonal": {}, "cpk": {}},
+        "benchmark": {"name": "glyphs"},
+        "backbone": {"name": "micro"},
+        "run": {"precision": "32-true"},
+    },
+    "seed": 42,
+    "accuracy_matrix": [[91.5, 83.25], [None, 88.0]],
+    "retrieval_matrix": [[100.0, 71.125], [None, 64.0]],
+    "decisions": [
+        {"task": 0, "candidates": [], "decision": "grow", "set": 0, "margin": 0.0, "ranks_after": {}},
+        {
+            "task": 1,
+            "candidates": [
+                {
+                    "set": 0,
+                    "hfc": 41.25,
+                    "hfc_pre": 43.5,
+                    "z": -2.25,
+                    "z_error": 0.5,
+                    "rank": 17,
+                    "null_hfc": 30.0,
+                    "energy_null_hfc": 77.0,
+                    "captured": 0.949,
+                    "sites": [],
+                    "excluded": None,
+                },
+                {
+                    "set": 1,
+                    "hfc": None,
+                    "hfc_pre": None,
+                    "z": None,
+                    "rank": 0,
+                    "excluded": "its space is full",
+                },
+            ],
+            "decision": "reuse",
+            "set": 0,
+            "margin": 0.0,
+            "ranks_after": {},
+        },
+    ],
+    "task_to_set": [0, 0],
+    "metrics": {"faa": 85.625, "pra": None, "ssp": 1},
+    "planted_groups": [0, 1],
+    "adjusted_rand_index": -0.125,
+    "feature_drift": [[], [0.0625]],
+    "flops": {"training_per_image": 82630144.0, "inference_per_image": None},
+    "storage": {"prompt_vectors": 40, "basis_vectors": 17, "parameters": 1000},
+    "seconds": {"evidence": 1.5, "training": 2.5, "subspace": 0.5, "evaluation": 1.0, "total": 6.0},
+    "images_per_second": 123.45,
+    "deviations": [{"option": "baseline.epochs", "value": 5, "published": 40, "note": "differs"}],
+}
+
+
+def invoke(*arguments):
+    """Run the command line."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_show_prints_decisions_matrices_and_metrics(tmp_path):
+    """Evidence of every candidate, both matrices, metrics and deviations come from the record alone."""
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD))
+    text = invoke("show", tmp_path).stdout
+    rows = [line.split() for line in text.splitlines()]
+    assert ["1", "grow", "#0", "-", "-", "-", "-", "-", "-", "-", "-", "-"] in rows
+    angles = ("41.25", "43.50", "-2.25", "0.50")
+    assert ["2", "reuse", "#0", "#0", *angles, "17", "30.00", "77.00", "94.9%"] in rows
+    assert ["#1", "-", "-", "-", "-", "0", "-", "-", "-", "its", "space", "is", "full"] in rows
+    assert ["1", "91.50", "83.25"] in rows
+    assert ["2", "64.00"] in rows
+    assert ["faa", "85.62"] in rows
+    assert ["pra", "-"] in rows
+    assert ["adjusted_rand_index", "-0.12"] in rows
+    assert ["1", "6.25"] in rows
+    assert ["training_per_image", "82.6", "MFLOP"] in rows
+    assert ["inference_per_image", "-"] in rows
+    assert ["baseline.epochs", "5", "40", "differs"] in rows
+    assert "hide-prompt x min x orthogonal + cpk on glyphs, backbone micro" in text
+    assert "protocol like-for-like (changed: benchmark.normalise)" in text
+
+
+def test_show_explains_every_number_it_prints(finished):
+    """Each column of evidence, each metric and each cost of a real record has a meaning beside it."""
+    text = invoke("show", finished[0], "--explain").stdout
+    shown, definitions = text.split("\ndefinitions")
+    explained = {line.strip().split("  ")[0] for line in definitions.splitlines()}
+    assert {"HFC", "Z", "error", "null", "energy null", "feature drift", "A[i,t]"} <= explained
+    numbers = set(finished[1]["metrics"]) | set(finished[1]["flops"]) | set(finished[1]["storage"])
+    clocks = {f"{part} (s)" for part in finished[1]["seconds"] if part != "per_test_image"}
+    assert numbers | clocks | {"passes per test image", "ms per test image"} <= explained
+    assert "mean over tasks i of A[i,T]" in definitions
+    assert invoke("show", finished[0]).stdout.rstrip() == shown.rstrip()
+
+
+def test_show_json_is_the_record_itself(tmp_path):
+    """Nothing is lost or rounded."""
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD))
+    printed = json.loads(invoke("show", tmp_path, "--json").stdout)
+    assert printed == RECORD | {"sha256": printed["sha256"]}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no run at"),
+        ({"config.toml": ""}, "has finished no task yet; go on with it: lw2g resume"),
+        ({"record.json": "{"}, "is no JSON"),
+        ({"record.json": '{"faa": 80.0}'}, "has no checksum"),
+        (
+            {"record.json": seal_json(RECORD).decode().replace("41.25", "14.25")},
+            "does not match its checksum",
+        ),
+    ],
+)
+def test_show_without_a_record_says_why(tmp_path, files, message):
+    """A directory without a readable record is explained."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = invoke("show", tmp_path)
+    assert result.exit_code == 2
+    assert message in result.stderr
