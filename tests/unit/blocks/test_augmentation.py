@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torchvision.transforms import v2
+from packaging.version import Version
+from torchvision.transforms import RandomResizedCrop, v2
 from torchvision.transforms.v2 import functional as one_image
 
 from lw2g.blocks import augmentation
@@ -57,10 +58,11 @@ def test_boxes_are_distributed_as_torchvision_draws_them(size):
     assert boxes.min() >= 0
     assert (boxes[:, 2:].amin(0) > 0).all()
     assert ((boxes[:, :2] + boxes[:, 2:]) <= torch.tensor(size)).all()
-    crop, picture = v2.RandomResizedCrop(8, scale=(0.05, 1)), torch.zeros(3, *size, dtype=torch.uint8)
+    picture = torch.zeros(3, *size, dtype=torch.uint8)
     torch.manual_seed(0)
-    drawn = [crop.make_params([picture]) for _ in range(4000)]
-    theirs = torch.tensor([[one[name] for name in ("top", "left", "height", "width")] for one in drawn])
+    # top, left, height, width
+    drawn = [RandomResizedCrop.get_params(picture, [0.05, 1], [3 / 4, 4 / 3]) for _ in range(4000)]
+    theirs = torch.tensor(drawn)
     error = theirs.float().std(0) * (2 / 4000) ** 0.5
     assert ((boxes.float().mean(0) - theirs.float().mean(0)).abs() < 5 * error + 1e-3).all()
     torch.testing.assert_close(boxes.float().std(0), theirs.float().std(0), rtol=0.1, atol=0.1)
@@ -71,6 +73,10 @@ def test_an_image_no_box_fits_is_cropped_in_the_middle():
     draws = torch.full((3, CROP_DRAWS), 0.9)
     boxes = crop_boxes(draws, torch.tensor([[9, 400], [400, 9], [1, 1]]), least=0.9)
     assert boxes.tolist() == [[0, 194, 9, 12], [194, 0, 12, 9], [0, 0, 1, 1]]
+
+
+_ROUNDS = Version(torch.__version__) < Version("2.8")
+"""Older kernels round a level up or down by how an image lies in memory."""
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
@@ -85,7 +91,7 @@ def test_resampling_is_torchvisions_one_by_one_and_together(interpolation, size,
     for image, box, mirror, made in zip(images, boxes.tolist(), mirrored.tolist(), found, strict=True):
         theirs = one_image.resized_crop(image.permute(2, 0, 1), *box, [result, result], mode, antialias=True)
         expected = one_image.horizontal_flip(theirs) if mirror else theirs
-        assert ((made.permute(2, 0, 1).int() - expected.int()).abs() <= int(mirror)).all()
+        assert ((made.permute(2, 0, 1).int() - expected.int()).abs() <= int(mirror or _ROUNDS)).all()
     together = augmentation._together(images, boxes, mirrored, result, interpolation)
     assert (together.int() - found.int()).abs().max() <= 2
     assert (together != found).float().mean() < 0.1
