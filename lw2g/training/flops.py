@@ -41,7 +41,11 @@ def count_flops(
         with only_trainable(modules, phase.trained):
             training = _count(session, source, lambda batch: _train(phase, batch))
         with torch.no_grad():
-            inference = _count(session, source, lambda batch: _predict(session, context, batch))
+            inference = _count(session, source, lambda batch: _ask(session, batch))
+            one = _count(session, source, lambda batch: _predict(session, context, batch))
+            # of a mix as many as there can be sets
+            passes = 1 if session.mixer is None else session.mixer.passes(len(session.stream.tasks))
+            inference += passes * one
     return {"training_per_image": training, "inference_per_image": inference}
 
 
@@ -62,8 +66,11 @@ def _train(phase: TrainingPhase, batch: Batch) -> None:
     torch.autograd.grad(phase.step(batch).loss, phase.trained, allow_unused=True)
 
 
-def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
+def _ask(session: Session, batch: Batch) -> None:
     if session.retrieval is not None and not getattr(session.retrieval, "control", False):
         session.retrieval.query(batch)  # the pass counts; comparing with keys or centroids does not
+
+
+def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
     routing = context.pool.force(context.set_id)
     session.baseline.logits(session.baseline.features(batch, routing))

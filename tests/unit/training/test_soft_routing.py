@@ -15,6 +15,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.features import VersionedRows
+from lw2g.training.flops import count_flops
 from lw2g.training.mixing import Mixer, owned_classes
 from lw2g.training.progress import Reporter
 from lw2g.training.record import RunDirectory
@@ -230,6 +231,22 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
     assert torch.allclose(found.logits.exp().sum(1), torch.ones(len(images)))
     alone = model.answer(images[5])
     assert torch.equal(alone.logits[0], found.logits[5])
+
+
+def test_every_pass_costs(session_of: Callable[..., Session]) -> None:
+    """A prediction's operations are those of the query and of as many forwards as sets answer."""
+    found = []
+    for mix in (1, 2, "all"):
+        session = session_of({"routing.mix": mix}, baseline="hide-prompt")
+        session.begin_task(0)
+        session.pool.grow(session.new_set(None))
+        images = session.image_set([session.stream.tasks[0].train], train=False)
+        context = session.task_context(0, images)
+        (host,) = (phase for phase in session.baseline.phases(context) if getattr(phase, "host", False))
+        found.append(count_flops(session, context, host, images)["inference_per_image"])
+    one = found[1] - found[0]
+    assert 0 < one < found[0]
+    assert found[2] - found[1] == pytest.approx(one)  # three tasks, so three sets at most
 
 
 ROUTED = [
