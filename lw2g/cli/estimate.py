@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["bytes_text", "print_estimate", "tell_cost", "time_text"]
 
+_MADE = {
+    "rehearsed": "rehearsed: a few steps of every kind were measured",
+    "counted": "counted: passes through the backbone's blocks, priced by what one takes",
+}
+_ACCURACY = "within 30 % on a machine that does nothing else"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def tell_cost(resolved: Resolved, catalogue: Catalogue, *, as_json: bool) -> None:
-    """Estimate an experiment and print the result; nothing of it is run or written."""
-    from lw2g.training.estimate import estimate
+def tell_cost(
+    resolved: Resolved, catalogue: Catalogue, *, tasks: int | None, runs: int, as_json: bool
+) -> None:
+    """Estimate runs of an experiment, one per seed, and print the result; nothing is run or written."""
+    from lw2g.training.estimate import Estimator
 
-    found = estimate(resolved.config, catalogue)
+    found = Estimator(catalogue)(resolved.config, tasks=tasks).times(runs)
     if as_json:
         click.echo(json.dumps(found.as_mapping(), indent=1))
     else:
@@ -47,8 +54,10 @@ def print_estimate(found: Estimate) -> None:
         ("FLOPs per test image", _flops(found.inference_flops)),
     ]
     train, test = found.images
-    title = f"{found.tasks} tasks, {train} training and {test} test images, on {found.device}"
+    runs = f"{found.runs} runs of " if found.runs > 1 else ""
+    title = f"{runs}{found.tasks} tasks, {train} training and {test} test images, on {found.device}"
     console().print(table(title, ("", "estimate"), rows))
+    click.echo(f"{_MADE[found.method]}; {_ACCURACY}")
     for one in found.missing:
         click.echo(f"missing: {one.what}; {one.remedy}")
     if found.missing:

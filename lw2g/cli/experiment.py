@@ -41,7 +41,8 @@ def run(**values: Any) -> None:
     if values["dry_run"]:
         from lw2g.cli.estimate import tell_cost
 
-        tell_cost(resolved, catalogue, as_json=values["as_json"])
+        runs = 1 if values["seeds"] is None else len(values["seeds"])
+        tell_cost(resolved, catalogue, tasks=values["tasks"], runs=runs, as_json=values["as_json"])
         return
     with new_directory(resolved.config, values["out"]) as directory:
         if values["seeds"] is None:

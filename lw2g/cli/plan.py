@@ -48,7 +48,7 @@ def _costs(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | L
     from lw2g.config.resolve import resolve
     from lw2g.training.estimate import Estimator
 
-    estimator = Estimator(catalogue)
+    estimator = Estimator(catalogue, len(cells))
     for cell in cells:
         try:
             yield estimator(resolve(catalogue, file=cell.tables()).config)
@@ -82,7 +82,7 @@ def _print_costs(cells: Sequence[Cell], costs: Iterator[Estimate | Lw2gError]) -
         stand_ins = " (with stand-ins for what is missing)" if found.missing else ""
         click.echo(
             f"{cell.label}: {time_text(found.seconds)}, memory {bytes_text(found.memory)}, "
-            f"disk {bytes_text(found.disk)}{stand_ins}"
+            f"disk {bytes_text(found.disk)}, {found.method}{stand_ins}"
         )
 
     def total(ranges: Sequence[Range]) -> Range:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import pickle
 import random
-import socket
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-from unittest import mock
+from typing import TypeVar
 
 import attrs
 import numpy as np
 import torch
-from huggingface_hub import constants as hub
 
 from lw2g.errors import ConfigError, DataError
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
+from lw2g.vit.offline import without_network
 
-__all__ = ["Generators", "available", "available_once", "bearing", "seeded", "without_network"]
+__all__ = ["Generators", "available", "available_once", "bearing", "seeded"]
 
 T = TypeVar("T")
 
@@ -68,28 +66,6 @@ def bearing(what: str, remedy: str) -> Iterator[None]:
     # A stranger's code may raise anything.
     except Exception as error:
         raise ContractViolation(f"{what} raises {type(error).__name__} ({error}); {remedy}") from error
-
-
-@contextmanager
-def without_network() -> Iterator[None]:
-    """Let no connection to another host be opened within the block; trying is an OSError."""
-
-    def refuse(*arguments: Any, **options: Any) -> Any:
-        raise socket.gaierror("checks do not use the network")
-
-    connect = socket.socket.connect
-
-    def connect_here(self: socket.socket, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
-            refuse()
-        connect(self, address)
-
-    with (
-        mock.patch.object(hub, "HF_HUB_OFFLINE", True),  # else it would try again and again
-        mock.patch.object(socket, "getaddrinfo", refuse),
-        mock.patch.object(socket.socket, "connect", connect_here),
-    ):
-        yield
 
 
 @attrs.frozen(kw_only=True)

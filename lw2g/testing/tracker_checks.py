@@ -27,8 +27,9 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
-from lw2g.testing.guards import available, bearing, seeded, without_network
+from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
+from lw2g.vit.offline import without_network
 
 __all__ = [
     "check_close_can_be_repeated",

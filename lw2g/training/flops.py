@@ -21,7 +21,11 @@ __all__ = ["count_flops"]
 
 
 def count_flops(
-    session: Session, context: TaskContext, phase: TrainingPhase, images: ImageSet
+    session: Session,
+    context: TaskContext,
+    phase: TrainingPhase,
+    images: ImageSet,
+    more: Callable[[], float] = lambda: 0.0,
 ) -> dict[str, float | None]:
     """Return ``training_per_image`` (the host phase's step, backward included) and ``inference_per_image``.
 
@@ -33,24 +37,28 @@ def count_flops(
         context: The task.
         phase: The host phase, joined by retrieval and constraints.
         images: The task's training images under the test transform.
+        more: Operations so far that are not done but belong to what is counted (see
+            ``lw2g.training.counting``).
     """
     positions = list(range(min(2, len(images))))
     source = next(iter(images.batches([positions])))
     modules = session.modules
     with undisturbed(modules), sdpa_kernel(SDPBackend.MATH):
         with only_trainable(modules, phase.trained):
-            training = _count(session, source, lambda batch: _train(phase, batch))
+            training = _count(session, source, lambda batch: _train(phase, batch), more)
         with torch.no_grad():
-            inference = _count(session, source, lambda batch: _ask(session, batch))
-            one = _count(session, source, lambda batch: _predict(session, context, batch))
+            inference = _count(session, source, lambda batch: _ask(session, batch), more)
+            one = _count(session, source, lambda batch: _predict(session, context, batch), more)
             # of a mix as many as there can be sets
             passes = 1 if session.mixer is None else session.mixer.passes(len(session.stream.tasks))
             inference += passes * one
     return {"training_per_image": training, "inference_per_image": inference}
 
 
-def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> float:
-    images = source.images
+def _count(
+    session: Session, source: Batch, work: Callable[[Batch], object], more: Callable[[], float]
+) -> float:
+    images, before = source.images, more()
 
     def query() -> Tensor:
         with torch.no_grad():
@@ -59,7 +67,7 @@ def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> 
     batch = Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
     with FlopCounterMode(display=False) as counter, session.engine.autocast():
         work(batch)
-    return float(counter.get_total_flops()) / len(source)
+    return (float(counter.get_total_flops()) + more() - before) / len(source)
 
 
 def _train(phase: TrainingPhase, batch: Batch) -> None:

@@ -69,10 +69,15 @@ class Step:
     gradient: Tensor
 
 
-def choose_precision(backbone: Backbone) -> Choice:
-    """Choose for a backbone in float32 that lies on the run's device; no generator of torch is touched."""
+def choose_precision(backbone: Backbone, sample: Backbone | None = None) -> Choice:
+    """Choose for a backbone in float32 that lies on the run's device; no generator of torch is touched.
+
+    Args:
+        backbone: What is to be used.
+        sample: Measured in its place, where there is something to measure: its first blocks.
+    """
     known = _known(backbone)
-    return measured(backbone) if known is None else known
+    return measured(sample or backbone) if known is None else known
 
 
 def _known(backbone: Backbone) -> Choice | None:

@@ -26,6 +26,7 @@ from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase, constant
 from lw2g.interfaces.stream import TaskStream
 from lw2g.training.boundary import Frozen
 from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.counting import Tally, Uncounted
 from lw2g.training.evaluation import Evaluator
 from lw2g.training.evidence import collect_evidence
 from lw2g.training.flops import count_flops
@@ -43,11 +44,11 @@ from lw2g.training.thinning import Measured, between, on_a_line, part_of, thinne
 
 __all__ = ["Rehearsal"]
 
-_SECONDS = 0.5
-"""What one measurement may take, by the pace of a plain forward."""
+_SECONDS, _COUNTED_SECONDS = 0.5, 0.05
+"""What one measurement may take, by the pace of a plain forward: of a whole backbone, of a hollow one."""
 _STEPS = 3
-_WALKED = 6
-"""Tasks gone through at most; what later ones cost is continued on a line."""
+_WALKED, _COUNTED_WALKED = 6, 3
+"""Tasks gone through at most; what later ones cost is continued on a line, exact where it is counted."""
 _PER_CLASS = 2
 """Images of a class in tasks that are gone through only for what they leave behind."""
 
@@ -74,8 +75,9 @@ class Rehearsal:
 
     Args:
         session: Opened for this; its state is of no use afterwards.
-        plan: The set of each task.
+        plan: The set of each task that is to be learned.
         folder: For checkpoints, which are looked at and thrown away.
+        tally: What the session's backbone leaves out, where it is a hollow one.
 
     Attributes:
         flops: Per training and test image.
@@ -83,8 +85,13 @@ class Rehearsal:
         device_bytes: The most that tensors have held on an accelerator, likewise; None without one.
     """
 
-    def __init__(self, session: Session, plan: Sequence[int], folder: Path) -> None:
+    def __init__(
+        self, session: Session, plan: Sequence[int], folder: Path, tally: Tally | None = None
+    ) -> None:
         self._session, self._plan = session, list(plan)
+        self._tally = Uncounted() if tally is None else tally
+        self._patience = _SECONDS if tally is None else _COUNTED_SECONDS
+        self._walked = _WALKED if tally is None else _COUNTED_WALKED
         self._store = CheckpointStore(folder / "checkpoints")
         self._ledger = Ledger()
         self._reporter = Reporter([], [len(task.train) for task in session.stream.tasks])
@@ -99,8 +106,8 @@ class Rehearsal:
 
     def run(self) -> list[Measured]:
         """Return what each task of the stream takes."""
-        tasks = len(self._session.stream.tasks)
-        last = min(tasks, _WALKED) - 1
+        tasks = len(self._plan)
+        last = min(tasks, self._walked) - 1
         measured = {}
         for index in range(last + 1):
             careful = index in (0, 1, last)
@@ -119,19 +126,20 @@ class Rehearsal:
         batch = next(iter(images.batches([list(range(len(images)))])))
         taken = []
         for _ in range(3):
-            began = self._now()
+            began, counted = self._now(), self._tally.seconds
             with torch.no_grad(), self._session.engine.autocast():
                 self._session.backbone.features(batch.images)
-            taken.append((self._now() - began) / len(images))
+            taken.append((self._now() - began - (self._tally.seconds - counted)) / len(images))
         return max(min(taken), 1e-6)
 
     def _affordable(self, wanted: int, passes: float = 1.0) -> int:
         """Return how many of some images may be gone through, at so many forwards each."""
-        return min(wanted, max(1, int(_SECONDS / (passes * self._pace))))
+        return min(wanted, max(1, int(self._patience / (passes * self._pace))))
 
     def _now(self) -> float:
+        """Return the time, with what has been counted beyond what was done."""
         self._session.engine.synchronize()
-        return time.perf_counter()
+        return time.perf_counter() + self._tally.seconds
 
     def _timed(self, work: Callable[[], object]) -> float:
         began = self._now()
@@ -142,12 +150,16 @@ class Rehearsal:
     def _holding(self, share: float = 1.0) -> Iterator[None]:
         """Note what the block holds at most, if what it takes beyond what there was grew by a factor."""
         peak = PeakMemory(self._session.engine.device)
-        before = peak.machine, peak.device
+        before, tally = (peak.machine, peak.device), self._tally
+        tally.held = 0.0
         yield
-        machine = before[0] + share * (peak.machine - before[0])
-        self.machine_bytes = max(self.machine_bytes, machine)
-        if before[1] is not None and peak.device is not None:
-            self.device_bytes = max(self.device_bytes or 0.0, before[1] + share * (peak.device - before[1]))
+        more = float(peak.machine - before[0])
+        if before[1] is None or peak.device is None:
+            more += tally.held
+        else:
+            device = before[1] + tally.weights + share * (peak.device - before[1] + tally.held)
+            self.device_bytes = max(self.device_bytes or 0.0, device)
+        self.machine_bytes = max(self.machine_bytes, before[0] + share * more)
 
     # -- one task ----------------------------------------------------------------------------------------
 
@@ -236,7 +248,9 @@ class Rehearsal:
         found.trained = sum(one.numel() for one in {one for phase in training for one in phase.trained})
         if hosts and not self.flops:
             found.seconds["training"] += self._timed(
-                lambda: self.flops.update(count_flops(session, context, hosts[0], still))
+                lambda: self.flops.update(
+                    count_flops(session, context, hosts[0], still, lambda: self._tally.flops)
+                )
             )
         protection: Protection | None = None
         for phase in phases:
@@ -260,7 +274,7 @@ class Rehearsal:
         session = self._session
         full = len(session.stream.tasks[index].train)
         began, pulled.count = self._now(), 0
-        patience = _SECONDS if size is not None else 0.0
+        patience = self._patience if size is not None else 0.0
 
         def progress(done: int, total: int) -> None:
             # what reads images leaves behind what others need; what does not can be cut short
@@ -429,7 +443,12 @@ class _Probes:
                 pass
 
     def cost(self, work: Callable[[Probe], object]) -> float:
-        """Return the seconds of work on the whole sample."""
+        """Return the seconds of work on the whole sample: on a line, or by what is counted of it."""
+        tally = self._rehearsal._tally
+        if isinstance(tally, Tally):
+            before = tally.seconds
+            taken = self._timed(work, self.size)
+            return taken + (tally.seconds - before) * (self._full / self.size - 1)
         return on_a_line(self.size, self._full, lambda count: self._timed(work, count))
 
     def _timed(self, work: Callable[[Probe], object], count: int) -> float:

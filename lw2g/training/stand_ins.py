@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import BackboneChoice, ExperimentConfig
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent
 from lw2g.interfaces.dataset import Outline
 from lw2g.interfaces.stream import Benchmark, Task, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.offline import without_network
 
-__all__ = ["Missing", "stand_ins"]
+__all__ = ["Missing", "stand_in_data", "stand_in_weights"]
 
 _SIDE = 256
 
@@ -35,41 +37,44 @@ class Missing:
     remedy: str
 
 
-def stand_ins(config: ExperimentConfig, catalogue: Catalogue) -> tuple[tuple[Missing, ...], Catalogue]:
-    """Return what is missing, and the catalogue with noise in place of data and of weights that are.
+def stand_in_data(config: ExperimentConfig, catalogue: Catalogue) -> tuple[Missing, Catalogue] | None:
+    """Return what data are missing, and the catalogue with noise in their place; None if they are here.
 
     Raises:
-        ConfigError: Something cannot be built as configured.
-        DataError: Something is missing that has no stand-in.
+        ConfigError: The benchmark cannot be built as configured.
+        DataError: Data are missing that have no stand-in.
     """
-    missing: list[Missing] = []
     benchmark = catalogue.get("benchmark", config.benchmark.name)
-    backbone = catalogue.get("backbone", config.backbone.name)
-
-    def lacks(action: Callable[[], object], substitute: Callable[..., object] | None) -> bool:
-        try:
-            action()
-        except (ConfigError, DataError) as error:
-            if substitute is None:
-                raise
-            what, _, remedy = str(error).partition("; ")
-            missing.append(Missing(what=what, remedy=remedy))
-            return True
-        return False
-
-    if lacks(lambda: benchmark.build(config.benchmark.config).stream(), benchmark.outline):
-        catalogue = catalogue.with_component(_noise_benchmark(benchmark))
-    chosen = config.backbone
-    if lacks(lambda: backbone.build(chosen.config, chosen.weights, chosen.image_size), backbone.untrained):
-        catalogue = catalogue.with_component(_untrained(backbone))
-    return tuple(missing), catalogue
+    try:
+        benchmark.build(config.benchmark.config).stream()
+    except (ConfigError, DataError) as error:
+        if benchmark.outline is None:
+            raise
+        return _missing(error), catalogue.with_component(_noise_benchmark(benchmark))
+    return None
 
 
-def _untrained(component: BackboneComponent) -> BackboneComponent:
-    def build(config: Any, weights: object, image_size: int | None) -> Any:
-        return None if component.untrained is None else component.untrained(config, image_size)
+def stand_in_weights(chosen: BackboneChoice, component: BackboneComponent) -> tuple[Missing | None, Backbone]:
+    """Return what weights are missing here, and the backbone, with random weights in their place if so.
 
-    return attrs.evolve(component, build=build)
+    The network is not asked: what is not on this machine is missing.
+
+    Raises:
+        ConfigError: The backbone cannot be built as configured.
+        DataError: Weights are missing, and without them nobody knows the architecture.
+    """
+    try:
+        with without_network():
+            return None, component.build(chosen.config, chosen.weights, chosen.image_size)
+    except (ConfigError, DataError) as error:
+        if component.untrained is None:
+            raise
+        return _missing(error), component.untrained(chosen.config, chosen.image_size)
+
+
+def _missing(error: ConfigError | DataError) -> Missing:
+    what, _, remedy = str(error).partition("; ")
+    return Missing(what=what, remedy=remedy)
 
 
 def _noise_benchmark(component: BenchmarkComponent) -> BenchmarkComponent:

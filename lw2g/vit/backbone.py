@@ -79,9 +79,8 @@ _COMPILATIONS = 64
 """How many variants of a block torch may compile: batch sizes by prefix or none by gradients wanted."""
 
 
-def _forward(block: Any, x: Tensor) -> Tensor:
-    out: Tensor = type(block).forward(block, x)
-    return out
+def _forward(block: Any, x: Tensor) -> Any:
+    return type(block).forward(block, x)
 
 
 @cache
@@ -272,6 +271,12 @@ class Backbone(nn.Module):
             out: Tensor = self.model.norm(self._run(images, self.depth))
         return out.float()
 
+    def run_block(self, index: int, x: Tensor) -> Tensor:
+        """Run one block on a token stream [B, num_tokens, dim] as a forward does; what it takes is asked."""
+        with self._computing(()):
+            out: Tensor = self.model.blocks[index](x)
+        return out
+
     @torch.no_grad()
     def activations(
         self, images: Tensor, taps: Iterable[Tap], injections: Sequence[Injection] = ()
@@ -332,8 +337,7 @@ class Backbone(nn.Module):
 
     def _stop_if_read(self, images: Tensor, injections: Sequence[Injection]) -> None:
         """Read what ``read`` asks for, if it does, and end the forward."""
-        reading = self._reading
-        if reading is not None:
+        if (reading := self._reading) is not None:
             reading.seen = self.activations(images, reading.taps, injections)
             raise _EnoughError
 

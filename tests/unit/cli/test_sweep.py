@@ -86,8 +86,8 @@ def test_a_dry_run_prices_every_cell(grid, monkeypatch):
     priced = iter([_priced(60.0), DataError("no stand-in"), _priced(30.0)])
 
     class Told:
-        def __init__(self, catalogue):
-            pass
+        def __init__(self, catalogue, cells):
+            assert cells == 3
 
         def __call__(self, config):
             found = next(priced)
@@ -98,9 +98,9 @@ def test_a_dry_run_prices_every_cell(grid, monkeypatch):
     monkeypatch.setattr("lw2g.training.estimate.Estimator", Told)
     Path("two.toml").write_text(GRID.replace("[0, 1]", "[0, 1, 2]"))
     assert call(grid, "--dry-run").splitlines()[-4:] == [
-        "seed 0: 0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB",
+        "seed 0: 0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB, counted",
         "seed 1: cost unknown (no stand-in)",
-        "seed 2: 0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB",
+        "seed 2: 0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB, counted",
         "all, one after the other: 0:01:30 to 0:03:00, disk 4 KiB, and 1 cells of unknown cost",
     ]
 
@@ -137,7 +137,7 @@ def test_a_long_table_shows_what_runs(busy, shown):
 def _priced(seconds: float) -> SimpleNamespace:
     size = Range(1024, 1024)
     return SimpleNamespace(
-        seconds=Range(seconds, 2 * seconds), memory=size, disk=Range(2048, 2048), missing=()
+        seconds=Range(seconds, 2 * seconds), memory=size, disk=Range(2048, 2048), method="counted", missing=()
     )
 
 

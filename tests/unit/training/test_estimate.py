@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import pytest
+import socket
 
+import pytest
+import torch
+
+from lw2g.config.model import BackboneChoice
 from lw2g.config.resolve import resolve
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
+from lw2g.testing.tiny import tiny_backbone
 from lw2g.training import estimate as module
+from lw2g.training import pricing
+from lw2g.training.counting import Rates, Tally
 from lw2g.training.estimate import Estimator, Range
 from lw2g.training.rehearsal import Rehearsal
 from lw2g.training.runner import start
+from lw2g.training.stand_ins import stand_in_weights
 from lw2g.training.thinning import Measured, between, on_a_line
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.hollow import hollowed
+from lw2g.vit.prefix import PrefixInjection
 
 
 @pytest.fixture(scope="module")
 def run(catalogue, quick, tmp_path_factory):
-    """An estimate, and the record and the directory of the run that it is of."""
+    """An estimate, the record and the directory of the run that it is of, and its experiment."""
     resolved, directory = quick(policy="always"), tmp_path_factory.mktemp("estimated") / "run"
-    return Estimator(catalogue)(resolved.config), start(resolved, catalogue, directory), directory
+    found = Estimator(catalogue)(resolved.config)
+    return found, start(resolved, catalogue, directory), directory, resolved
 
 
 def test_what_can_be_counted_is_exact(run):
     """Sets, stored parameters, tasks and FLOPs are those of the run; no range is left."""
-    found, record, _ = run
+    found, record, *_ = run
     assert found.sets == Range(3, 3)
     assert found.stored == Range(*[record["storage"]["parameters"]] * 2)
     assert found.training_flops == record["flops"]["training_per_image"] > 0
@@ -33,7 +44,7 @@ def test_what_can_be_counted_is_exact(run):
 
 def test_disk_is_that_of_checkpoints_and_predictions(run):
     """Within a tenth of what the run has written, its log and record aside."""
-    found, _, directory = run
+    found, _, directory, _ = run
     files = [*directory.glob("checkpoints/*"), *directory.glob("predictions/*"), directory / "samples.json"]
     written = sum(path.stat().st_size for path in files)
     assert found.disk.least == found.disk.most == pytest.approx(written, rel=0.1)
@@ -41,7 +52,7 @@ def test_disk_is_that_of_checkpoints_and_predictions(run):
 
 def test_parts_add_up(run):
     """The time is that of its parts, each of which took some where there was work of its kind."""
-    found, _, _ = run
+    found, *_ = run
     assert found.seconds.least == pytest.approx(sum(part.least for part in found.parts.values()))
     worked = {name for name, part in found.parts.items() if part.least > 0}
     assert worked == {"data", "training", "evaluation", "checkpoints", "spaces"}
@@ -70,6 +81,74 @@ def test_measurements_are_shared(catalogue, quick, monkeypatch):
     first = estimator(quick({"benchmark.tasks": 1}, policy="always").config)
     assert estimator(quick({"benchmark.tasks": 1, "run.seed": 7}, policy="always").config) == first
     assert len(opened) == 1
+
+
+def test_counted_is_as_rehearsed(catalogue, run):
+    """Work of a whole backbone, counted on a hollow one: the same operations, parameters, disk and sets."""
+    found = run[0]
+    counted = Estimator(catalogue)(run[3].config, counted=True)
+    assert (found.method, counted.method) == ("rehearsed", "counted")
+    assert counted.training_flops == pytest.approx(found.training_flops, rel=0.03)
+    assert counted.inference_flops == pytest.approx(found.inference_flops, rel=0.03)
+    assert (counted.sets, counted.trained, counted.stored) == (found.sets, found.trained, found.stored)
+    assert counted.disk.least == pytest.approx(found.disk.least, rel=0.02)
+    assert counted.parts.keys() == found.parts.keys()
+
+
+def test_some_tasks_and_several_seeds_count(catalogue, run):
+    """Two of three tasks, and twice that for two seeds; more tasks than there are is a mistake."""
+    estimator = Estimator(catalogue)
+    found = estimator(run[3].config, tasks=2)
+    assert (found.tasks, found.images, found.sets) == (2, (48, 24), Range(2, 2))
+    assert found.disk.most < run[0].disk.least
+    twice = found.times(2)
+    assert (twice.runs, twice.seconds, twice.disk) == (2, found.seconds.times(2), found.disk.times(2))
+    assert (twice.memory, twice.parts["data"]) == (found.memory, found.parts["data"].times(2))
+    with pytest.raises(ConfigError, match="cannot stop after task 4: the stream has 3"):
+        estimator(run[3].config, tasks=4)
+
+
+def test_what_is_slow_or_too_large_is_counted(catalogue, quick, monkeypatch):
+    """A forward beyond the patience that a cell has, or a batch beyond the memory, is never gone through."""
+    config, patience = quick().config, pricing.Models(catalogue, 100.0)
+    assert pricing.Models(catalogue, 0.0)(config).tally is not None
+    assert patience(config).tally is None
+    monkeypatch.setattr(pricing, "usable_memory", lambda: 1000)
+    assert patience(config).tally is not None
+
+
+def test_each_pass_through_a_block_is_priced_at_full_size():
+    """A second per forward, three with its backward; the last MLP sees the class token's row alone."""
+    whole = tiny_backbone()
+    hollow = hollowed(whole)
+    tally = Tally(whole, hollow, Rates(forward=1.0, step=3.0, kept=10.0, passing=2.0))
+    images = torch.zeros(2, 3, whole.image_size, whole.image_size)
+    with torch.no_grad():
+        hollow.tokens(images)
+    embedding = tally.seconds - 2 * whole.depth
+    assert 0 < embedding < 1
+    assert tally.held == 2 * 2.0
+    seconds = tally.seconds
+    prefix = torch.zeros(2, 1, whole.dim, requires_grad=True)
+    hollow.tokens(images, [PrefixInjection({0: (prefix[0], prefix[1])})])
+    assert tally.seconds - seconds == pytest.approx(embedding + 2 * 3 * whole.depth)
+    assert tally.held == 2 * (whole.depth + 1) * 10.0
+    seconds = tally.seconds
+    with torch.no_grad():
+        hollow.features(images)
+    assert tally.seconds - seconds < embedding + 2 * whole.depth
+
+
+def test_a_dry_run_asks_no_network(catalogue, monkeypatch, tmp_path):
+    """Weights that are not here are missing at once: nobody is asked for an address."""
+    asked = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **options: asked.append(given))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    component = catalogue.get("backbone", "vit-tiny")
+    chosen = BackboneChoice(name="vit-tiny", config=component.config(), image_size=16)
+    missing, backbone = stand_in_weights(chosen, component)
+    assert "--weights FILE" in missing.remedy
+    assert (backbone.dim, asked) == (192, [])
 
 
 def test_what_is_missing_is_told_and_stood_in_for(catalogue, quick, tmp_path):
