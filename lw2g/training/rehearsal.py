@@ -46,7 +46,7 @@ __all__ = ["Rehearsal"]
 
 _SECONDS, _COUNTED_SECONDS = 0.5, 0.05
 """What one measurement may take, by the pace of a plain forward: of a whole backbone, of a hollow one."""
-_STEPS = 3
+_STEPS, _COUNTED_STEPS = 3, 1
 _WALKED, _COUNTED_WALKED = 6, 3
 """Tasks gone through at most; what later ones cost is continued on a line, exact where it is counted."""
 _PER_CLASS = 2
@@ -91,6 +91,7 @@ class Rehearsal:
         self._session, self._plan = session, list(plan)
         self._tally = Uncounted() if tally is None else tally
         self._patience = _SECONDS if tally is None else _COUNTED_SECONDS
+        self._steps = _STEPS if tally is None else _COUNTED_STEPS
         self._walked = _WALKED if tally is None else _COUNTED_WALKED
         self._store = CheckpointStore(folder / "checkpoints")
         self._ledger = Ledger()
@@ -303,18 +304,18 @@ class Rehearsal:
         """Take a few steps twice: the first time images are read, afterwards some of that is kept."""
         session, full = self._session, len(self._session.stream.tasks[context.task.index].train)
         batch = min(self._affordable(phase.batch_size, 4), len(images))
-        count = min(len(images), batch * (_STEPS if careful else 1))
-        ticks: list[float] = []
+        count = min(len(images), batch * (self._steps if careful else 1))
+        ticks: list[tuple[float, float]] = []
         kept: list[Any] = []
 
         def tick(optimizer: torch.optim.Optimizer, at: object) -> None:
             kept[:] = [optimizer]
-            ticks.append(self._now())
+            ticks.append((self._now(), self._tally.seconds))
             if not careful:
                 raise _EnoughError
 
         short = attrs.evolve(phase, batch_size=batch, epochs=2, schedule=constant, drop_last=False)
-        ticks.append(self._now())
+        ticks.append((self._now(), self._tally.seconds))
         share = phase.batch_size / batch
         with self._holding(share), only_trainable(session.modules, phase.trained), suppress(_EnoughError):
             train_phase(
@@ -331,9 +332,11 @@ class Rehearsal:
             )
         if not careful or not phase.epochs:
             return
-        steps = np.diff(ticks)
+        taken, counted = np.diff(ticks, axis=0).T
+        # of a hollow backbone only what is counted grows with the batch: the rest is optimizer and overhead
+        steps = taken + counted * (share - 1) if counted.any() else taken * share
         half = len(steps) // 2
-        first, later = (stats.median(part) * share for part in (steps[:half], steps[half:]))
+        first, later = (stats.median(part) for part in (steps[:half], steps[half:]))
         per_epoch = full / phase.batch_size
         found.seconds["training"] += per_epoch * (first + later * (phase.epochs - 1))
         self._save_within(found, context.task.index, phase.epochs, protection, kept[0])

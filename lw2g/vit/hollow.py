@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import attrs
 from timm.layers import Mlp
@@ -21,7 +22,7 @@ class _Corner(nn.Module):
     num_patches = 1
     grid_size = (1, 1)
 
-    def __init__(self, whole: nn.Module) -> None:
+    def __init__(self, whole: Any) -> None:
         super().__init__()
         self.img_size, self.patch_size = whole.img_size, whole.patch_size
         self.proj, self.norm = copy.deepcopy(whole.proj), copy.deepcopy(whole.norm)
