@@ -5,8 +5,8 @@ once would give, up to rounding in float64. No image is kept, nothing is drawn b
 are no epochs. They classify what they are fed: un-prompted features (for retrieval: no set can move
 them) or those of a baseline's head.
 
-Sources: LDA is textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023); ``Ridge`` is RanPAC's
-(McDonnell et al., NeurIPS 2023).
+Sources: class means and LDA are textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023);
+``Ridge`` is RanPAC's (McDonnell et al., NeurIPS 2023); ``KernelDiscriminant`` is KLDA (Momeni et al., 2024).
 """
 
 from __future__ import annotations
@@ -18,7 +18,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["ClosedForm", "Discriminant", "Mahalanobis", "Ridge"]
+__all__ = [
+    "PENALTIES",
+    "ClosedForm",
+    "Cosine",
+    "Discriminant",
+    "KernelDiscriminant",
+    "Mahalanobis",
+    "Ridge",
+    "held_out_errors",
+]
+
+PENALTIES = tuple(10.0**power for power in range(-8, 9))
+"""RanPAC's candidates of the ridge parameter."""
+
+_FITTED = 0.8
+"""Share of a task's images on which candidates are fitted; the others choose."""
+
+_ROWS = 1024
+"""So many rows are lifted at once: a task's would take as much memory as the sums."""
 
 
 class ClosedForm(nn.Module, ABC):
@@ -42,6 +60,22 @@ class ClosedForm(nn.Module, ABC):
             self._add(features.double(), labels)
             self.count += torch.bincount(labels, minlength=len(self.count))
             self._solved = None
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+        """Take in all features of a task, and choose by them what is chosen task by task (here: nothing).
+
+        Args:
+            features: ``[n, dim]``.
+            labels: ``[n]``.
+            generator: On the CPU; draws which images choose.
+        """
+        self.update(features, labels)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return scores of all classes of the stream, ``[B, num_classes]``; 0 for those not shown yet."""
+        shown = int((self.count > 0).sum())
+        scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
+        return functional.pad(scores, (0, len(self.count) - shown)).float()
 
     @torch.no_grad()
     def scores(self, features: Tensor, seen: int) -> Tensor:
@@ -71,6 +105,30 @@ class ClosedForm(nn.Module, ABC):
     @abstractmethod
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         """Return the scores of float64 features."""
+
+
+class Cosine(ClosedForm):
+    """The nearest class mean by angle; the means are of features as they are.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+    """
+
+    total: Tensor
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self.register_buffer("total", torch.zeros(num_classes, dim, dtype=torch.float64))
+
+    def _add(self, features: Tensor, labels: Tensor) -> None:
+        self.total.index_add_(0, labels, features)
+
+    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+        return (functional.normalize(self.total[:seen], dim=-1),)
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return functional.normalize(features, dim=-1) @ solution[0].T
 
 
 class _Moments(ClosedForm):
@@ -125,6 +183,48 @@ class Discriminant(_Moments):
         return features @ weight + bias
 
 
+class KernelDiscriminant(Discriminant):
+    """Linear discriminant analysis on random Fourier features of a Gaussian kernel (KLDA).
+
+    The features ``sqrt(2 / D) cos(sqrt(2 s) z O + b)``, O ~ N(0, 1) and b ~ U(0, 2 pi), have inner products
+    near ``exp(-s |x - y|^2)``. The bandwidth s is 1 over the median squared distance within the first
+    update, and then stays.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        features: Number D of random features. The state is D x D.
+        seed: Draws O and b, which are not part of the state.
+        shrinkage: As of :class:`Discriminant`.
+    """
+
+    bandwidth: Tensor
+
+    def __init__(self, dim: int, num_classes: int, features: int, seed: int, shrinkage: float = 0.01) -> None:
+        super().__init__(features, num_classes, shrinkage)
+        draw = torch.Generator().manual_seed(seed)
+        directions = torch.randn(dim, features, generator=draw, dtype=torch.float64)
+        turns = torch.rand(features, generator=draw, dtype=torch.float64)
+        self.register_buffer("directions", directions, persistent=False)
+        self.register_buffer("phases", 2 * torch.pi * turns, persistent=False)
+        self.register_buffer("bandwidth", torch.zeros((), dtype=torch.float64))
+
+    def _lifted(self, features: Tensor) -> Tensor:
+        turned = (2 * self.bandwidth).sqrt() * (features @ self.get_buffer("directions"))
+        turned += self.get_buffer("phases")
+        return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
+
+    def _add(self, features: Tensor, labels: Tensor) -> None:
+        if not self.bandwidth:
+            apart = torch.pdist(features[:: -(-len(features) // _ROWS)]).square()
+            apart = apart[apart > 0]
+            self.bandwidth.fill_(1 / float(apart.median()) if len(apart) else 1.0)
+        super()._add(self._lifted(features), labels)
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return super()._score(self._lifted(features), *solution)
+
+
 class Mahalanobis(_Moments):
     """The nearest class mean under each class's own covariance, shrunk and scaled to a correlation (FeCAM).
 
@@ -172,14 +272,25 @@ class Ridge(ClosedForm):
         num_classes: Number of classes of the stream.
         features: Width M of the random projection R ~ N(0, 1); 0 for none. The state is M x M.
         seed: Draws R, which is not part of the state.
-        penalty: The ridge parameter lambda.
+        penalty: The ridge parameter lambda, until one is chosen.
+        running: Whether :meth:`learn` chooses by the errors of all tasks so far, in place of the last one's.
     """
 
     gram: Tensor
     cross: Tensor
     penalty: Tensor
+    errors: Tensor | None
 
-    def __init__(self, dim: int, num_classes: int, features: int, seed: int, penalty: float = 1.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        features: int,
+        seed: int,
+        penalty: float = 1.0,
+        *,
+        running: bool = False,
+    ) -> None:
         super().__init__(num_classes)
         width = features or dim
         draw = torch.randn(dim, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -187,22 +298,47 @@ class Ridge(ClosedForm):
         self.register_buffer("gram", torch.zeros(width, width, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, width, dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
+        self.register_buffer("errors", torch.zeros(len(PENALTIES), dtype=torch.float64) if running else None)
 
     def _lifted(self, features: Tensor) -> Tensor:
         projection = self.get_buffer("projection")
         return features if projection is None else (features @ projection).relu_()
 
     def _add(self, features: Tensor, labels: Tensor) -> None:
-        rows = self._lifted(features)
-        self.gram += rows.T @ rows
-        self.cross += functional.one_hot(labels, len(self.cross)).to(rows).T @ rows
+        for part, own in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+            rows = self._lifted(part)
+            self.gram += rows.T @ rows
+            self.cross += functional.one_hot(own, len(self.cross)).to(rows).T @ rows
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+        """Take in all features of a task; choose the penalty by a fifth of them (RanPAC).
+
+        What is fitted for the choice is the other four fifths, of this task alone; the penalty is then used
+        with the sums of all tasks.
+        """
+        self.update(features, labels)
+        fitted = int(_FITTED * len(labels))
+        if not 0 < fitted < len(labels):
+            return
+        order = torch.randperm(len(labels), generator=generator).to(labels.device)
+        rows = self._lifted(features[order].double())
+        wanted = functional.one_hot(torch.unique(labels[order], return_inverse=True)[1]).to(rows)
+        errors = held_out_errors(rows, wanted, fitted, PENALTIES)
+        if self.errors is not None:
+            errors = self.errors.add_(errors)
+        # smaller ones are lost in rounding when the sums are solved
+        lost = torch.finfo(rows.dtype).eps * float(self.gram.trace())
+        sound = [place for place, one in enumerate(PENALTIES) if one > lost] or [len(PENALTIES) - 1]
+        self.penalty.fill_(PENALTIES[sound[int(errors[sound].argmin())]])
+        self._solved = None
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         return (self._weight(seen, float(self.penalty)),)
 
     def _weight(self, seen: int, penalty: float) -> Tensor:
-        eye = torch.eye(len(self.gram), dtype=torch.float64, device=self.gram.device)
-        return torch.cholesky_solve(self.cross[:seen].T, _factor(self.gram + penalty * eye))
+        raised = self.gram.clone()
+        raised.diagonal().add_(penalty)
+        return torch.cholesky_solve(self.cross[:seen].T, _factor(raised))
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return self._lifted(features) @ solution[0]
@@ -222,6 +358,29 @@ class Ridge(ClosedForm):
         errors = [(rows @ self._weight(seen, one) - wanted).square().sum() for one in penalties]
         self.penalty.fill_(penalties[int(torch.stack(errors).argmin())])
         self._solved = None
+
+
+@torch.no_grad()
+def held_out_errors(rows: Tensor, wanted: Tensor, fitted: int, penalties: Sequence[float]) -> Tensor:
+    """Return the squared error of ridge regression for each penalty, ``[penalties]``.
+
+    One decomposition serves all penalties: of the smaller of the two matrices of inner products.
+
+    Args:
+        rows: ``[n, width]`` float64.
+        wanted: What they should give, ``[n, k]``.
+        fitted: So many of the rows are fitted, the others make the error.
+        penalties: The candidates.
+    """
+    own, held = rows[:fitted], rows[fitted:]
+    if len(own) < rows.shape[1]:
+        product, left, right = own @ own.T, held @ own.T, wanted[:fitted]
+    else:
+        product, left, right = own.T @ own, held, own.T @ wanted[:fitted]
+    values, vectors = torch.linalg.eigh(product)
+    left, right, values = left @ vectors, vectors.T @ right, values.clamp(min=0)[:, None]
+    found = [left @ (right / (values + one)) - wanted[fitted:] for one in penalties]
+    return torch.stack([error.square().sum() for error in found])
 
 
 def _shrunk(covariance: Tensor, share: float) -> Tensor:

@@ -1,10 +1,35 @@
-"""Building block: the linear head over all classes of the stream."""
+"""Building block: classifiers over all classes of the stream, trained or in closed form.
+
+A method with a linear head derives from :class:`HeadedBaseline`, its options derive from
+:class:`lw2g.blocks.options.HeadOptions`, and its phases end with :meth:`~HeadedBaseline.head_phases`: then
+another head may take the place of the trained one at prediction.
+"""
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable, Sequence
+from typing import cast
 
-__all__ = ["linear_head"]
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.blocks.closed_form import (
+    ClosedForm,
+    Cosine,
+    Discriminant,
+    KernelDiscriminant,
+    Mahalanobis,
+    Ridge,
+)
+from lw2g.blocks.options import HeadOptions
+from lw2g.blocks.statistics import collect_features
+from lw2g.errors import ConfigError
+from lw2g.interfaces.baseline import Baseline, mask_logits
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
+from lw2g.interfaces.phase import ComputePhase
+
+__all__ = ["HeadedBaseline", "closed_form_head", "fitting_phase", "linear_head"]
 
 
 def linear_head(dim: int, num_classes: int) -> nn.Linear:
@@ -16,3 +41,106 @@ def linear_head(dim: int, num_classes: int) -> nn.Linear:
     nn.init.trunc_normal_(head.weight, std=0.02)
     nn.init.zeros_(head.bias)
     return head
+
+
+def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm | None:
+    """Return the classifier in closed form that the options name, on features as wide as the backbone's.
+
+    None stands for the trained linear head.
+
+    Raises:
+        ConfigError: ``klda`` without random features.
+    """
+    dim, classes, width = context.backbone.dim, context.num_classes, options.head_features
+    seed = derive_seed(context.seed, "head", dim, width)
+    match options.head:
+        case "linear":
+            return None
+        case "cosine":
+            return Cosine(dim, classes)
+        case "lda":
+            return Discriminant(dim, classes)
+        case "mahalanobis":
+            return Mahalanobis(dim, classes)
+        case "ridge":
+            return Ridge(dim, classes, width, seed, running=True)
+        case "klda":
+            if not width:
+                raise ConfigError(
+                    "baseline.head_features: 0 leaves 'klda' nothing to work on; raise it, or use 'lda'"
+                )
+            return KernelDiscriminant(dim, classes, width, seed)
+
+
+def fitting_phase(
+    name: str, context: TaskContext, head: ClosedForm, features: Callable[[Batch], Tensor]
+) -> ComputePhase:
+    """Return the phase that shows a task's images, under the test transform, to a classifier in closed form.
+
+    Args:
+        name: Shown in the progress, and the purpose of the phase's generator.
+        context: The task.
+        head: The classifier.
+        features: Gives the features of a batch.
+    """
+
+    def run(progress: Callable[[int, int], None]) -> None:
+        rows, labels = collect_features(context, features, progress)
+        head.learn(rows, labels, context.generator(name))
+
+    return ComputePhase(name=name, run=run)
+
+
+class HeadedBaseline(Baseline):
+    """A baseline with a linear head over all classes, in whose place another may predict.
+
+    Training and evidence ask :attr:`head`, prediction asks :meth:`logits`. A head in closed form keeps sums
+    over features of each task under its own set, as they were when the task ended: where a later task goes on
+    training that set, or parts that all share, those of old classes are *stale*, since no image is left to
+    take them anew.
+
+    Args:
+        options: Name the head.
+        context: What is known before the first task.
+
+    Attributes:
+        head: The trained head.
+        closed_form: What predicts in its place, None for the head itself.
+    """
+
+    closed_form: ClosedForm | None
+
+    def __init__(self, options: HeadOptions, context: BuildContext) -> None:
+        super().__init__(context)
+        self.head = self.new_head().to(context.device)
+        made = closed_form_head(options, context)
+        self.register_module("closed_form", None if made is None else made.to(context.device))
+
+    def new_head(self) -> nn.Linear:
+        """Return the classifier over all classes that is trained."""
+        return linear_head(self.context.backbone.dim, self.context.num_classes)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits of the linear head, or scores of that in its place, ``[B, num_classes]``."""
+        return (
+            cast(Tensor, self.head(features))
+            if self.closed_form is None
+            else self.closed_form.logits(features)
+        )
+
+    def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the trained head's cross-entropy over the task's classes for features ``[B, dim]``."""
+        return functional.cross_entropy(mask_logits(self.head(features), task.classes), batch.labels)
+
+    def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the loss whose gradient is the evidence: :meth:`class_loss`, whatever predicts."""
+        return self.class_loss(features, batch, task)
+
+    def head_phases(self, context: TaskContext) -> Sequence[ComputePhase]:
+        """Return what comes after all other phases: the closed form's look at the task, if there is one."""
+        if self.closed_form is None:
+            return ()
+        routing = context.pool.force(context.set_id)
+        return (
+            fitting_phase("head", context, self.closed_form, lambda batch: self.features(batch, routing)),
+        )

@@ -13,12 +13,10 @@ from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
+from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.options import LowRankOptions, UpOnReuse
 from lw2g.blocks.prefixes import check_blocks
-from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput
@@ -207,11 +205,12 @@ def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Pa
     return (own.down,) if up_on_reuse == "freeze" and not context.grew else (own.down, own.up)
 
 
-class LowRankBaseline(Baseline):
+class LowRankBaseline(HeadedBaseline):
     """A baseline whose sets are low-rank updates and whose classifier is one linear head over all classes.
 
     With ``feature_scope = "pool"`` the updates of all sets are summed, whatever a routing chooses; with
-    ``"set"`` each sample gets those of its set. Subclasses give the phases and the sites.
+    ``"set"`` each sample gets those of its set. Subclasses give the phases, :meth:`head_phases`
+    last, and the sites.
 
     Attributes:
         set_class: The class of its sets.
@@ -222,16 +221,11 @@ class LowRankBaseline(Baseline):
     shared_down: ClassVar[bool] = False
 
     def __init__(self, config: LowRankOptions, context: BuildContext) -> None:
-        super().__init__(context)
+        super().__init__(config, context)
         self.options = config
         depth = context.backbone.depth
         self.blocks = check_blocks(config.blocks or tuple(range(depth)), depth, "baseline.blocks")
         self.targets = config.targets
-        self.head = self.new_head().to(context.device)
-
-    def new_head(self) -> nn.Linear:
-        """Return the classifier over all classes."""
-        return linear_head(self.context.backbone.dim, self.context.num_classes)
 
     @property
     def scale(self) -> float:
@@ -270,10 +264,6 @@ class LowRankBaseline(Baseline):
         """Return features of the updated network, ``[B, dim]``."""
         return self.context.backbone.features(batch.images, (self.injection(routing),))
 
-    def logits(self, features: Tensor) -> Tensor:
-        """Return logits of the linear head, ``[B, num_classes]``."""
-        return cast(Tensor, self.head(features))
-
     def trained_groups(self, factors: Sequence[nn.Parameter], lr: float) -> tuple[ParameterGroup, ...]:
         """Return factors of a set at learning rate ``lr`` and the head at the options' multiple of it."""
         return (
@@ -284,5 +274,4 @@ class LowRankBaseline(Baseline):
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
         features = self.features(batch, context.pool.force(context.set_id))
-        logits = mask_logits(self.logits(features), context.task.classes)
-        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
+        return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)

@@ -11,6 +11,8 @@ from lw2g.interfaces.options import option
 
 __all__ = [
     "STATISTICS_MODES",
+    "HeadKind",
+    "HeadOptions",
     "LowRankOptions",
     "PrefixOptions",
     "ReplayOptions",
@@ -29,6 +31,7 @@ StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
 STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
 UpOnReuse = Literal["project", "freeze", "free"]
 Stepping = Literal["official", "exact"]
+HeadKind = Literal["linear", "cosine", "ridge", "mahalanobis", "lda", "klda"]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -61,6 +64,23 @@ class SteppingOptions:
 
 
 @attrs.frozen(kw_only=True, slots=False)
+class HeadOptions:
+    """What predicts, of the features that a linear head is trained on."""
+
+    head: HeadKind = option(
+        "linear",
+        "what predicts: the trained linear head, or sums over each task's features solved in closed form",
+        validator=in_(get_args(HeadKind)),
+        published="linear",
+    )
+    head_features: int = option(
+        2000,
+        "random features of ridge (0: none) and klda; their square is kept, in float64 (10000: 0.8 GB)",
+        validator=ge(0),
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
 class ScheduleOptions(SteppingOptions):
     """Learning-rate schedules of the HiDe-Prompt family, which are timm's."""
 
@@ -80,7 +100,7 @@ class ScheduleOptions(SteppingOptions):
 
 
 @attrs.frozen(kw_only=True)
-class PrefixOptions(ScheduleOptions):
+class PrefixOptions(ScheduleOptions, HeadOptions):
     """Options that all prefix methods share; a method overrides what its authors chose differently."""
 
     blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a set's prefix")
@@ -152,7 +172,7 @@ def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[s
 
 
 @attrs.frozen(kw_only=True)
-class LowRankOptions(SteppingOptions):
+class LowRankOptions(SteppingOptions, HeadOptions):
     """Options that all low-rank methods share; a method overrides what its authors chose differently."""
 
     blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)

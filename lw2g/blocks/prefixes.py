@@ -11,13 +11,11 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
+from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.options import PrefixOptions
 from lw2g.blocks.schedules import chosen_schedule
 from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
@@ -144,19 +142,18 @@ def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...
     return tuple(blocks)
 
 
-class PrefixBaseline(Baseline):
+class PrefixBaseline(HeadedBaseline):
     """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
 
     The head is allocated at full size; training masks the logits of other tasks, so their rows get no
-    gradient. Subclasses give the phases, and override what they do otherwise: :meth:`injections`,
-    :meth:`step`, :meth:`trained_groups`.
+    gradient. Subclasses give the phases, :meth:`head_phases` last, and override what they do otherwise:
+    :meth:`injections`, :meth:`step`, :meth:`trained_groups`.
     """
 
     def __init__(self, config: PrefixOptions, context: BuildContext) -> None:
-        super().__init__(context)
+        super().__init__(config, context)
         self.options = config
         self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
-        self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
 
     @property
     def takes_copies(self) -> bool:
@@ -188,10 +185,6 @@ class PrefixBaseline(Baseline):
         """Return prompted features ``[B, dim]``."""
         return self.context.backbone.features(batch.images, self.injections(routing, len(batch)))
 
-    def logits(self, features: Tensor) -> Tensor:
-        """Return logits of the linear head, ``[B, num_classes]``."""
-        return cast(Tensor, self.head(features))
-
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
         return prefix_sites(parameters, self.blocks)
@@ -202,8 +195,7 @@ class PrefixBaseline(Baseline):
 
     def step_on(self, features: Tensor, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes of given features ``[B, dim]``."""
-        logits = mask_logits(self.logits(features), context.task.classes)
-        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
+        return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
 
     def shared_prompts(self) -> Sequence[nn.Parameter]:
         """Return what all tasks train beside their set and the head; nothing by default."""

@@ -182,7 +182,7 @@ class InfLora(LowRankBaseline):
         design = ComputePhase(name="lora-design", run=lambda progress: self.design(context, progress))
         memory = ComputePhase(name="lora-memory", run=lambda progress: self.remember(context, progress))
         designed = context.grew or config.reuse == "redesign"
-        return (*((design,) if designed else ()), train, memory)
+        return (*((design,) if designed else ()), train, memory, *self.head_phases(context))
 
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:

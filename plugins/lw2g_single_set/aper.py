@@ -2,191 +2,46 @@
 
 Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models: Generalizability and Adaptivity
 are All You Need", IJCV 2024. The feature of an image is ``[frozen ; adapted]``; nothing is trained after the
-first task, so the result depends on which classes come first.
+first task.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
-from typing import cast
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
-from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Routing
-from lw2g.vit.adapter import AdapterInjection
-from lw2g.vit.injection import Injection
-from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.class_means import NearestClassMean
-from lw2g_single_set.options import AperAdapterConfig, AperConfig, AperVptDeepConfig
+from lw2g_single_set.first_task import AdapterSets, FirstTask, TokenSets
 
-__all__ = [
-    "Adapter",
-    "Aper",
-    "AperAdapter",
-    "AperVptDeep",
-    "CosineClassifier",
-    "DeepTokens",
-]
-
-_SCALE, _DROPOUT = 0.1, 0.1
-"""Factor on an adapter's branch, and the dropout between its layers in training."""
+__all__ = ["Aper", "AperAdapter", "AperVptDeep"]
 
 
-class CosineClassifier(nn.Module):
-    """What the first task is trained with, and then thrown away.
+class Aper(FirstTask, NearestClassMean):
+    """Its one set is learned in the first task; later tasks only add class means."""
 
-    Attributes:
-        weight: ``[classes, dim]``, uniform within ``1 / sqrt(dim)``.
-        sigma: Learned factor on the cosines, 1 at the start.
-    """
-
-    def __init__(self, classes: int, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(classes, dim).uniform_(-(dim**-0.5), dim**-0.5))
-        self.sigma = nn.Parameter(torch.ones(1))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return ``sigma * cos(features, weight)``, ``[B, classes]``."""
-        cosines = functional.normalize(features, dim=-1) @ functional.normalize(self.weight, dim=-1).T
-        return self.sigma * cosines
-
-
-class Aper(NearestClassMean):
-    """Its one set is learned in the first task; later tasks only add class means.
-
-    Attributes:
-        classifier: Only while the first task is learned and evaluated, else None.
-    """
-
-    # Of the set's tensors: evaluation sees that they no longer change.
-    feature_scope = "set"
-    classifier: CosineClassifier | None
-
-    def __init__(self, config: AperConfig, context: BuildContext) -> None:
-        super().__init__(context, 2 * context.backbone.dim)
-        self.options = config
-        self.register_module("classifier", None)
-
-    @abstractmethod
-    def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
-        """Return what adapts the backbone, given the set."""
-
-    def adapted(self, images: Tensor, parameters: nn.Module, *, training: bool = False) -> Tensor:
-        """Return adapted features ``[B, dim]``."""
-        return self.context.backbone.features(images, (self.injection(parameters, training=training),))
+    @property
+    def width(self) -> int:
+        """Width of frozen and adapted features together."""
+        return 2 * self.context.backbone.dim
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return ``[frozen ; adapted]``, ``[B, 2 dim]``; the frozen half is computed once a run."""
         return torch.cat([batch.query, self.adapted(batch.images, routing.sets[0])], dim=1)
 
-    def begin_task(self, task: TaskInfo) -> None:
-        """Make the classifier of the first task, and drop it afterwards."""
-        first = task.index == 0
-        self.classifier = CosineClassifier(len(task.classes), self.context.backbone.dim) if first else None
-
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the adaptation in the first task, and the class means in every task."""
-        means = self.means_phase(context)
-        return (means,) if self.classifier is None else (self._adaptation(self.classifier, context), means)
-
-    def _adaptation(self, classifier: CosineClassifier, context: TaskContext) -> TrainingPhase:
-        config = self.options
-
-        def step(batch: Batch) -> StepOutput:
-            features = self.adapted(batch.images, context.parameters, training=True)
-            loss = functional.cross_entropy(classifier(features), batch.labels)
-            return StepOutput(loss=loss, features=features)
-
-        trained = (*context.parameters.parameters(), *classifier.parameters())
-        return TrainingPhase(
-            name="adaptation",
-            groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
-            step=step,
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            optimizer="sgd",
-            momentum=0.9,
-            schedule=cosine(),
-            host=True,
-        )
+        return (*self.adaptation(context), self.means_phase(context))
 
 
-class DeepTokens(nn.Module):
-    """Prompt tokens of their own for every block, zero at the start.
-
-    Zero tokens are no no-op: a norm maps them to its bias. Its slope there is 1000, so first gradients are
-    large; they are neither clipped nor avoided by another start, which would be another method.
-
-    Attributes:
-        token: ``[depth, length, dim]``.
-    """
-
-    def __init__(self, depth: int, length: int, dim: int) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.zeros(depth, length, dim))
+class AperVptDeep(TokenSets, Aper):
+    """Adapts by prompt tokens in every block."""
 
 
-class AperVptDeep(Aper):
-    """Adapts by prompt tokens that join the stream for one block each."""
-
-    def __init__(self, config: AperVptDeepConfig, context: BuildContext) -> None:
-        super().__init__(config, context)
-        self.length = config.length
-
-    def new_set(self, source: nn.Module | None) -> nn.Module:
-        """Return zero tokens for every block."""
-        backbone = self.context.backbone
-        return DeepTokens(backbone.depth, self.length, backbone.dim).to(self.context.device)
-
-    def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
-        """Return the tokens, in and out at every block."""
-        return TokenInjection(dict(enumerate(cast(DeepTokens, parameters).token)), keep=False)
-
-
-class Adapter(nn.Module):
-    """A bottleneck: ``0.1 * (up(relu(down(h))))``; no branch at all at the start, where ``up`` is zero.
-
-    Args:
-        dim: Width of the backbone.
-        bottleneck: Inner width.
-    """
-
-    def __init__(self, dim: int, bottleneck: int) -> None:
-        super().__init__()
-        self.down = nn.Linear(dim, bottleneck)
-        self.up = nn.Linear(bottleneck, dim)
-        nn.init.kaiming_uniform_(self.down.weight, a=5**0.5)
-        for zero in (self.down.bias, self.up.weight, self.up.bias):
-            nn.init.zeros_(zero)
-
-    def branch(self, stream: Tensor, *, training: bool) -> Tensor:
-        """Return what is added to the stream ``[B, N, dim]``; dropout is for training alone."""
-        inner = functional.dropout(functional.relu(self.down(stream)), _DROPOUT, training)
-        return _SCALE * cast(Tensor, self.up(inner))
-
-
-class AperAdapter(Aper):
-    """Adapts by bottlenecks parallel to the MLP of every block (AdaptFormer)."""
-
-    def __init__(self, config: AperAdapterConfig, context: BuildContext) -> None:
-        super().__init__(config, context)
-        self.bottleneck = config.bottleneck
-
-    def new_set(self, source: nn.Module | None) -> nn.Module:
-        """Return an adapter for every block."""
-        backbone = self.context.backbone
-        blocks = [Adapter(backbone.dim, self.bottleneck) for _ in range(backbone.depth)]
-        return nn.ModuleList(blocks).to(self.context.device)
-
-    def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
-        """Return the branches of all blocks."""
-        adapters = enumerate(cast(Sequence[Adapter], parameters))
-        return AdapterInjection({i: partial(one.branch, training=training) for i, one in adapters})
+class AperAdapter(AdapterSets, Aper):
+    """Adapts by bottlenecks in every block."""

@@ -21,7 +21,6 @@ class NearestClassMean(Baseline):
 
     Args:
         context: What is known before the first task.
-        width: Width of the features.
 
     Attributes:
         prototype: Means of the un-normalised features, ``[num_classes, width]``; zero for classes to come.
@@ -29,9 +28,14 @@ class NearestClassMean(Baseline):
 
     prototype: Tensor
 
-    def __init__(self, context: BuildContext, width: int) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
-        self.register_buffer("prototype", torch.zeros(context.num_classes, width, device=context.device))
+        self.register_buffer("prototype", torch.zeros(context.num_classes, self.width, device=context.device))
+
+    @property
+    def width(self) -> int:
+        """Width of the features: the backbone's."""
+        return self.context.backbone.dim
 
     def logits(self, features: Tensor) -> Tensor:
         """Return cosines to the class means, ``[B, num_classes]``."""

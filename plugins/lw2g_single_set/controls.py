@@ -24,6 +24,7 @@ from lw2g_single_set.class_means import NearestClassMean
 from lw2g_single_set.options import NoPromptConfig, SimpleCILConfig
 
 __all__ = [
+    "FrozenFeatures",
     "Joint",
     "NoPrompt",
     "SimpleCIL",
@@ -51,7 +52,7 @@ class SimpleCIL(FrozenFeatures, NearestClassMean):
     """
 
     def __init__(self, config: SimpleCILConfig, context: BuildContext) -> None:
-        super().__init__(context, context.backbone.dim)
+        super().__init__(context)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: means of the task's classes."""
@@ -107,4 +108,4 @@ class Joint(PrefixBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""
-        return (self.prompt_phase(context),)
+        return (self.prompt_phase(context), *self.head_phases(context))

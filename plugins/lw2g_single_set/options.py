@@ -11,19 +11,21 @@ from lw2g.blocks.options import PrefixOptions, SteppingOptions, blocks_option
 from lw2g.interfaces.options import option
 
 __all__ = [
-    "AperAdapterConfig",
-    "AperConfig",
-    "AperVptDeepConfig",
+    "AdapterOptions",
+    "FirstTaskOptions",
     "JointConfig",
     "NoPromptConfig",
     "OnePromptConfig",
+    "RanPacConfig",
     "SimpleCILConfig",
+    "TokenOptions",
 ]
 
 
-@attrs.frozen(kw_only=True)
-class AperConfig:
-    """Options of both variants: how the first task is learned."""
+# without slots, so that a config class can derive from several of them
+@attrs.frozen(kw_only=True, slots=False)
+class FirstTaskOptions:
+    """How a set is learned on the first task alone."""
 
     epochs: int = option(20, "passes over the first task's training images", validator=ge(0))
     batch_size: int = option(48, "images per step", validator=ge(1))
@@ -31,18 +33,41 @@ class AperConfig:
     weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
 
 
-@attrs.frozen(kw_only=True)
-class AperVptDeepConfig(AperConfig):
-    """Options of ``aper-vpt-deep``."""
+@attrs.frozen(kw_only=True, slots=False)
+class TokenOptions(FirstTaskOptions):
+    """Options of ``aper-vpt-deep``: the set is prompt tokens."""
 
     length: int = option(5, "prompt tokens per block", validator=ge(1))
 
 
-@attrs.frozen(kw_only=True)
-class AperAdapterConfig(AperConfig):
-    """Options of ``aper-adapter``."""
+@attrs.frozen(kw_only=True, slots=False)
+class AdapterOptions(FirstTaskOptions):
+    """Options of ``aper-adapter``: the set is adapters."""
 
     bottleneck: int = option(64, "inner width of an adapter", validator=ge(1), published=64)
+
+
+@attrs.frozen(kw_only=True)
+class RanPacConfig(AdapterOptions, TokenOptions):
+    """Options of ``ranpac``."""
+
+    adapt: Literal["adapter", "vpt-deep", "none"] = option(
+        "adapter",
+        "what is learned on the first task: adapters, prompt tokens, or nothing",
+        validator=in_(("adapter", "vpt-deep", "none")),
+    )
+    features: int = option(
+        1000,
+        "width M of the random projection, 0 for none; M x M numbers are kept (10000: 0.8 GB, 4 to solve)",
+        validator=ge(0),
+        published=10_000,
+    )
+    penalty: Literal["task", "running"] = option(
+        "task",
+        "held-out error that chooses the ridge parameter: the last task's, or summed over all so far",
+        validator=in_(("task", "running")),
+        published="task",
+    )
 
 
 @attrs.frozen(kw_only=True)

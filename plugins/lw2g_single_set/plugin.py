@@ -13,6 +13,7 @@ __all__ = [
     "JOINT",
     "NO_PROMPT",
     "ONE_PROMPT",
+    "RANPAC",
     "SIMPLE_CIL",
     "lw2g_baselines",
 ]
@@ -24,11 +25,20 @@ _REVISITING = {**rows.HIDE, "backbone.name": "sup21k-augreg"}
 _APER = {"cifar100": _PILOT, "imagenet-r": {**_PILOT, **rows.LAMDA_FOLDERS}}
 _NO_TRAINING = {**_REVISITING, "benchmark.train_transform": "none"}
 _NO_TRAINING_ROWS = {"imagenet-r": {**_NO_TRAINING, **rows.LAMDA_FOLDERS}}
+_FT1K = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-ft1k"}
+_AUGREG = {**_FT1K, "backbone.name": "sup21k-augreg"}
+_RANPAC = {
+    "cifar100": {**_AUGREG, "benchmark.test_resize": "squash"},
+    "imagenet-r": {**_FT1K, **rows.LAMDA_FOLDERS},
+    "omnibenchmark": _AUGREG,
+    "vtab": {**rows.NATURAL, **rows.HIDE, "backbone.name": "sup21k-ft1k"},
+    "stanford-cars": {**_AUGREG, "benchmark.base": 16, "benchmark.increment": 20},
+}
 _CONTROLS = {**rows.NATURAL, "backbone.name": "sup21k"}  # those of the prompt methods they stand beside
 
 APER_VPT_DEEP = BaselineComponent(
     name="aper-vpt-deep",
-    config=options.AperVptDeepConfig,
+    config=options.TokenOptions,
     summary="prompt tokens learned on the first task, then class means of frozen and adapted features",
     citation=_CITATION,
     build=lazy("lw2g_single_set.aper:AperVptDeep"),
@@ -39,13 +49,24 @@ APER_VPT_DEEP = BaselineComponent(
 
 APER_ADAPTER = BaselineComponent(
     name="aper-adapter",
-    config=options.AperAdapterConfig,
+    config=options.AdapterOptions,
     summary="adapters learned on the first task, then class means of frozen and adapted features",
     citation=_CITATION,
     build=lazy("lw2g_single_set.aper:AperAdapter"),
     growth="fixed",
     presets=rows.with_rows(presets.APER_ADAPTER_OFFICIAL, rows.SEED_1993, _REVISITING, _APER),
     tuned=presets.APER_TUNED,
+)
+
+RANPAC = BaselineComponent(
+    name="ranpac",
+    config=options.RanPacConfig,
+    summary="ridge regression on random features of the backbone, which the first task may adapt",
+    citation="McDonnell et al., RanPAC: Random Projections and Pre-trained Models, NeurIPS 2023",
+    build=lazy("lw2g_single_set.ranpac:ranpac"),
+    growth="fixed",
+    presets=rows.with_rows(presets.RANPAC_OFFICIAL, {}, _FT1K, _RANPAC),
+    tuned=presets.RANPAC_TUNED,
 )
 
 SIMPLE_CIL = BaselineComponent(
@@ -102,4 +123,4 @@ ONE_PROMPT = BaselineComponent(
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the single-set methods and the control baselines."""
-    return [APER_ADAPTER, APER_VPT_DEEP, JOINT, NO_PROMPT, ONE_PROMPT, SIMPLE_CIL]
+    return [APER_ADAPTER, APER_VPT_DEEP, JOINT, NO_PROMPT, ONE_PROMPT, RANPAC, SIMPLE_CIL]

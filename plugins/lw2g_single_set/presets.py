@@ -14,6 +14,8 @@ __all__ = [
     "CONTROLS_TUNED",
     "ONE_PROMPT_OFFICIAL",
     "ONE_PROMPT_TUNED",
+    "RANPAC_OFFICIAL",
+    "RANPAC_TUNED",
 ]
 
 _OURS = ("digits", "glyphs", "folder")
@@ -45,6 +47,23 @@ APER_ADAPTER_OFFICIAL: Presets = {
 }
 
 APER_TUNED: Presets = {name: _recipe(5, 0.05, 16) for name in _OURS}
+
+# One recipe for all. Where the authors scale and shift activations (SSF), which is not offered, the preset is
+# their row without the first task's adaptation, with the same checkpoint.
+RANPAC_OFFICIAL: Presets = {
+    family: {**_recipe(20, 0.01, 48), "baseline.adapt": adapt, "baseline.features": 10_000}
+    for family, adapt in {
+        "cifar100": "adapter",
+        "imagenet-r": "none",
+        "imagenet-a": "none",
+        "cub200-lamda": "adapter",
+        "omnibenchmark": "vpt-deep",
+        "vtab": "none",
+        "stanford-cars": "vpt-deep",
+    }.items()
+}
+
+RANPAC_TUNED: Presets = {name: {**_recipe(5, 0.05, 16), "baseline.features": 2000} for name in _OURS}
 
 # Controls have no values of their own, but take part in tables of methods that have.
 CONTROLS: Presets = {

@@ -70,12 +70,14 @@ def shortened(section: str, config: type[Any]) -> dict[str, int]:
     }
 
 
-def tiny(catalogue: Catalogue, baseline: str) -> Resolved:
+def tiny(catalogue: Catalogue, baseline: str, head: str = "linear") -> Resolved:
     """The shortest run of a baseline that has something to go wrong: growth, reuse and every phase."""
     component = catalogue.get("baseline", baseline)
     options = SMALL | shortened("baseline", component.config)
     if component.retrieval is not None:
         options |= shortened("retrieval", catalogue.get("retrieval", component.retrieval).config)
+    if head != "linear":
+        options |= {"baseline.head": head, "baseline.head_features": 20}
     grows = component.growth == "sets"
     return resolve(
         catalogue,
@@ -91,12 +93,15 @@ MORE = Chosen(name="tiny", config=TinyBenchmarkConfig(tasks=1, increment=3, trai
 BASELINES = load_catalogue().names("baseline")
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
+HEADS = [("dual-prompt", "ridge"), ("s-prompt-plus-plus", "mahalanobis"), ("c-lora", "klda")]
+
+
+@pytest.mark.parametrize(("baseline", "head"), [*((name, "linear") for name in BASELINES), *HEADS])
 def test_every_baseline_goes_on_as_if_it_had_not_stopped(
-    baseline: str, catalogue: Catalogue, tmp_path: Path
+    baseline: str, head: str, catalogue: Catalogue, tmp_path: Path
 ) -> None:
     """Stopped and continued, the whole record and every bit of the state are the same; then classes join."""
-    resolved = tiny(catalogue, baseline)
+    resolved = tiny(catalogue, baseline, head)
     reference = start(resolved, catalogue, tmp_path / "whole")
     if len(reference["accuracy_matrix"]) == 1:  # learns all tasks as one
         with pytest.raises(ConfigError, match="cannot stop after task 2: the stream has 1"):

@@ -10,11 +10,31 @@ from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge as SklearnRidge
 
-from lw2g.blocks.closed_form import ClosedForm, Discriminant, Mahalanobis, Ridge
+from lw2g.blocks.closed_form import (
+    PENALTIES,
+    ClosedForm,
+    Cosine,
+    Discriminant,
+    KernelDiscriminant,
+    Mahalanobis,
+    Ridge,
+    held_out_errors,
+)
 from lw2g.interfaces.calibration import Temperature, best_of_task
 
 DIM, CLASSES = 5, 4
+
+
+def klda() -> KernelDiscriminant:
+    """One whose bandwidth is given, for else the first batch chooses it."""
+    made = KernelDiscriminant(DIM, CLASSES, 30, 3)
+    made.bandwidth.fill_(0.01)
+    return made
+
+
 MADE = {
+    "cosine": lambda: Cosine(DIM, CLASSES),
+    "klda": klda,
     "lda": lambda: Discriminant(DIM, CLASSES, 0.1),
     "mahalanobis": lambda: Mahalanobis(DIM, CLASSES, 1.0),
     "ridge": lambda: Ridge(DIM, CLASSES, 0, 0, 0.5),
@@ -120,6 +140,83 @@ def test_the_penalty_is_that_of_least_error_on_what_was_held_back() -> None:
     ridge.choose(features[1::2], labels[1::2], CLASSES, candidates)
     assert float(ridge.penalty) == candidates[int(np.argmin(errors))]
     assert "penalty" in ridge.state_dict()
+
+
+def test_cosine_is_the_nearest_mean_by_angle() -> None:
+    """Scores are cosines to the means of the features as they are."""
+    features, labels = drawn(8)
+    found = fitted(Cosine(DIM, CLASSES), features, labels).scores(features, CLASSES)
+    means = torch.stack([features[labels == label].double().mean(0) for label in range(CLASSES)])
+    expected = torch.cosine_similarity(features[:, None].double(), means[None], dim=2)
+    torch.testing.assert_close(found, expected)
+
+
+def test_random_fourier_features_make_the_kernel() -> None:
+    """Inner products tend to exp(-s d^2), s being one over the median squared distance in the first batch."""
+    features, labels = drawn(6)
+    errors = []
+    for width in (100, 10_000):
+        classifier = fitted(KernelDiscriminant(DIM, CLASSES, width, 0), features[:20], labels[:20])
+        bandwidth = float(classifier.bandwidth)
+        classifier.update(7 * features[20:], labels[20:])
+        rows = features.double()
+        apart = torch.cdist(rows, rows).square()
+        assert bandwidth == float(classifier.bandwidth)
+        assert bandwidth == pytest.approx(1 / float(torch.pdist(rows[:20]).square().median()))
+        lifted = classifier._lifted(rows)
+        errors.append(float((lifted @ lifted.T - torch.exp(-bandwidth * apart)).abs().mean()))
+    assert errors[1] < 0.02 < errors[0]
+
+
+@pytest.mark.parametrize("width", [4, 60])
+def test_one_decomposition_gives_the_error_of_every_penalty(width: int) -> None:
+    """With more rows than features and with fewer, errors equal those of one solve per penalty."""
+    rows = torch.randn(30, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wanted = torch.eye(3, dtype=torch.float64)[torch.arange(30) % 3]
+    penalties = (1e-3, 1.0, 1e3)
+    expected = []
+    for one in penalties:
+        own, given = rows[:24], wanted[:24]
+        weight = torch.linalg.solve(own.T @ own + one * torch.eye(width, dtype=torch.float64), own.T @ given)
+        expected.append((rows[24:] @ weight - wanted[24:]).square().sum())
+    torch.testing.assert_close(held_out_errors(rows, wanted, 24, penalties), torch.stack(expected))
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_ridge_task_by_task_is_ridge_on_all(order: tuple[int, int], running: bool) -> None:
+    """The penalty is that of least held-out error, of the last task or of all; the weights, of all rows."""
+    features, labels = drawn(7, 12)
+    ridge = Ridge(DIM, CLASSES, 40, 1, running=running)
+    errors = torch.zeros(2, len(PENALTIES), dtype=torch.float64)
+    for task in order:
+        own = labels // 2 == task
+        ridge.learn(features[own], labels[own], torch.Generator().manual_seed(task))
+        shuffled = torch.randperm(24, generator=torch.Generator().manual_seed(task))
+        rows = ridge._lifted(features[own].double())[shuffled]
+        wanted = torch.eye(CLASSES, dtype=torch.float64)[labels[own][shuffled]]
+        errors[task] = held_out_errors(rows, wanted, 19, PENALTIES)
+    total = errors.sum(0) if running else errors[order[-1]]
+    best = PENALTIES[int(total[4:].argmin()) + 4]
+    assert float(ridge.penalty) == best
+    lifted = ridge._lifted(features.double())
+    theirs = SklearnRidge(alpha=best, fit_intercept=False).fit(
+        lifted.numpy(), np.eye(CLASSES)[labels.numpy()]
+    )
+    found = ridge.scores(features, CLASSES)
+    assert np.allclose(found.numpy(), theirs.predict(lifted.numpy()), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_classes_to_come_score_zero(kind: str) -> None:
+    """Logits have a column for every class of the stream, and old ones do not wait for the others."""
+    features, labels = drawn(9)
+    classifier = MADE[kind]()
+    assert classifier.logits(features).tolist() == [[0.0] * CLASSES] * len(features)
+    classifier.learn(features[labels < 2], labels[labels < 2], torch.Generator())
+    found = classifier.logits(features)
+    assert not found[:, 2:].any()
+    torch.testing.assert_close(found[:, :2], classifier.scores(features, 2).float())
 
 
 def test_a_temperature_undoes_a_scale() -> None:

@@ -27,6 +27,7 @@ TEST = {
     "C": {"normalise": "unit", "test_resize": "crop", "test_interpolation": "bilinear"},
     "D": {"normalise": "unit", "test_resize": "squash", "test_interpolation": "bilinear"},
     "E": {"normalise": "imagenet", "test_resize": "crop", "test_interpolation": "bilinear"},
+    "F": {"normalise": "unit", "test_resize": "squash", "test_interpolation": "bicubic"},
 }
 # method -> backbone, seed of the class order (None: natural), row on CIFAR-100, row elsewhere
 OFFICIAL = {
@@ -43,6 +44,7 @@ OFFICIAL = {
     "c-lora": ("sup21k-augreg", None, "CD", "CC"),
     "aper-vpt-deep": ("sup21k-ft1k", 1993, "BB", "BB"),
     "aper-adapter": ("sup21k-ft1k", 1993, "BB", "BB"),
+    "ranpac": ("sup21k-augreg", 1993, "BF", "BB"),
     "simple-cil": ("sup21k-augreg", 1993, "-B", "-B"),
     "no-prompt": ("sup21k", None, "AA", "BB"),
     "joint": ("sup21k", None, "AA", "BB"),
@@ -51,7 +53,14 @@ OFFICIAL = {
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
 CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
-LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "simple-cil"}
+LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil"}
+# families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
+ELSEWHERE = {
+    "aper-vpt-deep": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),
+    "aper-adapter": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),
+    "ranpac": ("sup21k-ft1k", {"imagenet-r", "imagenet-a", "cub200-lamda", "vtab"}),
+}
+TASKS = {"stanford-cars": {"base": 16, "increment": 20}}
 
 
 def methods():
@@ -72,8 +81,10 @@ def test_every_method_has_its_row_here():
 def test_official_presets_carry_the_authors_row(method, family):
     """Crop, filter, jitter, test resize, statistics, class order and backbone are the authors' own."""
     backbone, seed, on_cifar, elsewhere = OFFICIAL[method.name]
-    if method.name.startswith("aper") and family in ("omnibenchmark", "cub200-lamda"):
-        backbone = "sup21k-augreg"  # other authors' recipes
+    other, families = ELSEWHERE.get(method.name, ("", ()))
+    backbone = other if family in families else backbone
+    if family == "vtab":
+        seed = None
     train, test = on_cifar if family == "cifar100" else elsewhere
     values = method.presets[family]
     options = {
@@ -84,6 +95,8 @@ def test_official_presets_carry_the_authors_row(method, family):
     assert values["backbone.name"] == backbone
     used = "coda" if method.name in CODA_LIST else "folders" if method.name in LAMDA_FOLDERS else "random:42"
     assert options.pop("split", None) == (used if family == "imagenet-r" else None)
+    tasks = {key: options.pop(key) for key in ("base", "increment") if key in options}
+    assert tasks == TASKS.get(family, {})
     record, problems = structure(TransformOptions, options)
     assert problems == []
     assert options.keys() == attrs.asdict(record).keys()

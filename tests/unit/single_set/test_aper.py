@@ -16,14 +16,15 @@ from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g.training.progress import Reporter
 from lw2g.training.runner import start
-from lw2g_single_set.aper import AperAdapter, AperVptDeep, CosineClassifier
+from lw2g_single_set.aper import AperAdapter, AperVptDeep
 from lw2g_single_set.controls import SimpleCIL
-from lw2g_single_set.options import AperAdapterConfig, AperVptDeepConfig, SimpleCILConfig
+from lw2g_single_set.first_task import CosineClassifier
+from lw2g_single_set.options import AdapterOptions, SimpleCILConfig, TokenOptions
 from lw2g_single_set.plugin import APER_ADAPTER, APER_VPT_DEEP
 
 VARIANTS = {
-    "aper-vpt-deep": partial(AperVptDeep, AperVptDeepConfig(lr=0.05)),
-    "aper-adapter": partial(AperAdapter, AperAdapterConfig(bottleneck=8, lr=0.5)),
+    "aper-vpt-deep": partial(AperVptDeep, TokenOptions(lr=0.05)),
+    "aper-adapter": partial(AperAdapter, AdapterOptions(bottleneck=8, lr=0.5)),
 }
 PAIRS = [(0, 1), (2, 3), (4, 5)]
 both = pytest.mark.parametrize("name", list(VARIANTS))
@@ -66,8 +67,8 @@ def test_counts_are_those_of_the_release(vit_b):
         return sum(parameter.numel() for parameter in module.parameters())
 
     for length, total in ((5, 46_080), (30, 276_480)):
-        assert count(AperVptDeep(AperVptDeepConfig(length=length), vit_b()).new_set(None)) == total
-    adapters = AperAdapter(AperAdapterConfig(), vit_b()).new_set(None)
+        assert count(AperVptDeep(TokenOptions(length=length), vit_b()).new_set(None)) == total
+    adapters = AperAdapter(AdapterOptions(), vit_b()).new_set(None)
     assert [count(one) for one in adapters] == [99_136] * 12
     assert count(adapters) == 1_189_632
     assert count(CosineClassifier(10, 768)) == 7_681
@@ -75,8 +76,8 @@ def test_counts_are_those_of_the_release(vit_b):
 
 def test_starts_are_those_of_the_release(vit_b):
     """Tokens are zero; of an adapter only the down weight is not; sigma is one."""
-    assert not AperVptDeep(AperVptDeepConfig(), vit_b()).new_set(None).token.any()
-    adapter = AperAdapter(AperAdapterConfig(), vit_b()).new_set(None)[3]
+    assert not AperVptDeep(TokenOptions(), vit_b()).new_set(None).token.any()
+    adapter = AperAdapter(AdapterOptions(), vit_b()).new_set(None)[3]
     assert not any(part.any() for part in (adapter.down.bias, adapter.up.weight, adapter.up.bias))
     # kaiming-uniform with a = sqrt 5 is U(-b, b) with b = 1 / sqrt(fan in)
     assert float(adapter.down.weight.detach().abs().max()) == pytest.approx(768**-0.5, rel=1e-2)

@@ -225,6 +225,7 @@ def test_components_with_one_set_are_offered():
         "joint": True,
         "no-prompt": False,
         "one-prompt": False,
+        "ranpac": False,
         "simple-cil": False,
     }
     assert all(c.growth == "fixed" and c.retrieval is None for c in components.values())

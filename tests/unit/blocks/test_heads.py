@@ -1,0 +1,86 @@
+"""Heads: what may predict in place of a trained linear head, and that nothing else notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from lw2g.blocks.heads import HeadedBaseline, closed_form_head
+from lw2g.blocks.options import HeadKind, HeadOptions
+from lw2g.config.resolve import Resolved
+from lw2g.errors import ConfigError
+from lw2g.interfaces.phase import ComputePhase
+from lw2g.registry.catalogue import Catalogue
+from lw2g.testing.bench import Bench, lay_out
+from lw2g.testing.kit import Subject
+from lw2g.training.checkpoint import CheckpointStore, part
+from lw2g.training.runner import start
+
+HEADED = ["c-lora", "dual-prompt", "hide-lora", "hide-prompt", "inflora", "joint"]
+CASES = [(name, "lda") for name in HEADED]
+CASES += [("s-prompt-plus-plus", kind) for kind in get_args(HeadKind) if kind != "linear"]
+
+
+def laid_out(catalogue: Catalogue, baseline: str, **options: Any) -> tuple[Bench, HeadedBaseline]:
+    """A small baseline that has learned a little of three tasks of two classes."""
+    component = catalogue.get("baseline", baseline)
+    bench = lay_out(Subject(component=component, catalogue=catalogue, options=options))
+    assert isinstance(bench.baseline, HeadedBaseline)
+    return bench, bench.baseline
+
+
+@pytest.mark.parametrize(("baseline", "head"), CASES)
+def test_a_closed_form_predicts_from_what_the_last_phase_shows_it(
+    baseline: str, head: str, catalogue: Catalogue
+) -> None:
+    """It has seen each image once; a task's phase shows it features under the task's own set."""
+    bench, own = laid_out(catalogue, baseline, head=head, head_features=20)
+    assert own.closed_form is not None
+    assert own.closed_form.count.tolist() == [4] * 6
+    lesson, routing = bench.lesson(2), bench.pool.force(bench.pool.task_to_set[2])
+    with torch.no_grad():
+        rows = own.features(lesson, routing)
+        assert torch.equal(own.logits(rows), own.closed_form.scores(rows, 6).float())
+    made = [closed_form_head(HeadOptions(head=head, head_features=20), own.context) for _ in range(2)]
+    own.closed_form, reference = made
+    phase = own.phases(bench.context(2))[-1]
+    assert isinstance(phase, ComputePhase)
+    phase.run(lambda done, total: None)
+    assert reference is not None
+    reference.learn(rows, lesson.labels, bench.context(2).generator("head"))
+    for name, value in reference.state_dict().items():
+        assert torch.equal(own.closed_form.state_dict()[name], value)
+
+
+def test_training_and_evidence_do_not_see_the_head(
+    finished: tuple[Path, dict[str, Any]],
+    quick: Callable[..., Resolved],
+    catalogue: Catalogue,
+    tmp_path: Path,
+) -> None:
+    """A run with another head has the same decisions and the same parameters, bit for bit."""
+    directory, record = finished
+    other = start(quick({"baseline.head": "lda"}), catalogue, tmp_path / "lda")
+    assert other["decisions"] == record["decisions"]
+    assert other["accuracy_matrix"] != record["accuracy_matrix"]
+    tensors = []
+    for one in (directory, tmp_path / "lda"):
+        checkpoint = CheckpointStore(one / "checkpoints").newest()[0]
+        assert checkpoint is not None
+        tensors.append(part(checkpoint.tensors, "baseline") | part(checkpoint.tensors, "pool"))
+    assert {name for name in tensors[1] if name not in tensors[0]} == {
+        f"closed_form.{name}" for name in ("count", "mean", "scatter")
+    }
+    assert all(torch.equal(value, tensors[1][name]) for name, value in tensors[0].items())
+
+
+def test_heads_leave_the_global_generator_alone(catalogue: Catalogue) -> None:
+    """Whatever predicts, everything else is drawn alike; KLDA without random features is refused."""
+    states = [laid_out(catalogue, "dual-prompt", head=kind)[1].state_dict() for kind in ("linear", "klda")]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    with pytest.raises(ConfigError, match=r"head_features: 0 leaves 'klda' nothing to work on"):
+        laid_out(catalogue, "dual-prompt", head="klda", head_features=0)

@@ -1,0 +1,110 @@
+"""ranpac: what is projected, summed and solved, and what stays as it is after the first task."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from lw2g.interfaces.phase import ComputePhase, TrainingPhase
+from lw2g.interfaces.pool import Pool
+from lw2g_single_set.options import RanPacConfig
+from lw2g_single_set.plugin import RANPAC
+
+PAIRS = [(0, 1), (2, 3), (4, 5)]
+forms = pytest.mark.parametrize("adapt", ["adapter", "vpt-deep", "none"])
+
+
+def learned(stream, tasks=3, epochs=2, **options):
+    """Return baseline and pool after some tasks."""
+    baseline, pool = RANPAC.build(RanPacConfig(lr=0.1, **options), stream.build), Pool()
+    for index in range(tasks):
+        stream.learn(baseline, stream.begin(baseline, pool, index), epochs)
+    return baseline, pool
+
+
+def test_counts_are_those_of_the_paper(vit_b):
+    """Sets, projection and sums have the official numbers; the projection is no state."""
+    for adapt, total in (("adapter", 1_189_632), ("vpt-deep", 46_080), ("none", 0)):
+        baseline = RANPAC.build(RanPacConfig(adapt=adapt, features=70), vit_b())
+        assert sum(one.numel() for one in baseline.new_set(None).parameters()) == total
+    assert baseline.ridge.get_buffer("projection").shape == (768, 70)
+    shapes = {name: tuple(value.shape) for name, value in baseline.state_dict().items()}
+    classes = baseline.context.num_classes
+    assert shapes == {
+        "ridge.count": (classes,),
+        "ridge.gram": (70, 70),
+        "ridge.cross": (classes, 70),
+        "ridge.penalty": (),
+    }
+    official = {family: values["baseline.features"] for family, values in RANPAC.presets.items()}
+    assert set(official.values()) == {10_000}
+
+
+@forms
+def test_only_the_first_task_trains(stream_of, adapt):
+    """Later tasks have one phase, which shows features; features of old images keep their bits."""
+    stream = stream_of(PAIRS)
+    baseline, pool = learned(stream, tasks=1, adapt=adapt, features=40)
+    batch = stream.batch([0, 1])
+    with torch.no_grad():
+        before = baseline.features(batch, pool.route(None))
+    assert torch.equal(before, batch.query) == (adapt == "none")
+    for index in (1, 2):
+        context = stream.begin(baseline, pool, index)
+        (phase,) = baseline.phases(context)
+        assert isinstance(phase, ComputePhase)
+        phase.run(lambda done, total: None)
+    with torch.no_grad():
+        assert torch.equal(baseline.features(batch, pool.route(None)), before)
+    assert len(pool) == 1
+
+
+def test_the_first_phase_is_the_published_one(stream_of):
+    """SGD with momentum over set and classifier, weight decay on both, half a cosine to zero."""
+    stream = stream_of(PAIRS)
+    baseline = RANPAC.build(RanPacConfig(features=10), stream.build)
+    phase = baseline.phases(stream.begin(baseline, Pool(), 0))[0]
+    assert isinstance(phase, TrainingPhase)
+    assert (phase.optimizer, phase.momentum, phase.epochs, phase.batch_size) == ("sgd", 0.9, 20, 48)
+    (group,) = phase.groups
+    assert (group.lr, group.weight_decay) == (0.01, 5e-4)
+    assert [phase.schedule(1.0, epoch, 20) for epoch in (0, 10)] == pytest.approx([1.0, 0.5])
+
+
+@pytest.mark.parametrize("features", [0, 40])
+def test_weights_are_those_of_all_images_at_once(stream_of, features):
+    """After three tasks logits equal ridge regression on stacked features, projected or as they are."""
+    stream = stream_of(PAIRS)
+    baseline, pool = learned(stream, adapt="none", features=features)
+    batch = stream.batch(range(6))
+    rows = batch.query.double()
+    if features:
+        rows = (rows @ baseline.ridge.get_buffer("projection")).relu()
+    eye = torch.eye(rows.shape[1], dtype=torch.float64)
+    wanted = functional.one_hot(batch.labels, 6).double()
+    weight = torch.linalg.solve(rows.T @ rows + float(baseline.ridge.penalty) * eye, rows.T @ wanted)
+    found = baseline.logits(baseline.features(batch, pool.route(None)))
+    torch.testing.assert_close(found, (rows @ weight).float(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_projection_knows_neither_form_nor_epochs(stream_of):
+    """However the first task is learned the projection has the same bits; another seed gives another one."""
+    stream = stream_of(PAIRS)
+    drawn = [
+        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].ridge.get_buffer("projection")
+        for adapt, epochs in (("adapter", 0), ("adapter", 2), ("none", 0))
+    ]
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+
+
+def test_errors_of_all_tasks_are_summed_on_request(stream_of):
+    """The running choice keeps an error for each candidate, and they only ever grow."""
+    stream = stream_of(PAIRS)
+    errors = []
+    for tasks in (1, 3):
+        ridge = learned(stream, tasks=tasks, adapt="none", features=9, penalty="running")[0].ridge
+        errors.append(ridge.errors)
+        assert "errors" in ridge.state_dict()
+    assert (errors[1] > errors[0]).all()
