@@ -29,11 +29,11 @@ def lw2g(tmp_path, monkeypatch):
 
 
 def test_a_dry_run_prints_costs_and_writes_nothing(lw2g, tmp_path):
-    """As JSON and as a table; not even the folder of runs is made."""
-    told = lw2g(*DRY, "--json")
+    """Of as many tasks and seeds as are named, as JSON; not even the folder of runs is made."""
+    told = lw2g(*DRY, "--tasks", "1", "--seeds", "0,1", "--json")
     assert told.exit_code == 0, told.output
     found = json.loads(told.stdout)
-    assert found["tasks"] == 2
+    assert (found["tasks"], found["runs"], found["method"]) == (1, 2, "rehearsed")
     assert found["sets"] == {"least": 1, "most": 1}
     assert found["missing"] == []
     assert found["seconds"]["least"] > 0
