@@ -351,7 +351,7 @@ class Rehearsal:
         )
         images = thin.image_set([task.test for task in stream.tasks], train=False)
         sizes = [len(task.test) for task in stream.tasks]
-        return Evaluator(images, sizes, session.engine, batch, session.names)
+        return Evaluator(images, sizes, session.engine, batch, session.names, session.mixer)
 
     def _evaluate(self, index: int) -> float:
         """Return the seconds of an evaluation: queries of new images, features of stale ones, answers."""
