@@ -12,7 +12,7 @@ import attrs
 import click
 
 from lw2g.cli.completion import complete_component
-from lw2g.cli.options import parse_settings
+from lw2g.cli.options import settings_option
 from lw2g.cli.output import console, note
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import KINDS, Component, Kind
@@ -32,13 +32,8 @@ _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped"
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())
 @click.option("--all", "everything", is_flag=True, help="Check all components.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only components of this kind.")
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=parse_settings,
-    help="An option of the one component that is checked, such as energy=0.9; repeatable.",
+@settings_option(
+    "An option of the one component that is checked, such as energy=0.9; repeatable.", complete=False
 )
 @click.option(
     "--device",

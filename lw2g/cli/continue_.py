@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from lw2g.cli.completion import complete_component, complete_setting
-from lw2g.cli.options import parse_settings
+from lw2g.cli.completion import complete_component
+from lw2g.cli.options import settings_option
 from lw2g.errors import ConfigError
 
 __all__ = ["continue_run"]
@@ -25,15 +25,7 @@ __all__ = ["continue_run"]
     help="After the end of the stream: where new classes come from.",
     shell_complete=complete_component("benchmark"),
 )
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=parse_settings,
-    help="An option of that benchmark, such as benchmark.root=DIR; repeatable.",
-    shell_complete=complete_setting,
-)
+@settings_option("An option of that benchmark, such as benchmark.root=DIR; repeatable.")
 def continue_run(
     run: Path, tasks: int | None, benchmark: str | None, settings: tuple[tuple[str, Any], ...]
 ) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from lw2g.cli.completion import complete_component, complete_setting
-from lw2g.cli.options import AnyPath, parse_settings
+from lw2g.cli.completion import complete_component
+from lw2g.cli.options import AnyPath, settings_option
 
 __all__ = ["fork"]
 
@@ -39,15 +39,7 @@ __all__ = ["fork"]
     help="Constraint in place of the run's; repeatable; `none` for none.",
     shell_complete=complete_component("constraint"),
 )
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=parse_settings,
-    help="Any option by its dotted key, such as policy.map=[0,0,1]; repeatable.",
-    shell_complete=complete_setting,
-)
+@settings_option("Any option by its dotted key, such as policy.map=[0,0,1]; repeatable.")
 @click.option(
     "--tasks", type=click.IntRange(min=1), metavar="N", help="Stop after N tasks, counted from the first."
 )

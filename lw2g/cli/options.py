@@ -25,6 +25,7 @@ __all__ = [
     "experiment_options",
     "parse_seeds",
     "parse_settings",
+    "settings_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -149,15 +150,7 @@ def experiment_options(command: F) -> F:
             help="Benchmark options and backbone: the authors' own, or the same for every method.",
         ),
         click.option("--weights", metavar="FILE", type=path, help="Weights file for the backbone."),
-        click.option(
-            "--set",
-            "settings",
-            metavar="KEY=VALUE",
-            multiple=True,
-            callback=parse_settings,
-            help="Any option by its dotted key, such as growth.energy=0.99; repeatable.",
-            shell_complete=complete_setting,
-        ),
+        settings_option("Any option by its dotted key, such as growth.energy=0.99; repeatable."),
         click.option("--seed", type=int, help="Seed of everything random."),
         click.option("--seeds", callback=_seeds_callback, metavar="0,1,2", help="One run per seed."),
         click.option(
@@ -207,6 +200,24 @@ def _seeds_callback(
         return parse_seeds(text)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from error
+
+
+def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F]:
+    """Return the option ``--set KEY=VALUE``, the same for every command that has it.
+
+    Args:
+        help_text: What it sets there.
+        complete: Whether its keys are completed as those of an experiment.
+    """
+    return click.option(
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=parse_settings,
+        help=help_text,
+        shell_complete=complete_setting if complete else None,
+    )
 
 
 def parse_settings(

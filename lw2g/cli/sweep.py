@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.cli.options import parse_settings
+from lw2g.cli.options import settings_option
 from lw2g.cli.output import console, note, number, table
 
 if TYPE_CHECKING:
@@ -85,14 +85,7 @@ def sweep() -> None:
     "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
 )
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
-@click.option(
-    "--set",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=parse_settings,
-    help="A setting of every cell, which wins over the grid; repeatable.",
-)
+@settings_option("A setting of every cell, which wins over the grid; repeatable.", complete=False)
 def run_grid(
     grid: Path,
     out: Path | None,
