@@ -53,6 +53,9 @@ _ALL = (
     _metric("chance_pra", 1),
     _metric("coverage_3"),
     _metric("task_accuracy"),
+    _metric("faa_hard"),
+    _metric("faa_told"),
+    _metric("faa_within"),
     _metric("ssp", 1),
     Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
     *(

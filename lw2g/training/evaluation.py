@@ -46,6 +46,9 @@ class Predictions:
         set: The set used, of several the first choice; -1 likewise.
         rank: How many sets suit the sample better than the one its task is stored in, by retrieval's scores;
             -1 likewise.
+        hard: Where several sets answered, the class that the first choice alone names; else None.
+        told: The class under the set of the sample's own task; None where not all sets answered.
+        within: The same among the classes of that task alone.
     """
 
     sample: Integers
@@ -55,10 +58,20 @@ class Predictions:
     retrieved: Integers
     set: Integers
     rank: Integers
+    hard: Integers | None = None
+    told: Integers | None = None
+    within: Integers | None = None
 
     def accuracies(self) -> list[float]:
         """Return the accuracy of every seen task in percent."""
         return self._by_task(self.predicted == self.true)
+
+    def other_accuracies(self) -> dict[str, list[float]]:
+        """Return by name what other answers of the same sets would have reached, task by task in percent."""
+        others = {"hard": self.hard, "told": self.told, "within": self.within}
+        return {
+            name: self._by_task(column == self.true) for name, column in others.items() if column is not None
+        }
 
     def retrievals(self, task_to_set: Sequence[int]) -> list[float] | None:
         """Return per task the percentage of samples that got the set their task is stored in."""
@@ -223,11 +236,11 @@ class Evaluator:
         predictions = Predictions(
             sample=np.arange(count),
             true=self._images.labels[:count].numpy().astype(np.int64),
-            predicted=self._classify(count, placed, routed, baseline, pool, history),
             task=tasks,
             retrieved=routed.retrieved,
             set=routed.sets[:, 0] if self._mixer is None else routed.first,
             rank=routed.rank,
+            **self._classify(count, placed, routed, baseline, pool, history),
         )
         return predictions, drift
 
@@ -318,20 +331,23 @@ class Evaluator:
         baseline: Baseline,
         pool: Pool,
         history: Sequence[TaskInfo],
-    ) -> Integers:
+    ) -> dict[str, Integers]:
+        """Return the columns of :class:`Predictions` that name classes."""
         seen = history[-1].seen
         size = self._batch_size if routed.soft else 4 * self._batch_size
-        found = []
+        found: dict[str, list[Tensor]] = {}
         for part in chunks(range(count), size):
             whole = _padded(part, size)
             if routed.soft:
-                answer = self._mixed(whole, placed[whole], routed, baseline, pool, history)
+                answers = self._mixed(whole, placed[whole], routed, baseline, pool, history)
             else:
-                answer = mask_logits(baseline.logits(self._features.rows()[whole]), range(seen))
+                logits = baseline.logits(self._features.rows()[whole])
+                answers = {"predicted": mask_logits(logits, range(seen))}
             names = [self.ids[position] for position in part]
-            require_finite(answer[: len(part), :seen], names, self._names[0])
-            found.append(answer[: len(part)].argmax(1))
-        return torch.cat(found).cpu().numpy().astype(np.int64)
+            require_finite(answers["predicted"][: len(part), :seen], names, self._names[0])
+            for name, answer in answers.items():
+                found.setdefault(name, []).append(answer[: len(part)].argmax(1))
+        return {name: torch.cat(parts).cpu().numpy().astype(np.int64) for name, parts in found.items()}
 
     def _mixed(
         self,
@@ -341,19 +357,34 @@ class Evaluator:
         baseline: Baseline,
         pool: Pool,
         history: Sequence[TaskInfo],
-    ) -> Tensor:
-        """Return log probabilities of the seen classes of some samples, ``[B, C]``, from all their sets."""
+    ) -> dict[str, Tensor]:
+        """Return scores of the seen classes of some samples, ``[B, C]``, by the column they decide."""
         order = torch.from_numpy(np.argsort(placed, axis=1))
         rows = torch.stack([self._features.rows(slot)[whole] for slot in range(placed.shape[1])], dim=1)
         rows = rows[torch.arange(len(whole))[:, None], order]  # as the sets ascend, whatever their slots
         device = rows.device
         log_sets, prior = (tensor[whole].to(device) for tensor in routed.soft)
         logits = baseline.logits(rows.flatten(0, 1))[:, : history[-1].seen]
+        logits = logits.reshape(*placed.shape, -1)
         sets = torch.from_numpy(np.sort(placed, axis=1)).to(device)
         owner = torch.tensor(pool.task_to_set, device=device)
-        owned = owned_classes(sets, owner, task_of_class(history, device))
-        mixer = cast(Mixer, self._mixer)
-        return mixer.combine(logits.reshape(*sets.shape, -1), log_sets, owned, prior)
+        of_class = task_of_class(history, device)
+        owned = owned_classes(sets, owner, of_class)
+        mixed = cast(Mixer, self._mixer).combine(logits, log_sets, owned, prior)
+        first = torch.from_numpy(routed.first[whole]).to(device)
+        scores = {"predicted": mixed, "hard": _under(first, sets, logits)}
+        if placed.shape[1] == len(pool):
+            task = torch.from_numpy(self._task[whole]).to(device)
+            told = _under(owner[task], sets, logits)
+            others = of_class != task[:, None]
+            scores |= {"told": told, "within": told.masked_fill(others, float("-inf"))}
+        return scores
+
+
+def _under(wanted: Tensor, sets: Tensor, logits: Tensor) -> Tensor:
+    """Return the logits ``[B, C]`` under one set ``[B]`` each, out of those under ``sets`` ``[B, k]``."""
+    place = (sets == wanted[:, None]).int().argmax(dim=1)
+    return logits[torch.arange(len(logits), device=logits.device), place]
 
 
 def pair_features(

@@ -60,8 +60,9 @@ class Ledger:
         retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
         coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
             choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
-        task_accuracy: Per evaluation, the percentage (mean over tasks) of samples whose predicted class is
-            one of their own task.
+        others: Per evaluation, further percentages (means over tasks) by their names among the metrics:
+            samples whose predicted class is one of their own task, and what other answers of the same sets
+            would have reached.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
         decisions: The record's entries.
@@ -78,7 +79,7 @@ class Ledger:
     accuracy: list[list[float]] = attrs.field(factory=list)
     retrieval: list[list[float]] = attrs.field(factory=list)
     coverage: list[list[float]] = attrs.field(factory=list)
-    task_accuracy: list[float] = attrs.field(factory=list)
+    others: list[dict[str, float]] = attrs.field(factory=list)
     drift: list[list[float | None]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
     predictions: list[str] = attrs.field(factory=list)
@@ -115,13 +116,14 @@ class Ledger:
         accuracies = predictions.accuracies()
         retrievals = predictions.retrievals(self.task_to_set)
         self.accuracy.append(accuracies)
-        owned = predictions.task_accuracies()
-        self.task_accuracy.append(sum(owned) / len(owned))
+        shares = {f"faa_{name}": found for name, found in predictions.other_accuracies().items()}
+        shares["task_accuracy"] = predictions.task_accuracies()
+        self.others.append({name: sum(share) / len(share) for name, share in shares.items()})
         if retrievals is not None:
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
-            shares = [predictions.coverage(sets) or [] for sets in ranks]
-            self.coverage.append([sum(share) / len(share) for share in shares])
+            covered = [predictions.coverage(sets) or [] for sets in ranks]
+            self.coverage.append([sum(share) / len(share) for share in covered])
         self.drift.append(drift)
         self._written.take_up(self)
         return accuracies, retrievals
@@ -149,7 +151,7 @@ class Ledger:
             self._written.accuracy.values,
             self._written.retrieval.values if self.retrieval else None,
             self.coverage[-1] if self.coverage else None,
-            self.task_accuracy[-1] if self.task_accuracy else None,
+            self.others[-1] if self.others else {},
             self.task_to_set[:tasks] if _has_sets(session) else None,
             session.evaluator.sizes(tasks),
         )

@@ -69,10 +69,18 @@ def metrics(evaluations: Sequence[Columns], task_to_set: Sequence[int], *, sets:
         "bwt": np.mean((final - learned)[:-1]) if forgets else None,
         "pra": None if retrieval is None else np.mean(retrieval[:, -1]),
         "task_accuracy": 100 * _of_own_task(last),
+        **{f"faa_{name}": _of_column(last, name) for name in ("hard", "told", "within")},
         "coverage_3": None if retrieval is None else 100 * _coverage(last, 3),
         "ssp": len(np.unique(held)) if sets else None,
         "chance_pra": 100 * np.mean(held[:, None] == held) if sets and retrieval is not None else None,
     }
+
+
+def _of_column(columns: Columns, name: str) -> Any:
+    if name not in columns:
+        return None
+    right, tasks = columns[name] == columns["true"], np.unique(columns["task"])
+    return 100 * np.mean([np.mean(right[columns["task"] == task]) for task in tasks])
 
 
 def _of_own_task(columns: Columns) -> Any:

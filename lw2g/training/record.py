@@ -239,7 +239,8 @@ class RunDirectory:
 def packed(predictions: Predictions) -> bytes:
     """Return predictions as safetensors of int32 columns."""
     columns = {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)}
-    content: bytes = save({name: column.astype(np.int32) for name, column in columns.items()})
+    known = {name: column.astype(np.int32) for name, column in columns.items() if column is not None}
+    content: bytes = save(known)
     return content
 
 
@@ -295,7 +296,7 @@ def run_metrics(
     accuracy: metrics.AccuracyMatrix,
     retrieval: metrics.AccuracyMatrix | None,
     coverage: Sequence[float] | None,
-    task_accuracy: float | None,
+    others: Mapping[str, float],
     task_to_set: Sequence[int] | None,
     samples: Sequence[int],
 ) -> dict[str, Any]:
@@ -305,7 +306,8 @@ def run_metrics(
         accuracy: ``A[i][t]`` in percent, undefined for ``i > t``.
         retrieval: The same for retrieved sets; None where the baseline makes no hard choice.
         coverage: Of the first choice of retrieval, the first two and so on, in percent; None likewise.
-        task_accuracy: Of the predicted classes' tasks, in percent; None before any evaluation.
+        others: Further means over tasks in percent by name, as far as they are known: ``task_accuracy``, and
+            where several sets answer ``faa_hard``, ``faa_told`` and ``faa_within``.
         task_to_set: The map; None where sets mean nothing.
         samples: Test samples of each seen task.
     """
@@ -318,7 +320,7 @@ def run_metrics(
         "ffm_code": metrics.ffm_code(accuracy),
         "bwt": metrics.bwt(accuracy),
         "pra": None if retrieval is None else metrics.pra(retrieval),
-        "task_accuracy": task_accuracy,
+        **{name: others.get(name) for name in ("task_accuracy", "faa_hard", "faa_told", "faa_within")},
         "coverage_3": coverage[min(3, len(coverage)) - 1] if coverage else None,
         "ssp": None if sets is None else metrics.ssp(sets),
         "chance_pra": None if retrieval is None or sets is None else metrics.chance_pra(sets),

@@ -42,8 +42,8 @@ def test_the_record_has_its_stable_keys(finished: tuple[Path, dict[str, Any]]) -
     assert written == record
     assert set(record) >= KEYS
     assert set(record["metrics"]) == {
-        "faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "task_accuracy", "pra", "coverage_3", "ssp",
-        "chance_pra",
+        "faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "task_accuracy", "faa_hard", "faa_told",
+        "faa_within", "pra", "coverage_3", "ssp", "chance_pra",
     }  # fmt: skip
     assert set(record["fingerprints"]) == {"benchmark", "backbone"}
     assert set(record["storage"]) == {"prompt_vectors", "basis_vectors", "parameters"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -187,12 +188,26 @@ def test_incremental_equals_full_and_computes_less(
         session.evaluator.forget()
         made.clear()
         again, _ = session.evaluator.evaluate(*arguments)
-        for name in ("predicted", "retrieved", "set", "rank"):
+        for name in ("predicted", "retrieved", "set", "rank", "hard"):
             assert np.array_equal(getattr(found, name), getattr(again, name))
         if baseline == "hide-prompt" and index == 3:
             assert forwards < len(made)
         right = found.set == np.array(session.pool.task_to_set)[found.task]
         assert np.array_equal(found.rank == 0, right)
+    # what one set alone would have said, of the same model
+    session.evaluator._mixer = None
+    session.evaluator._features = VersionedRows(len(session.evaluator.images))
+    hard, _ = session.evaluator.evaluate(*arguments)
+    assert np.array_equal(found.hard, hard.predicted)
+    assert hard.hard is None
+    told, _ = session.evaluator.evaluate(*arguments[:2], SimpleNamespace(control=True), *arguments[3:])
+    if mix == "all":
+        assert np.array_equal(found.told, told.predicted)
+        assert found.other_accuracies()["within"] >= told.accuracies()
+        first = np.array([info.classes[0] for info in context.history])
+        assert np.array_equal(np.searchsorted(first, found.within, side="right") - 1, found.task)
+    else:
+        assert found.told is found.within is None
 
 
 @pytest.mark.parametrize("baseline", ["hide-prompt", "hide-lora"])
