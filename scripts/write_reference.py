@@ -12,12 +12,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docstrings import inline, markdown
+
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 
 WHOLE = {
     "From Python": ["lw2g/__init__.py"],
-    "What a plugin offers": [f"lw2g/interfaces/{name}.py" for name in ["component", "options", "deviations"]],
+    "What a plugin offers": [
+        *(f"lw2g/interfaces/{name}.py" for name in ["component", "options", "deviations", "dataset"]),
+        "lw2g/registry/markers.py",
+    ],
     "Contracts": [
         f"lw2g/interfaces/{name}.py"
         for name in [
@@ -26,14 +31,16 @@ WHOLE = {
             "batch",
             "context",
             "pool",
+            "memory",
             "site",
             "retrieval",
+            "calibration",
             "growth",
             "constraint",
             "stream",
         ]
     ],
-    "Testing": ["lw2g/testing/kit.py", "lw2g/testing/tiny.py"],
+    "Testing": ["lw2g/testing/kit.py", "lw2g/testing/tiny.py", "lw2g/testing/simulated_device.py"],
 }
 """Parts with whole docstrings."""
 
@@ -42,6 +49,7 @@ BRIEF = {
         f"lw2g/blocks/{name}.py"
         for name in [
             "heads",
+            "closed_form",
             "options",
             "schedules",
             "prefixes",
@@ -50,8 +58,10 @@ BRIEF = {
             "statistics",
             "replay",
             "contrastive",
-            "rows",
         ]
+    ],
+    "Building blocks of benchmarks": [
+        f"lw2g/blocks/{name}.py" for name in ["rows", "augmentation", "image_files"]
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"
@@ -64,16 +74,23 @@ BRIEF = {
         "lw2g/metrics.py",
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
+    "A trained model": ["lw2g/training/model.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }
 """Parts with one line for everything; ``help(...)`` has the rest."""
 
+PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for path in paths)
+"""The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
+
+INTERNAL = tuple(f"lw2g/vit/{name}.py" for name in ["hollow", "offline", "room", "weights"])
+"""Modules of the public packages that are nobody's to rely on."""
+
 HEAD = """# Reference
 
-Written by `scripts/write_reference.py` from the docstrings; change those, not this page. A plugin may rely on
-what stands here; `help(NAME)` in Python says more of what has one line. How it fits together:
-[writing a plugin](plugins.md).
+Written by `scripts/write_reference.py` from the docstrings; change those, not this page. What stands here is
+public: programs and plugins may rely on it as [compatibility](compatibility.md) says; `help(NAME)` in Python says
+more of what has one line. How it fits together: [writing a plugin](plugins.md).
 """
 
 Definition = ast.FunctionDef | ast.ClassDef
@@ -112,7 +129,7 @@ def members(node: ast.ClassDef) -> Iterator[str]:
     for child in node.body:
         if isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
             shown = f"{child.name}" if is_property(child) else signature(child)
-            yield f"- `{shown}`: {docstring(child).splitlines()[0]}"
+            yield f"- `{shown}`: {inline(docstring(child).splitlines()[0])}"
 
 
 def entry(node: Definition) -> Iterator[str]:
@@ -125,21 +142,17 @@ def entry(node: Definition) -> Iterator[str]:
         yield ""
         yield f"`{signature(node)}`"
     yield ""
-    yield "```text"
-    yield docstring(node)
-    yield "```"
+    yield from markdown(docstring(node))
     if isinstance(node, ast.ClassDef):
         listed = list(members(node))
         if listed:
-            yield ""
-            yield from listed
-    yield ""
+            yield from (*listed, "")
 
 
 def brief_entry(node: Definition) -> Iterator[str]:
     """Yield one line for a class or function, and one for each method."""
     shown = f"class {node.name}" if isinstance(node, ast.ClassDef) else signature(node)
-    yield f"- `{shown}`: {docstring(node).splitlines()[0]}"
+    yield f"- `{shown}`: {inline(docstring(node).splitlines()[0])}"
     if isinstance(node, ast.ClassDef):
         yield from (f"  {line}" for line in members(node))
 
@@ -150,7 +163,7 @@ def module_section(path: str, *, whole: bool) -> Iterator[str]:
     name = path.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
     yield f"### {name}"
     yield ""
-    yield docstring(tree).partition("\n\n")[0]
+    yield inline(docstring(tree).partition("\n\n")[0])
     yield ""
     public = set(public_names(tree))
     for node in tree.body:

@@ -22,6 +22,7 @@ def test_the_wheel_alone_runs_the_main_job(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, timeout=300, capture_output=True)
     (wheel,) = tmp_path.glob("lw2g-*.whl")
+    assert wheel.stat().st_size <= 8 * 2**20
     unpacked = tmp_path / "unpacked"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -30,7 +31,7 @@ def test_the_wheel_alone_runs_the_main_job(tmp_path: Path) -> None:
     assert "lw2g_backbones/micro.safetensors" in names
     assert "lw2g/py.typed" in names
     assert "lw2g/scaffold/templates/baseline/src/package/baseline.py.tmpl" in names
-    assert not tops & {"tests", "experiments", "benchmarks", "scripts"}
+    assert not tops & {"tests", "experiments", "benchmarks", "scripts", "plugins"}
 
     environment = os.environ | {"PYTHONPATH": str(unpacked), "OMP_NUM_THREADS": "1"}
     small = [

@@ -161,15 +161,6 @@ def test_help_and_version_do_not_import_torch(arguments):
     assert "lw2g" in done.stdout
 
 
-def test_the_version_is_that_of_the_project():
-    """One number, in code and in the project file."""
-    project = Path(lw2g.__file__).parents[1] / "pyproject.toml"
-    if not project.exists():
-        pytest.skip("no checkout: the project file is not installed")
-    assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == lw2g.__version__
-    assert invoke("--version").output == f"lw2g, version {lw2g.__version__}\n"
-
-
 def test_an_unknown_command_is_answered_with_the_nearest():
     """Usage errors suggest what was probably meant."""
     result = invoke("plugin")
