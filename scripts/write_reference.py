@@ -89,8 +89,8 @@ INTERNAL = tuple(f"lw2g/vit/{name}.py" for name in ["hollow", "offline", "room",
 HEAD = """# Reference
 
 Written by `scripts/write_reference.py` from the docstrings; change those, not this page. What stands here is
-public: programs and plugins may rely on it as [compatibility](compatibility.md) says; `help(NAME)` in Python says
-more of what has one line. How it fits together: [writing a plugin](plugins.md).
+public: programs and plugins may rely on it as [compatibility](compatibility.md) says.
+`help(NAME)` in Python says more of what has one line. How it fits together: [writing a plugin](plugins.md).
 """
 
 Definition = ast.FunctionDef | ast.ClassDef
