@@ -273,7 +273,8 @@ class Ridge(ClosedForm):
         features: Width M of the random projection R ~ N(0, 1); 0 for none. The state is M x M.
         seed: Draws R, which is not part of the state.
         penalty: The ridge parameter lambda, until one is chosen.
-        running: Whether :meth:`learn` chooses by the errors of all tasks so far, in place of the last one's.
+        running: Whether :meth:`learn` chooses by the errors of all tasks so far, or by the last one's alone
+            (RanPAC).
     """
 
     gram: Tensor
@@ -289,7 +290,7 @@ class Ridge(ClosedForm):
         seed: int,
         penalty: float = 1.0,
         *,
-        running: bool = False,
+        running: bool = True,
     ) -> None:
         super().__init__(num_classes)
         width = features or dim
@@ -333,31 +334,12 @@ class Ridge(ClosedForm):
         self._solved = None
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        return (self._weight(seen, float(self.penalty)),)
-
-    def _weight(self, seen: int, penalty: float) -> Tensor:
         raised = self.gram.clone()
-        raised.diagonal().add_(penalty)
-        return torch.cholesky_solve(self.cross[:seen].T, _factor(raised))
+        raised.diagonal().add_(self.penalty)
+        return (torch.cholesky_solve(self.cross[:seen].T, _factor(raised)),)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return self._lifted(features) @ solution[0]
-
-    @torch.no_grad()
-    def choose(self, features: Tensor, labels: Tensor, seen: int, penalties: Sequence[float]) -> None:
-        """Take the penalty with the least squared error on features that were not shown.
-
-        Args:
-            features: Held-back features, ``[n, dim]``.
-            labels: Their labels, ``[n]``.
-            seen: Number of classes seen.
-            penalties: The candidates; of equals the first.
-        """
-        rows = self._lifted(features.double())
-        wanted = functional.one_hot(labels, seen).to(rows)
-        errors = [(rows @ self._weight(seen, one) - wanted).square().sum() for one in penalties]
-        self.penalty.fill_(penalties[int(torch.stack(errors).argmin())])
-        self._solved = None
 
 
 @torch.no_grad()

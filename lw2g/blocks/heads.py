@@ -63,7 +63,7 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
         case "mahalanobis":
             return Mahalanobis(dim, classes)
         case "ridge":
-            return Ridge(dim, classes, width, seed, running=True)
+            return Ridge(dim, classes, width, seed)
         case "klda":
             if not width:
                 raise ConfigError(

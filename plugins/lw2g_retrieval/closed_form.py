@@ -20,7 +20,7 @@ from lw2g_retrieval.options import LdaConfig, MahalanobisConfig, RidgeConfig
 __all__ = ["ClosedFormRetrieval", "lda", "mahalanobis", "ridge"]
 
 _HELD_BACK = 5
-"""One image in so many of each class is first held back, to choose constants by, and taken in afterwards."""
+"""One image in so many of each class is held back, to fit the temperature, and taken in afterwards."""
 
 
 class ClosedFormRetrieval(ClassRetrieval):
@@ -51,10 +51,8 @@ class ClosedFormRetrieval(ClassRetrieval):
     def fit(self, queries: Tensor, labels: Tensor, context: TaskContext) -> None:
         """Take in the queries ``[n, dim]`` of a task's images with labels ``[n]``."""
         held = held_back(labels)
-        self.classifier.update(queries[~held], labels[~held])
+        self.classifier.learn(queries[~held], labels[~held], context.generator("retrieval-statistics"))
         if held.any():
-            if isinstance(self.classifier, Ridge):
-                self.classifier.choose(queries[held], labels[held], context.task.seen, PENALTIES)
             tasks = [info.index for info in context.history]
             scores = self.scores(queries[held], tasks, context.task_of_class())
             self.temperature.observe(scores, tasks.index(context.task.index))
@@ -66,10 +64,6 @@ class ClosedFormRetrieval(ClassRetrieval):
 
     def calibrate(self, context: TaskContext) -> None:
         """Leave the temperature as it is, fitted to what was held back."""
-
-
-PENALTIES = tuple(10.0**power for power in range(-2, 9))
-"""Candidates of the ridge parameter; RanPAC's grid goes down to 1e-8, where float64 is singular."""
 
 
 def held_back(labels: Tensor) -> Tensor:

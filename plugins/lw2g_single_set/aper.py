@@ -16,8 +16,8 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Routing
-from lw2g_single_set.class_means import NearestClassMean
 from lw2g_single_set.first_task import AdapterSets, FirstTask, TokenSets
+from lw2g_single_set.solved import NearestClassMean
 
 __all__ = ["Aper", "AperAdapter", "AperVptDeep"]
 

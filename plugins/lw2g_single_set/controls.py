@@ -20,8 +20,8 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.vit.prefix import PrefixInjection
-from lw2g_single_set.class_means import NearestClassMean
 from lw2g_single_set.options import NoPromptConfig, SimpleCILConfig
+from lw2g_single_set.solved import NearestClassMean
 
 __all__ = [
     "FrozenFeatures",

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from lw2g.blocks.closed_form import Ridge
-from lw2g.blocks.heads import fitting_phase
-from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
 from lw2g.interfaces.phase import Phase
@@ -20,6 +18,7 @@ from lw2g.interfaces.pool import Routing
 from lw2g_single_set.controls import FrozenFeatures
 from lw2g_single_set.first_task import AdapterSets, FirstTask, TokenSets
 from lw2g_single_set.options import RanPacConfig
+from lw2g_single_set.solved import SolvedBaseline
 
 __all__ = ["RanPac", "RanPacAdapted", "RanPacAdapter", "RanPacFrozen", "RanPacVptDeep", "ranpac"]
 
@@ -36,23 +35,18 @@ def random_ridge(config: RanPacConfig, context: BuildContext) -> Ridge:
     return ridge.to(context.device)
 
 
-class RanPac(Baseline):
+class RanPac(SolvedBaseline):
     """A ridge classifier on random features; subclasses say of what, and build it.
 
     Attributes:
-        ridge: Its float64 sums are ``[M, M]`` and ``[num_classes, M]``.
+        closed_form: Its float64 sums are ``[M, M]`` and ``[num_classes, M]``.
     """
 
-    ridge: Ridge
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Return the regression's values, ``[B, num_classes]``."""
-        return self.ridge.logits(features)
+    closed_form: Ridge
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the phase of every task: its features enter the sums, and choose the penalty."""
-        routing = context.pool.force(context.set_id)
-        return (fitting_phase("ridge", context, self.ridge, lambda batch: self.features(batch, routing)),)
+        return (self.fitting("ridge", context),)
 
 
 class RanPacFrozen(FrozenFeatures, RanPac):
@@ -60,7 +54,7 @@ class RanPacFrozen(FrozenFeatures, RanPac):
 
     def __init__(self, config: RanPacConfig, context: BuildContext) -> None:
         super().__init__(context)
-        self.ridge = random_ridge(config, context)
+        self.closed_form = random_ridge(config, context)
 
 
 class RanPacAdapted(FirstTask, RanPac):
@@ -68,7 +62,7 @@ class RanPacAdapted(FirstTask, RanPac):
 
     def __init__(self, config: RanPacConfig, context: BuildContext) -> None:
         super().__init__(config, context)
-        self.ridge = random_ridge(config, context)
+        self.closed_form = random_ridge(config, context)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
         """Return adapted features ``[B, dim]``."""

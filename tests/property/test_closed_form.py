@@ -126,22 +126,6 @@ def test_state_survives_a_checkpoint_and_one_image_is_legal(kind: str) -> None:
         first.scores(features, 4)
 
 
-def test_the_penalty_is_that_of_least_error_on_what_was_held_back() -> None:
-    """Among candidates the one with the least squared error on other features is taken, and stored."""
-    features, labels = drawn(5, 12)
-    ridge = fitted(Ridge(DIM, CLASSES, 40, 1), features[::2], labels[::2])
-    candidates = (1e-2, 1e2, 1e4, 1e8)
-    errors = []
-    for one in candidates:
-        ridge.penalty.fill_(one)
-        ridge._solved = None
-        wanted = torch.nn.functional.one_hot(labels[1::2], CLASSES)
-        errors.append(float((ridge.scores(features[1::2], CLASSES) - wanted).square().sum()))
-    ridge.choose(features[1::2], labels[1::2], CLASSES, candidates)
-    assert float(ridge.penalty) == candidates[int(np.argmin(errors))]
-    assert "penalty" in ridge.state_dict()
-
-
 def test_cosine_is_the_nearest_mean_by_angle() -> None:
     """Scores are cosines to the means of the features as they are."""
     features, labels = drawn(8)

@@ -172,13 +172,13 @@ def test_later_tasks_add_class_means_alone(stream_of, name):
     before, fresh = copy.deepcopy(pool[0].state_dict()), baseline.new_set(None).state_dict()
     assert any(not torch.equal(before[key], fresh[key]) for key in before)
     for index in (1, 2):
-        table, old = baseline.prototype.clone(), 2 * index
+        table, old = baseline.closed_form.total.clone(), 2 * index
         context = stream.begin(baseline, pool, index)
         assert [type(phase) for phase in baseline.phases(context)] == [ComputePhase]
         stream.learn(baseline, context)
-        assert torch.equal(baseline.prototype[:old], table[:old])
-        assert baseline.prototype[old : old + 2].any(dim=1).all()
-        assert not baseline.prototype[old + 2 :].any()
+        assert torch.equal(baseline.closed_form.total[:old], table[:old])
+        assert baseline.closed_form.total[old : old + 2].any(dim=1).all()
+        assert not baseline.closed_form.total[old + 2 :].any()
     assert all(torch.equal(before[key], value) for key, value in pool[0].state_dict().items())
     assert list(baseline.parameters()) == []
     assert len(pool) == 1
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_a_later_task_fits(stream_of):
             again.begin_task(stream.tasks[index])
         again.load_state_dict(baseline.state_dict())
         assert ("classifier.sigma" in again.state_dict()) == (tasks == 1)
-        assert torch.equal(again.prototype, baseline.prototype)
+        assert torch.equal(again.closed_form.total, baseline.closed_form.total)
 
 
 @both
@@ -213,16 +213,16 @@ def test_prototypes_are_means_of_both_halves(stream_of, name, size):
         with torch.no_grad():
             whole = torch.cat([stream.backbone.features(images), baseline.adapted(images, pool[0])], dim=1)
         torch.testing.assert_close(
-            baseline.prototype[position], whole.double().mean(0).float(), rtol=1e-5, atol=1e-5
+            baseline.closed_form.total[position], whole.double().sum(0), rtol=1e-5, atol=1e-5
         )
-    assert baseline.prototype.shape == (6, 64)
+    assert baseline.closed_form.total.shape == (6, 64)
 
 
 def test_the_half_with_the_larger_norm_weighs_more(stream_of):
     """Logits are cosines of the joined vectors: ``(a p + b q) / (|[a;b]| |[p;q]|)``."""
     baseline = VARIANTS["aper-adapter"](stream_of(PAIRS).build)
     a, b, p, q = torch.randn(4, 32) * torch.tensor([[1.0], [9.0], [2.0], [5.0]])
-    baseline.prototype[0] = torch.cat([p, q])
+    baseline.closed_form.update(torch.cat([p, q])[None], torch.tensor([0]))
     found = baseline.logits(torch.cat([a, b])[None])[0, 0]
     norms = (a.square().sum() + b.square().sum()).sqrt() * (p.square().sum() + q.square().sum()).sqrt()
     torch.testing.assert_close(found, (a @ p + b @ q) / norms)
@@ -237,7 +237,7 @@ def test_an_untouched_adapter_is_simple_cil(stream_of):
     with torch.no_grad():
         features = baseline.features(batch, pool.route(None))
     assert torch.equal(features[:, :32], features[:, 32:])
-    assert torch.equal(baseline.prototype[:, :32], plain.prototype)
+    assert torch.equal(baseline.closed_form.total[:, :32], plain.closed_form.total)
     torch.testing.assert_close(baseline.logits(features), plain.logits(batch.query))
     images = 2 * torch.randn(60, 3, 16, 16)
     found = predictions(baseline, pool, stream, images, 6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import attrs
 import pytest
 import torch
@@ -81,12 +83,12 @@ def context_of(build, pool, groups, size=None):
 
 
 def learned(build, groups, size=None):
-    """Return ``simple-cil`` after tasks with these classes, and its prototypes after each task."""
+    """Return ``simple-cil`` after tasks with these classes, and its classifier's state after each."""
     baseline, pool, snapshots = SimpleCIL(SimpleCILConfig(), build), Pool(), []
     for count in range(1, len(groups) + 1):
         (phase,) = baseline.phases(context_of(build, pool, groups[:count], size))
         phase.run(lambda done, total: None)
-        snapshots.append(baseline.prototype.clone())
+        snapshots.append(copy.deepcopy(baseline.closed_form.state_dict()))
     return baseline, snapshots
 
 
@@ -95,21 +97,21 @@ PAIRS = [range(0, 2), range(2, 4), range(4, 6)]
 
 @pytest.mark.parametrize("size", [1, 3, None])
 def test_prototypes_are_class_means_however_batched(build, size):
-    """Each prototype equals the mean over its images, summed one by one in float64."""
+    """Each prototype is the sum over its images, one by one in float64."""
     baseline, _ = learned(build, PAIRS, size)
     for label in range(CLASSES):
         rows = queries([label])[0].double()
-        torch.testing.assert_close(
-            baseline.prototype[label], (sum(rows) / PER_CLASS).float(), rtol=1e-6, atol=1e-6
-        )
-    assert baseline.prototype.dtype == torch.float32
+        torch.testing.assert_close(baseline.closed_form.total[label], sum(rows))
+    assert baseline.closed_form.count.tolist() == [PER_CLASS] * CLASSES
 
 
 def test_prediction_is_the_nearest_mean_by_cosine(build):
     """Logits are cosines; features and means are compared without regard to length."""
     baseline, _ = learned(build, PAIRS)
     features = queries(range(CLASSES))[0]
-    expected = functional.cosine_similarity(features[:, None], baseline.prototype[None], dim=-1)
+    expected = functional.cosine_similarity(
+        features[:, None], baseline.closed_form.total.float()[None], dim=-1
+    )
     torch.testing.assert_close(baseline.logits(features), expected)
     torch.testing.assert_close(baseline.logits(7 * features), expected)
     assert (expected.argmax(1) == queries(range(CLASSES))[1]).float().mean() > 0.9
@@ -118,7 +120,7 @@ def test_prediction_is_the_nearest_mean_by_cosine(build):
 def test_the_result_does_not_depend_on_tasks(build):
     """One task, three pairs or six tasks of one class give the same prototypes to the bit."""
     results = [
-        learned(build, groups)[0].prototype
+        learned(build, groups)[0].closed_form.total
         for groups in ([range(6)], PAIRS, [range(i, i + 1) for i in range(6)])
     ]
     torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-7)
@@ -128,9 +130,9 @@ def test_the_result_does_not_depend_on_tasks(build):
 def test_a_task_adds_its_rows_only(build):
     """Old prototypes are the same to the bit, rows of classes to come are zero."""
     _, (first, second, third) = learned(build, PAIRS)
-    assert torch.equal(first[:2], third[:2])
-    assert torch.equal(second[2:4], third[2:4])
-    assert not first[2:].any()
+    assert torch.equal(first["total"][:2], third["total"][:2])
+    assert torch.equal(second["total"][2:4], third["total"][2:4])
+    assert not first["total"][2:].any()
 
 
 def test_accuracy_of_a_task_never_rises(build):
@@ -139,7 +141,7 @@ def test_accuracy_of_a_task_never_rises(build):
     features, labels = queries(range(2))
     accuracies = []
     for task, snapshot in enumerate(snapshots):
-        baseline.prototype.copy_(snapshot)
+        baseline.closed_form.load_state_dict(snapshot)
         found = baseline.logits(features + 3)[:, : 2 * task + 2].argmax(1)
         accuracies.append(float((found == labels).float().mean()))
     assert accuracies == sorted(accuracies, reverse=True)

@@ -28,14 +28,14 @@ def test_counts_are_those_of_the_paper(vit_b):
     for adapt, total in (("adapter", 1_189_632), ("vpt-deep", 46_080), ("none", 0)):
         baseline = RANPAC.build(RanPacConfig(adapt=adapt, features=70), vit_b())
         assert sum(one.numel() for one in baseline.new_set(None).parameters()) == total
-    assert baseline.ridge.get_buffer("projection").shape == (768, 70)
+    assert baseline.closed_form.get_buffer("projection").shape == (768, 70)
     shapes = {name: tuple(value.shape) for name, value in baseline.state_dict().items()}
     classes = baseline.context.num_classes
     assert shapes == {
-        "ridge.count": (classes,),
-        "ridge.gram": (70, 70),
-        "ridge.cross": (classes, 70),
-        "ridge.penalty": (),
+        "closed_form.count": (classes,),
+        "closed_form.gram": (70, 70),
+        "closed_form.cross": (classes, 70),
+        "closed_form.penalty": (),
     }
     official = {family: values["baseline.features"] for family, values in RANPAC.presets.items()}
     assert set(official.values()) == {10_000}
@@ -80,10 +80,10 @@ def test_weights_are_those_of_all_images_at_once(stream_of, features):
     batch = stream.batch(range(6))
     rows = batch.query.double()
     if features:
-        rows = (rows @ baseline.ridge.get_buffer("projection")).relu()
+        rows = (rows @ baseline.closed_form.get_buffer("projection")).relu()
     eye = torch.eye(rows.shape[1], dtype=torch.float64)
     wanted = functional.one_hot(batch.labels, 6).double()
-    weight = torch.linalg.solve(rows.T @ rows + float(baseline.ridge.penalty) * eye, rows.T @ wanted)
+    weight = torch.linalg.solve(rows.T @ rows + float(baseline.closed_form.penalty) * eye, rows.T @ wanted)
     found = baseline.logits(baseline.features(batch, pool.route(None)))
     torch.testing.assert_close(found, (rows @ weight).float(), rtol=1e-4, atol=1e-4)
 
@@ -92,7 +92,9 @@ def test_the_projection_knows_neither_form_nor_epochs(stream_of):
     """However the first task is learned the projection has the same bits; another seed gives another one."""
     stream = stream_of(PAIRS)
     drawn = [
-        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].ridge.get_buffer("projection")
+        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].closed_form.get_buffer(
+            "projection"
+        )
         for adapt, epochs in (("adapter", 0), ("adapter", 2), ("none", 0))
     ]
     assert torch.equal(drawn[0], drawn[1])
@@ -104,7 +106,7 @@ def test_errors_of_all_tasks_are_summed_on_request(stream_of):
     stream = stream_of(PAIRS)
     errors = []
     for tasks in (1, 3):
-        ridge = learned(stream, tasks=tasks, adapt="none", features=9, penalty="running")[0].ridge
+        ridge = learned(stream, tasks=tasks, adapt="none", features=9, penalty="running")[0].closed_form
         errors.append(ridge.errors)
         assert "errors" in ridge.state_dict()
     assert (errors[1] > errors[0]).all()
