@@ -1,4 +1,4 @@
-"""``lw2g report``: tables of finished runs, with the paper's values beside ours."""
+"""``lw2g report``: tables of finished runs, with published values beside ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 
-@click.command(short_help="Print tables of runs, with the paper's values beside ours.")
+@click.command(short_help="Print tables of runs, with published values beside ours.")
 @click.argument("runs", metavar="RUN_OR_DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--format",

@@ -1,4 +1,4 @@
-"""What the LW2G paper prints for a configuration, and where ours is another one."""
+"""What papers print for a configuration, and where ours is another one."""
 
 from __future__ import annotations
 
@@ -17,29 +17,45 @@ __all__ = ["Printed", "printed_for"]
 
 @attrs.frozen(kw_only=True)
 class Printed:
-    """A value of the paper.
+    """A published value.
 
     Attributes:
         value: The value.
         std: Its standard deviation, None where none is printed.
-        table: Number of the table.
-        differs: In what our runs differ from the paper's, empty where nothing is known to.
+        source: The paper, with the number of the table where it is known.
+        note: What a reader should know of the source.
+        checkpoint: The backbone's weights.
+        split: Of the benchmark; None where there is one only, or the source does not tell.
+        seeds: Runs that were averaged; None where the source does not tell.
+        second_hand: Whether somebody else than the method's authors measured it, or copied it.
+        differs: In what our runs are known to differ from those.
     """
 
     value: float
     std: float | None
-    table: int
+    source: str
+    note: str
+    checkpoint: str
+    split: str | None
+    seeds: int | None
+    second_hand: bool
     differs: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """All of it but the numbers, in one line."""
+        split = "" if self.split is None else f", split {self.split}"
+        seeds = f"{self.seeds} seed{'s'[: self.seeds - 1]}" if self.seeds else "seeds not told"
+        return f"{self.source}, {self.checkpoint}{split}, {seeds} ({self.note})"
 
 
 @cache
-def _facts() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((files("lw2g.report") / "paper.json").read_text(encoding="utf-8"))
-    return found
+def _sources() -> tuple[Mapping[str, Any], ...]:
+    return tuple(json.loads((files("lw2g.report") / "paper.json").read_text(encoding="utf-8"))["sources"])
 
 
 def printed_for(run: Run) -> dict[str, Printed]:
-    """Return what the paper prints for the configuration of a run, by columns; the first table counts.
+    """Return what papers print for the configuration of a run, by columns; the first source counts.
 
     Baseline, policy, constraints, benchmark and increment have to agree. Values for the run's own checkpoint
     go before those for others.
@@ -52,26 +68,54 @@ def printed_for(run: Run) -> dict[str, Printed]:
         "benchmark": config["benchmark"]["name"],
         "increment": options.get("benchmark.increment"),
     }
-    rows = [row for row in _facts()["rows"] if all(row[key] == value for key, value in wanted.items())]
-    rows.sort(key=lambda row: row["checkpoint"] != config["backbone"]["name"])
+    rows = [
+        (source, row)
+        for source in _sources()
+        for row in source["rows"]
+        if all(row[key] == value for key, value in wanted.items())
+    ]
+    rows.sort(key=lambda pair: pair[1]["checkpoint"] != config["backbone"]["name"])
     found: dict[str, Printed] = {}
-    for row in rows:
-        differs = tuple(_differences(row, run))
+    for source, row in rows:
         for name, value in row["values"].items():
-            std = row.get("std", {}).get(name)
-            found.setdefault(name, Printed(value=value, std=std, table=row["table"], differs=differs))
+            found.setdefault(name, _printed(source, row, run, value, row.get("std", {}).get(name)))
     return found
 
 
-def _differences(row: Mapping[str, Any], run: Run) -> Iterable[str]:
+def _printed(
+    source: Mapping[str, Any], row: Mapping[str, Any], run: Run, value: float, std: float | None
+) -> Printed:
+    table = row.get("table")
+    return Printed(
+        value=value,
+        std=std,
+        source=source["name"] if table is None else f"{source['name']}, table {table}",
+        note=source["note"],
+        checkpoint=row["checkpoint"],
+        split=source["splits"].get(row["benchmark"]),
+        seeds=source["seeds"],
+        second_hand=source["second_hand"],
+        differs=tuple(_differences(source, row, run)),
+    )
+
+
+def _differences(source: Mapping[str, Any], row: Mapping[str, Any], run: Run) -> Iterable[str]:
     checkpoint, options = run.config["backbone"]["name"], run.options
     if checkpoint != row["checkpoint"]:
         yield f"checkpoint {row['checkpoint']}, ours {checkpoint}"
-    split = _facts()["splits"].get(row["benchmark"])
+    split = source["splits"].get(row["benchmark"])
     ours = options.get("benchmark.split")
     if split is not None and ours != split:
         yield f"split {split}, ours {ours}"
     if run.record["protocol"] != "official":
         yield f"its authors' settings, ours {run.record['protocol']}"
-    if run.record["class_order"] != sorted(run.record["class_order"]):
-        yield "natural class order, ours another"
+    if source["order"] is not None and not _has_order(source["order"], run):
+        yield f"class order {source['order']}, ours another"
+
+
+def _has_order(order: str, run: Run) -> bool:
+    """Whether a run has the class order of that name: a seed's, or the natural one."""
+    if order == "natural":
+        return bool(run.record["class_order"] == sorted(run.record["class_order"]))
+    options = run.options
+    return (options.get("benchmark.order"), str(options.get("benchmark.order_seed"))) == ("seeded", order)

@@ -132,7 +132,11 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
         **attrs.asdict(row.summary(column)),
         "paper": None if printed is None else printed.value,
         "paper_std": None if printed is None else printed.std,
-        "paper_table": None if printed is None else printed.table,
+        "paper_source": None if printed is None else printed.source,
+        "paper_checkpoint": None if printed is None else printed.checkpoint,
+        "paper_split": None if printed is None else printed.split,
+        "paper_seeds": None if printed is None else printed.seeds,
+        "paper_second_hand": None if printed is None else printed.second_hand,
         "paper_differs": [] if printed is None else list(printed.differs),
         **{f"difference_{key}": value for key, value in difference.items()},
     }
@@ -205,7 +209,8 @@ def _paper(row: Row, column: Column, sign: str) -> str:
     if printed is None:
         return "-"
     deviation = "" if printed.std is None else f" {sign} {printed.std:g}"
-    return f"{printed.value:g}{deviation}{' *' if printed.differs else ''}"
+    marks = f"{' *' if printed.differs else ''}{' †' if printed.second_hand else ''}"
+    return f"{printed.value:g}{deviation}{marks}"
 
 
 def _difference(found: Difference | None, column: Column, sign: str) -> str:
@@ -222,13 +227,21 @@ def _remarks(table: Table, columns: Sequence[Column], against: str | None) -> li
         remarks.append("mean ± sample standard deviation over n runs (seeds and class orders)")
     if against is not None and table.rows:
         remarks.append("differences: mean ± half the 95 % interval, t over the pairs; a single pair has none")
-    tables = sorted({value.table for row in table.rows for value in row.paper.values()})
-    if tables:
-        listed = ", ".join(map(str, tables))
-        remarks.append(f"paper: LW2G, tables {listed}; * where its runs are known to differ from ours")
+    remarks += _sources(table)
     if any(row.control for row in table.rows):
         remarks.append("control: a bound, a baseline that learns next to nothing, or one told the answer")
     for run in table.unfinished:
         done = f"{run.done}/{run.tasks or '?'} tasks"
         remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
     return [*remarks, *table.notes]
+
+
+def _sources(table: Table) -> list[str]:
+    """Return where the published values come from, a line a source, and what their marks mean."""
+    printed = [value for row in table.rows for value in row.paper.values()]
+    found = [f"paper: {text}" for text in dict.fromkeys(value.told for value in printed)]
+    if any(value.differs for value in printed):
+        found.append("* where its runs are known to differ from ours")
+    if any(value.second_hand for value in printed):
+        found.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return found

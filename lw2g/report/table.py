@@ -212,7 +212,7 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for text in dict.fromkeys(text for value in row.paper.values() for text in value.differs):
             found[text].append(row.label)
-    return [f"the paper's values are for {text} ({'; '.join(labels)})" for text, labels in found.items()]
+    return [f"published values are for {text} ({'; '.join(labels)})" for text, labels in found.items()]
 
 
 # -- rows ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from lw2g.cli.main import main
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.columns import COLUMNS
+from lw2g.report.render import as_markdown
 from lw2g.report.runs import read_run
 from lw2g.report.statistics import paired_difference, summary
 from lw2g.report.table import tables_of
@@ -143,23 +144,72 @@ def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
     """Values of the table that prints the configuration; another checkpoint or protocol is said."""
     (table,) = tables_of([write_run(80.0), write_run(80.0, **LW2G)], installed)
     always, lw2g = (row.paper["faa"] for row in table.rows)
-    assert (always.value, always.std, always.table, always.differs) == (85.94, 0.1, 1, ())
-    assert (lw2g.value, lw2g.table) == (86.86, 1)
+    assert (always.value, always.std, always.source, always.differs) == (85.94, 0.1, "LW2G, table 1", ())
+    assert (lw2g.value, lw2g.source) == (86.86, "LW2G, table 1")
     assert table.rows[0].paper["ffm_code"].value == 6.38
     other = {"backbone.name": "ibot1k"}
     (six,) = tables_of([write_run(1.0, **LW2G, **other)], installed)
-    assert (six.rows[0].paper["faa"].value, six.rows[0].paper["faa"].table) == (71.79, 6)
+    assert (six.rows[0].paper["faa"].value, six.rows[0].paper["faa"].source) == (71.79, "LW2G, table 6")
     (tiny,) = tables_of(
         [write_run(1.0, **{"backbone.name": "timm", "record.protocol": "like-for-like"})], installed
     )
     assert tiny.notes == (
-        "the paper's values are for checkpoint sup21k, ours timm (dual-prompt x always)",
-        "the paper's values are for its authors' settings, ours like-for-like (dual-prompt x always)",
+        "published values are for checkpoint sup21k, ours timm (dual-prompt x always)",
+        "published values are for its authors' settings, ours like-for-like (dual-prompt x always)",
     )
     (split,) = tables_of(
         [write_run(1.0, **{"benchmark": {"name": "imagenet-r", "increment": 20, "split": "coda"}})], installed
     )
     assert split.rows[0].paper["faa"].differs == ("split random:42, ours coda",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cell", "told"),
+    [
+        (
+            {"baseline.name": "sd-lora", "backbone.name": "sup21k-augreg"},
+            "88 †",
+            "a comparison of 2026, sup21k-augreg, seeds not told",
+        ),
+        (
+            {"baseline.name": "inflora", "backbone.name": "sup21k-augreg", "record.class_order": [1, 0]},
+            "86.5 †",
+            "a comparison of 2026, sup21k-augreg, seeds not told",
+        ),
+        (
+            {
+                "baseline.name": "ranpac",
+                "backbone.name": "sup21k-augreg",
+                "benchmark": {"name": "imagenet-r", "increment": 20, "split": "folders", "order": "natural"},
+            },
+            "77.9 *",
+            "RanPAC, sup21k-ft1k, split folders, 1 seed (its own table)",
+        ),
+        (
+            {
+                "baseline.name": "simple-cil",
+                "backbone.name": "sup21k-augreg",
+                "benchmark.name": "omnibenchmark",
+                "benchmark.increment": 30,
+                "benchmark.split": "folders",
+                "benchmark.order": "seeded",
+                "benchmark.order_seed": 1993,
+            },
+            "73.15",
+            "Aper, sup21k-augreg, split folders, 1 seed",
+        ),
+    ],
+    ids=["sd-lora", "inflora", "ranpac", "simple-cil"],
+)
+def test_every_published_value_has_its_source_and_marks(write_run, installed, changes, cell, told):
+    """Values of other papers say whose they are, whether second hand, and where their runs differ."""
+    (table,) = tables_of([write_run(50.0, **changes)], installed)
+    printed = as_markdown([table], [COLUMNS["faa"]], None)
+    assert f"| {cell} |" in printed
+    assert f"- paper: {told}" in printed
+    assert ("- † second hand" in printed) == ("†" in cell)
+    assert ("checkpoint sup21k-ft1k, ours sup21k-augreg" in printed) == ("*" in cell)
+    assert ("class order 1993, ours another" in printed) == ("*" in cell)
 
 
 def test_a_paired_difference_has_an_interval_of_t():

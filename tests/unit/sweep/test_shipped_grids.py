@@ -15,7 +15,7 @@ from lw2g.sweep.grid import read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 GRIDS = sorted(EXPERIMENTS.rglob("*.toml"))
-FACTS = json.loads((files("lw2g.report") / "paper.json").read_text())["rows"]
+FACTS = json.loads((files("lw2g.report") / "paper.json").read_text())["sources"][0]["rows"]
 
 
 @pytest.fixture(scope="module")
