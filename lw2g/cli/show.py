@@ -80,6 +80,11 @@ def _print_record(record: Record) -> None:
     drift = record.get("feature_drift")
     if drift and any(drift):
         out.print(_matrix(_by_task(drift), "feature drift by task (percent)"))
+    if stale := record.get("stale_classes", {}).get("last"):
+        out.print(
+            f"{100 * stale:.0f} % of the classes are stale: their features may have moved since statistics "
+            "of them were taken"
+        )
     print_metrics(record)
     out.print(table("costs", ("part", "value"), _costs(record)))
     _print_deviations(record["deviations"])

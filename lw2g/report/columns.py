@@ -58,6 +58,13 @@ _ALL = (
     _metric("faa_within"),
     _metric("ssp", 1),
     Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
+    Column(
+        name="stale",
+        path=("stale_classes", "last"),
+        meaning="percentage of classes whose features may have moved since the statistics of them were taken",
+        digits=0,
+        scale=100.0,
+    ),
     *(
         Column(name=name, path=("storage", name), meaning=meaning, digits=0)
         for name, meaning in (

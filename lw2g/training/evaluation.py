@@ -132,6 +132,8 @@ class Evaluator:
 
     Attributes:
         seconds_per_image: Wall time of the last evaluation's forwards per image, all its sets together.
+        moved: Of each task seen in the evaluation before, whether its features under its own set may have
+            changed since: what statistics of its classes were taken from.
     """
 
     def __init__(
@@ -149,6 +151,8 @@ class Evaluator:
         self._features = VersionedRows(len(images))
         self._task = np.repeat(np.arange(len(sizes)), sizes)
         self.seconds_per_image = 0.0
+        self.moved: list[bool] = []
+        self._own: Integers = np.zeros(0, dtype=np.int64)
         self._pool_state: dict[str, Tensor] = {}
         self._pool_edition = 0
 
@@ -203,6 +207,7 @@ class Evaluator:
         tasks = self._task[:count]
         routed = self._retrieve(tasks, pool, retrieval, history)
         placed = self._features.place(routed.sets, all_of_them=routed.sets.shape[1] == len(pool))
+        self._compare_own(baseline, pool, retrieval, len(history))
         sources, versions = self._origins(baseline, pool, placed, len(history))
         known, kept = self._features.compare(sources, versions)
         images, slots = np.nonzero(~known)
@@ -310,6 +315,16 @@ class Evaluator:
             case _:
                 versions = np.full_like(sets, tasks)
         return sets, versions
+
+    def _compare_own(
+        self, baseline: Baseline, pool: Pool, retrieval: RetrievalStrategy | None, tasks: int
+    ) -> None:
+        """Note for which tasks the features of their own images may have changed."""
+        owner = np.asarray(pool.task_to_set[:tasks], dtype=np.int64)
+        own = owner if retrieval is not None else np.full_like(owner, -1)
+        _, versions = self._origins(baseline, pool, own, tasks)
+        before, self._own = self._own, versions
+        self.moved = (before != versions[: len(before)]).tolist()
 
     def _edition_of(self, pool: Pool) -> int:
         """Return a number that is the same as long as no tensor of any set has changed.

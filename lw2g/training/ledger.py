@@ -65,6 +65,8 @@ class Ledger:
             would have reached.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
+        stale: Per evaluation and old task, whether features of its own images may have changed since its end:
+            then statistics of its classes describe features that no image has any more.
         decisions: The record's entries.
         predictions: SHA-256 of each evaluation's file.
         files: SHA-256 of the files written once.
@@ -81,6 +83,7 @@ class Ledger:
     coverage: list[list[float]] = attrs.field(factory=list)
     others: list[dict[str, float]] = attrs.field(factory=list)
     drift: list[list[float | None]] = attrs.field(factory=list)
+    stale: list[list[bool]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
     predictions: list[str] = attrs.field(factory=list)
     files: dict[str, str] = attrs.field(factory=dict)
@@ -110,9 +113,15 @@ class Ledger:
         return entry
 
     def evaluate(
-        self, predictions: Predictions, drift: list[float | None]
+        self, predictions: Predictions, drift: list[float | None], moved: list[bool]
     ) -> tuple[list[float], list[float] | None]:
-        """Note an evaluation; return the accuracies and retrieval accuracies by task."""
+        """Note an evaluation; return the accuracies and retrieval accuracies by task.
+
+        Args:
+            predictions: Of all test samples of the seen tasks.
+            drift: An entry of the attribute.
+            moved: Of each old task, whether its features may have changed since the last evaluation.
+        """
         accuracies = predictions.accuracies()
         retrievals = predictions.retrievals(self.task_to_set)
         self.accuracy.append(accuracies)
@@ -125,6 +134,8 @@ class Ledger:
             covered = [predictions.coverage(sets) or [] for sets in ranks]
             self.coverage.append([sum(share) / len(share) for share in covered])
         self.drift.append(drift)
+        before = [*self.stale[-1], False] if self.stale else []
+        self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
         self._written.take_up(self)
         return accuracies, retrievals
 
@@ -196,6 +207,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "planted_groups": list(planted) if planted is not None else None,
         "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
         "feature_drift": tables["feature_drift"],
+        "stale_classes": _stale(session, ledger),
         "routing": _routing(session, ledger),
         "storage": {
             "prompt_vectors": _vectors(session),
@@ -216,6 +228,16 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": {**ledger.files, **predictions},
     }
+
+
+def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
+    """Return which share of the seen classes has stale statistics, after each task and in the end."""
+    sizes = [len(info.classes) for info in session.infos[: len(ledger.stale)]]
+    shares = [
+        sum(size for size, stale in zip(sizes, flags, strict=False) if stale) / sum(sizes[: task + 1])
+        for task, flags in enumerate(ledger.stale)
+    ]
+    return {"by_task": shares, "last": shares[-1] if shares else None}
 
 
 def _routing(session: Session, ledger: Ledger) -> dict[str, Any] | None:

@@ -402,7 +402,7 @@ class Run:
         predictions, drift = self._predict(index)
         self._store.wait()  # what is written of a task stands beside the checkpoint of the one before
         self._ledger.predictions.append(self._files.write_predictions(index, predictions))
-        accuracies, retrievals = self._ledger.evaluate(predictions, drift)
+        accuracies, retrievals = self._ledger.evaluate(predictions, drift, self._session.evaluator.moved)
         self._reporter.send(
             TaskEvaluated(
                 task=index,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import attrs
 import pytest
 import torch
 
@@ -76,6 +77,43 @@ def test_training_and_evidence_do_not_see_the_head(
         f"closed_form.{name}" for name in ("count", "mean", "scatter")
     }
     assert all(torch.equal(value, tensors[1][name]) for name, value in tensors[0].items())
+
+
+@pytest.mark.parametrize(
+    "baseline", ["c-lora", "dual-prompt", "hide-lora", "hide-prompt", "inflora", "s-prompt-plus-plus"]
+)
+def test_a_ridge_head_predicts_under_lw2g_and_stale_classes_are_told(
+    baseline: str, quick: Callable[..., Resolved], catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Every image is in the sums once; a class is stale once something that it was seen through moved."""
+    config = catalogue.get("baseline", baseline).config
+    short = {"replay_epochs", "clusters", "epochs"} & {field.name for field in attrs.fields(config)}
+    options = {
+        "baseline.head": "ridge",
+        "baseline.head_features": 20,
+        **{f"baseline.{one}": 1 for one in short},
+    }
+    retrieval = {"retrieval": "lda"} if baseline.startswith("hide") else {}  # the quickest
+    # so wide a margin makes tasks share
+    resolved = quick(
+        {**options, "growth.images": 8, "growth.draws": 1, "policy.margin": 9.0},
+        baseline=baseline,
+        policy="min",
+        **retrieval,
+    )
+    record = start(resolved, catalogue, tmp_path / "run")
+    owners = record["task_to_set"]
+    checkpoint = CheckpointStore(tmp_path / "run" / "checkpoints").newest()[0]
+    assert checkpoint is not None
+    count = part(checkpoint.tensors, "baseline")["closed_form.count"]
+    assert count.tolist() == [int(count[0])] * 6
+    alone = baseline in {"hide-lora", "hide-prompt", "s-prompt-plus-plus"}
+    moved = [
+        [not alone or one in owners[i + 1 : t + 1] for i, one in enumerate(owners[:t])] for t in range(3)
+    ]
+    told = record["stale_classes"]["by_task"]
+    assert told == pytest.approx([sum(flags) / (t + 1) for t, flags in enumerate(moved)])
+    assert record["stale_classes"]["last"] == told[-1]
 
 
 def test_heads_leave_the_global_generator_alone(catalogue: Catalogue) -> None:

@@ -74,10 +74,15 @@ def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -
     session.evaluator.evaluate(*arguments)
     assert first > 0
     assert len(calls) == first
-    session.pool.touch(0)
+    assert session.evaluator.moved == [False, False]
     session.pool.touch(1)
     session.evaluator.evaluate(*arguments)
-    assert len(calls) == 2 * first
+    assert session.evaluator.moved == [False, True]
+    session.pool.touch(0)
+    session.pool.touch(1)
+    calls.clear()
+    session.evaluator.evaluate(*arguments)
+    assert len(calls) == first
 
 
 def test_unseen_classes_are_never_predicted(session_of: Callable[..., Session]) -> None:
@@ -200,7 +205,7 @@ def test_features_without_a_choice_of_set_last_until_a_set_changes(
         return original(batch, routing)
 
     session.baseline.features = counting  # type: ignore[method-assign]
-    done = []
+    done, moved = [], []
     for tasks, change in ((1, False), (2, False), (2, True), (2, False)):
         for parameter in session.pool[0].parameters() if change else ():
             parameter.data += 1.0
@@ -212,8 +217,10 @@ def test_features_without_a_choice_of_set_last_until_a_set_changes(
             Reporter([], [1, 1, 1]),
         )
         done.append(len(calls))
+        moved.append(session.evaluator.moved)
         calls.clear()
     assert done == [1, 1, 2 if depends else 0, 0]
+    assert moved == [[], [False], [depends, depends], [False, False]]
 
 
 def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Session]) -> None:
