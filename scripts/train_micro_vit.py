@@ -37,7 +37,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "plugins"))
 
 from lw2g_benchmarks.glyph_pretraining import PRETRAINING_FAMILIES, PRETRAINING_NAMESPACE
-from lw2g_benchmarks.glyph_shapes import FAMILIES, Images, render_class
+from lw2g_benchmarks.glyph_shapes import FAMILIES, Images, render_classes
 
 ARCHITECTURE = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 6, "num_heads": 4}
 MEAN = STD = (0.5, 0.5, 0.5)
@@ -91,8 +91,8 @@ def render_pretraining(job: tuple[str, int, str, int, int]) -> Images:
     """Render one class (family, index, split, count, seed); runs in a worker process."""
     family, index, split, count, seed = job
     painter, size = PRETRAINING_FAMILIES[family], ARCHITECTURE["img_size"]
-    return render_class(
-        painter, family, index, split, count, namespace=PRETRAINING_NAMESPACE, seed=seed, size=size
+    return render_classes(
+        painter, family, [index], split, count, namespace=PRETRAINING_NAMESPACE, seed=seed, size=size
     )
 
 
@@ -235,13 +235,14 @@ def report_glyphs(model: VisionTransformer, device: str) -> dict[str, float]:
     size, per_family, data = ARCHITECTURE["img_size"], 20, {}
     for split, count in (("train", 40), ("test", 20)):
         parts = [
-            render_class(FAMILIES[family], family, i, split, count, namespace="benchmark", seed=0, size=size)
-            for family in FAMILIES
-            for i in range(per_family)
+            render_classes(
+                painter, family, range(per_family), split, count, namespace="benchmark", seed=0, size=size
+            )
+            for family, painter in FAMILIES.items()
         ]
         data[split] = (
             torch.from_numpy(np.concatenate(parts)),
-            torch.arange(len(parts)).repeat_interleave(count),
+            torch.arange(len(FAMILIES) * per_family).repeat_interleave(count),
         )
     (train_x, train_y), (test_x, test_y) = data["train"], data["test"]
     deep = nearest_mean_accuracy(

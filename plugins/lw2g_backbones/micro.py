@@ -51,8 +51,9 @@ def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
     from lw2g.vit.weights import file_sha256, load_weights, require_possible
 
     described = _describe(path)
-    architecture = described["architecture"] | ({} if image_size is None else {"img_size": image_size})
-    with torch.random.fork_rng(devices=[]):  # the random start must not move the caller's generator
+    size = {} if image_size is None else {"img_size": image_size}
+    architecture = described["architecture"] | size | {"weight_init": "skip"}  # the file holds all of them
+    with torch.random.fork_rng(devices=[]):  # what layers draw by themselves must not move the caller's
         require_possible("micro", lambda: VisionTransformer(**architecture, num_classes=0))
         model = VisionTransformer(**architecture, num_classes=0)
     load_weights(model, path)

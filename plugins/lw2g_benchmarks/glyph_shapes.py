@@ -7,7 +7,7 @@ This module needs numpy alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -29,7 +29,16 @@ from lw2g_benchmarks.glyph_painting import (
 )
 from lw2g_benchmarks.glyph_random import Draws, Floats, Keys, class_key, sample_keys
 
-__all__ = ["FAMILIES", "Images", "Painter", "grating", "render", "render_class", "shape_field", "stroke_mask"]
+__all__ = [
+    "FAMILIES",
+    "Images",
+    "Painter",
+    "grating",
+    "render",
+    "render_classes",
+    "shape_field",
+    "stroke_mask",
+]
 
 Images: TypeAlias = npt.NDArray[np.uint8]
 Painter: TypeAlias = Callable[[Draws, Draws, int], Floats]
@@ -223,9 +232,21 @@ def render(painter: Painter, class_keys: Keys, samples: Keys, size: int) -> Imag
     return images
 
 
-def render_class(
-    painter: Painter, family: str, index: int, split: str, count: int, *, namespace: str, seed: int, size: int
+def render_classes(
+    painter: Painter,
+    family: str,
+    indices: Iterable[int],
+    split: str,
+    count: int,
+    *,
+    namespace: str,
+    seed: int,
+    size: int,
 ) -> Images:
-    """Return the first ``count`` samples of one class in one split, uint8 [count, 3, size, size]."""
-    key = class_key(namespace, seed, family, index)
-    return render(painter, np.full(count, key, dtype=np.uint64), sample_keys(key, split, count), size)
+    """Return the first ``count`` samples of each class of a family in one split, class by class.
+
+    Classes are painted together: what numpy takes for a call is then paid once for many of them.
+    """
+    keys = [class_key(namespace, seed, family, index) for index in indices]
+    samples = np.concatenate([sample_keys(key, split, count) for key in keys])
+    return render(painter, np.repeat(np.array(keys, dtype=np.uint64), count), samples, size)

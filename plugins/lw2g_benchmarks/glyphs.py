@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.glyph_shapes import FAMILIES, render_class
+from lw2g_benchmarks.glyph_shapes import FAMILIES, render_classes
 from lw2g_benchmarks.options import GlyphsConfig, TransformOptions
 from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
@@ -67,10 +67,10 @@ class GlyphsBenchmark:
     def _render(self, split: str, count: int, names: list[str]) -> LabelledImages:
         config = self.config
         parts = [
-            render_class(
+            render_classes(
                 painter,
                 family,
-                i,
+                range(config.classes_per_family),
                 split,
                 count,
                 namespace=NAMESPACE,
@@ -78,7 +78,6 @@ class GlyphsBenchmark:
                 size=config.image_size,
             )
             for family, painter in FAMILIES.items()
-            for i in range(config.classes_per_family)
         ]
         ids = [f"{split}/{name}/{i}" for name in names for i in range(count)]
         source = ArraySource(torch.from_numpy(np.concatenate(parts)), ids)

@@ -15,7 +15,7 @@ from lw2g.errors import ConfigError
 from lw2g_benchmarks.glyph_painting import sine
 from lw2g_benchmarks.glyph_pretraining import PRETRAINING_FAMILIES, PRETRAINING_NAMESPACE
 from lw2g_benchmarks.glyph_random import Draws, class_key, mix, sample_keys
-from lw2g_benchmarks.glyph_shapes import FAMILIES, render_class
+from lw2g_benchmarks.glyph_shapes import FAMILIES, render_classes
 from lw2g_benchmarks.glyphs import NAMESPACE, GlyphsBenchmark
 from lw2g_benchmarks.options import GlyphsConfig
 
@@ -87,15 +87,15 @@ PINNED = {
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_pixels_are_pinned(family):
     """The rendered pixels are the same bits on every platform and numpy version."""
-    pixels = render_class(FAMILIES[family], family, 3, "train", 6, namespace=NAMESPACE, seed=0, size=32)
+    pixels = render_classes(FAMILIES[family], family, [3], "train", 6, namespace=NAMESPACE, seed=0, size=32)
     assert hashlib.sha256(pixels.tobytes()).hexdigest() == PINNED[family]
 
 
 def test_samples_do_not_depend_on_how_many_are_rendered():
     """A longer split begins with the samples of a shorter one, across the borders of chunks."""
     render = {"namespace": NAMESPACE, "seed": 0, "size": 8}
-    many = render_class(FAMILIES["dots"], "dots", 0, "train", 140, **render)
-    few = render_class(FAMILIES["dots"], "dots", 0, "train", 5, **render)
+    many = render_classes(FAMILIES["dots"], "dots", [0], "train", 140, **render)
+    few = render_classes(FAMILIES["dots"], "dots", [0], "train", 5, **render)
     assert np.array_equal(many[:5], few)
     assert not np.array_equal(many[128:133], few)
 
@@ -125,8 +125,8 @@ def test_images_agree_with_ids_and_labels():
         for index, label, name in zip(task.test.indices, task.test.labels, task.test.ids, strict=True):
             split, class_name, sample = name.split("/")
             family, number = class_name.split("-")
-            expected = render_class(
-                FAMILIES[family], family, int(number), split, 2, namespace=NAMESPACE, seed=0, size=16
+            expected = render_classes(
+                FAMILIES[family], family, [int(number)], split, 2, namespace=NAMESPACE, seed=0, size=16
             )
             assert made.class_names[label] == class_name
             assert np.array_equal(task.test.source.image(index).numpy(), expected[int(sample)])
