@@ -255,7 +255,7 @@ def _advance(
     store = CheckpointStore(files.checkpoints)
     run = Run(resolved, session, files, store)
     if resumed:
-        run.take_up(*store.newest())
+        run.take_up(*store.newest(), standing=False)
     wires = wiring(session.backbone)
     notes = _Notes(session, files, cut)
     with suppress(_CutError):

@@ -18,14 +18,19 @@ from lw2g.training.ledger import Ledger
 from lw2g.training.opening import build_trackers, writing
 from lw2g.training.record import RunDirectory
 from lw2g.training.runner import taken_up
-from lw2g.training.session import open_session
+from lw2g.training.session import Session, open_session
 from lw2g.training.state import Position, restore, snapshot
 
 __all__ = ["extend", "proceed"]
 
 
 def proceed(
-    directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] = (), *, tasks: int | None = None
+    directory: Path,
+    catalogue: Catalogue,
+    listeners: Sequence[Tracker] = (),
+    *,
+    tasks: int | None = None,
+    session: Session | None = None,
 ) -> dict[str, Any]:
     """Go on with a run that was meant to stop early, as if it had never stopped, and return its record.
 
@@ -35,13 +40,14 @@ def proceed(
         listeners: Receive the run's events.
         tasks: After how many tasks, counted from the run's first, to stop; None for those of the whole
             stream.
+        session: The run's, if one stands open at its newest checkpoint, the end of a task.
 
     Raises:
         ConfigError: It has finished that many tasks, or its stream has fewer.
         DataError: As :func:`lw2g.training.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with taken_up(directory, catalogue) as run:
+    with taken_up(directory, catalogue, session) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 

@@ -144,7 +144,8 @@ def fork(
                 }
                 store.save(attrs.evolve(checkpoint, ledger=entries))
             files.write_record(build_record(resolved, session, ledger))
-    return proceed(directory, catalogue, listeners, tasks=tasks)
+    # what has just predicted goes on: nothing is opened and computed twice
+    return proceed(directory, catalogue, listeners, tasks=tasks, session=session)
 
 
 def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:

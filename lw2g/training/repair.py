@@ -19,15 +19,8 @@ __all__ = ["predicted", "remake_predictions"]
 
 def predicted(session: Session, task: int) -> Predictions:
     """Return the predictions of a session that stands at the end of a task (from 0)."""
-    history = [session.info(index) for index in range(task + 1)]
-    found, _ = session.evaluator.evaluate(
-        session.baseline,
-        session.pool,
-        session.retrieval,
-        history,
-        Reporter([], [info.num_images for info in history]),
-    )
-    return found
+    sizes = [info.num_images for info in session.infos[: task + 1]]
+    return session.evaluate(task, Reporter([], sizes))[0]
 
 
 def remake_predictions(

@@ -26,7 +26,6 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.answers import require_decision
 from lw2g.training.boundary import Frozen, guarded
 from lw2g.training.checkpoint import Checkpoint, CheckpointStore
-from lw2g.training.evaluation import Predictions
 from lw2g.training.evidence import collect_evidence, unmeasured
 from lw2g.training.flops import count_flops
 from lw2g.training.goal import require_goal
@@ -43,7 +42,7 @@ from lw2g.training.routing import learn_routing
 from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
 from lw2g.training.spaces import absorb_task
-from lw2g.training.state import Position, beginning, require_same, restore, snapshot
+from lw2g.training.state import Position, beginning, position_of, require_same, restore, snapshot
 
 __all__ = ["Run", "resume", "start", "taken_up"]
 
@@ -102,8 +101,13 @@ def resume(directory: Path, catalogue: Catalogue, listeners: Sequence[Tracker] =
 
 
 @contextmanager
-def taken_up(directory: Path, catalogue: Catalogue) -> Iterator[Run]:
+def taken_up(directory: Path, catalogue: Catalogue, session: Session | None = None) -> Iterator[Run]:
     """Yield a run as it stands at its newest whole checkpoint, and be its one writer.
+
+    Args:
+        directory: The run's directory.
+        catalogue: Where its components come from.
+        session: The run's, in the state of that checkpoint, the end of a task; None: it is opened.
 
     Raises:
         DataError: As :func:`resume`.
@@ -122,8 +126,9 @@ def taken_up(directory: Path, catalogue: Catalogue) -> Iterator[Run]:
         with guarded(catalogue, resolved.config):
             if checkpoint is not None:
                 complaints += remake_predictions(files, checkpoint, resolved.config, catalogue)
-            run = Run(resolved, open_session(resolved.config, catalogue, later), files, store, stop)
-            run.take_up(checkpoint, complaints)
+            opened = session or open_session(resolved.config, catalogue, later)
+            run = Run(resolved, opened, files, store, stop)
+            run.take_up(checkpoint, complaints, opened is session)
             yield run
 
 
@@ -158,16 +163,17 @@ class Run:
         self._ledger, self._reporter = Ledger(), Reporter([], self._sizes)
         self._protection = Protection()
         self._frozen = Frozen.of(session.backbone)
-        self._resumed = False
+        self._resumed = self._standing = False
         self._checkpoint: Checkpoint | None = None
         self._complaints: list[str] = []
 
-    def take_up(self, checkpoint: Checkpoint | None, complaints: Sequence[str]) -> None:
+    def take_up(self, checkpoint: Checkpoint | None, complaints: Sequence[str], standing: bool) -> None:
         """Say that the run goes on from a checkpoint, from the beginning where there is none.
 
         Args:
             checkpoint: Where it stands.
             complaints: What its listeners are warned of.
+            standing: Whether the session is in the state of the checkpoint already.
 
         Raises:
             DataError: Its data or weights are not those it began with.
@@ -175,6 +181,7 @@ class Run:
         if checkpoint is not None:
             require_same(self._session, checkpoint)
         self._resumed, self._checkpoint, self._complaints = True, checkpoint, list(complaints)
+        self._standing = standing
 
     def aim(self, tasks: int | None) -> None:
         """Say after how many tasks the run stops; None: after those of the whole stream.
@@ -399,7 +406,8 @@ class Run:
     def _evaluate(self, index: int) -> None:
         """Evaluate all seen classes and write the predictions down."""
         self._reporter.begin(index, "evaluation")
-        predictions, drift = self._predict(index)
+        with self._reporter.clock("evaluation"):
+            predictions, drift = self._session.evaluate(index, self._reporter)
         self._store.wait()  # what is written of a task stands beside the checkpoint of the one before
         self._ledger.predictions.append(self._files.write_predictions(index, predictions))
         accuracies, retrievals = self._ledger.evaluate(predictions, drift, self._session.evaluator.moved)
@@ -411,15 +419,6 @@ class Run:
                 metrics=self._ledger.metrics(self._session),
             )
         )
-
-    def _predict(self, index: int) -> tuple[Predictions, list[float | None]]:
-        """Return predictions and drift over the test samples of the tasks seen by then."""
-        session = self._session
-        history = session.infos[: index + 1]
-        with self._reporter.clock("evaluation"):
-            return session.evaluator.evaluate(
-                session.baseline, session.pool, session.retrieval, history, self._reporter
-            )
 
     # -- writing down and going on -----------------------------------------------------------------------
 
@@ -475,11 +474,12 @@ class Run:
         finished = checkpoint if checkpoint.task_done is not None else checkpoint.base
         position = Position()
         if finished is not None:
-            position = restore(session, finished)
+            position = position_of(finished) if self._standing else restore(session, finished)
             if position.task < self._goal:
                 # the next evaluation measures drift against the features of this one
                 self._reporter.begin(position.task - 1, "evaluation")
-                self._predict(position.task - 1)
+                with self._reporter.clock("evaluation"):
+                    session.evaluate(position.task - 1, self._reporter)
         if checkpoint is not finished:
             position = restore(session, checkpoint, begun=position.task)
         self._ledger.task_to_set = session.pool.task_to_set

@@ -26,12 +26,13 @@ from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transf
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.decoding import chunks
 from lw2g.training.devices import BF16, FP32, Engine, open_engine, require_compiler
-from lw2g.training.evaluation import Evaluator
+from lw2g.training.evaluation import Evaluator, Predictions
 from lw2g.training.images import ImageSet
 from lw2g.training.mixing import Mixer
 from lw2g.training.pixels import Originals
 from lw2g.training.precision import Choice, choose_precision
 from lw2g.training.probe import Probe
+from lw2g.training.progress import Reporter
 from lw2g.training.streams import Source, as_one_task, hold_back, joined
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
@@ -239,6 +240,12 @@ class Session:
 
     def _bounded(self) -> AbstractContextManager[None]:
         return bounded(f"baseline {self.config.baseline.name!r}", self.engine.device)
+
+    def evaluate(self, index: int, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
+        """Return predictions and drift over the test samples of all tasks up to one, which it has learned."""
+        return self.evaluator.evaluate(
+            self.baseline, self.pool, self.retrieval, self.infos[: index + 1], reporter
+        )
 
     def seed_of(self, index: int, purpose: str) -> int:
         """Return the seed of one purpose within a task."""

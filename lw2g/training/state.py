@@ -16,7 +16,16 @@ from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
 
-__all__ = ["Position", "beginning", "fingerprints", "require_same", "restore", "snapshot", "widened"]
+__all__ = [
+    "Position",
+    "beginning",
+    "fingerprints",
+    "position_of",
+    "require_same",
+    "restore",
+    "snapshot",
+    "widened",
+]
 
 
 @attrs.define(kw_only=True)
@@ -153,6 +162,12 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
             session.mixer.load_state_dict(part(tensors, "routing"))
         for name, constraint in session.constraints.items():
             constraint.load_state_dict(part(tensors, f"constraint.{name}"))
+    return position_of(checkpoint)
+
+
+def position_of(checkpoint: Checkpoint) -> Position:
+    """Return where a run stood when it made a checkpoint."""
+    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
     return Position(
         task=place["task"],
         within=place["within"],
