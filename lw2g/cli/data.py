@@ -14,12 +14,12 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.output import console, note, table
 from lw2g.errors import ConfigError, DataError, UnknownComponentError
 from lw2g.interfaces.component import BenchmarkComponent
-from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute, default_root
+from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute, Split, default_root
 
 if TYPE_CHECKING:
     from lw2g.interfaces.stream import TaskData, TaskStream
 
-__all__ = ["data"]
+__all__ = ["data", "facts_of"]
 
 _SPLITS = ("train", "test")
 
@@ -52,7 +52,7 @@ def list_data(name: str | None, as_json: bool) -> None:
         rows = [
             (
                 *(one.name, _way(one), _here(one), one.terms, one.page),
-                *(one.size or "?", str(one.num_classes), *_counts(one)),
+                *(one.size or "?", str(one.num_classes), *_counts(next(iter(one.splits.values())))),
             )
             for one in known
         ]
@@ -73,8 +73,7 @@ def _data_of(name: str) -> DataSet:
     return found[name]
 
 
-def _counts(one: DataSet) -> tuple[str, str]:
-    split = next(iter(one.splits.values()))
+def _counts(split: Split) -> tuple[str, str]:
     return ("?" if split.train is None else str(split.train), "?" if split.test is None else str(split.test))
 
 
@@ -104,23 +103,25 @@ def _plain(one: DataSet) -> dict[str, Any]:
     }
 
 
+def facts_of(one: DataSet) -> Iterator[str]:
+    """Yield all that is known of a data set, a line each."""
+    yield f"page: {one.page}"
+    yield f"terms: {one.terms}"
+    yield f"folder below {ROOT_VARIABLE}: {one.folder or '(none of its own)'}, with {one.layout}"
+    for name, split in one.splits.items():
+        train, test = _counts(split)
+        listed = ", lists known" if split.test_sha256 else ""
+        yield f"split {name}: {train} + {test} images, read from {split.reader}{listed}"
+    yield from (f"from {route}" for route in one.routes)
+    if one.flaws:
+        yield f"flaws: {one.flaws}"
+    yield from (f"unconfirmed: {text}" for text in one.unconfirmed)
+
+
 def _print_facts(one: DataSet) -> None:
     click.echo(f"{one.name}: {one.title}, {one.num_classes} classes")
-    click.echo(f"  page: {one.page}")
-    click.echo(f"  terms: {one.terms}")
-    click.echo(f"  folder below {ROOT_VARIABLE}: {one.folder or '(none of its own)'}, with {one.layout}")
-    for name, split in one.splits.items():
-        counts = (
-            f"{'?' if split.train is None else split.train} + {'?' if split.test is None else split.test}"
-        )
-        listed = ", lists known" if split.test_sha256 else ""
-        click.echo(f"  split {name}: {counts} images, read from {split.reader}{listed}")
-    for route in one.routes:
-        click.echo(f"  from {route}")
-    if one.flaws:
-        click.echo(f"  flaws: {one.flaws}")
-    for text in one.unconfirmed:
-        click.echo(f"  unconfirmed: {text}")
+    for line in facts_of(one):
+        click.echo(f"  {line}")
 
 
 @data.command(short_help="Fetch a data set.")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
     from lw2g.registry.catalogue import Catalogue, Registered
 
-__all__ = ["plugins"]
+__all__ = ["differences", "plugins", "traits"]
 
 
 @click.command(short_help="List all components, or describe one.")
@@ -138,10 +138,10 @@ def _print_detail(entry: Registered) -> None:
     click.echo(f"  from: {entry.origin}")
     if component.citation:
         click.echo(f"  citation: {component.citation}")
-    for line in _traits(component):
+    for line in traits(component):
         click.echo(f"  {line}")
     _print_options(describe_options(component.config))
-    for line in (*_values(component), *_deviations(component)):
+    for line in (*_values(component), *differences(component)):
         click.echo(f"  {line}")
 
 
@@ -165,7 +165,7 @@ def _print_options(options: Sequence[OptionDescription]) -> None:
         click.echo("  no options\n")
 
 
-def _traits(component: Component) -> Iterator[str]:
+def traits(component: Component) -> Iterator[str]:
     """Yield what a record of this kind says beside name, options and citation."""
     match component:
         case BaselineComponent():
@@ -198,7 +198,7 @@ def _values(component: Component) -> Iterator[str]:
         yield f"{name}: " + ", ".join(f"{key}={plain(value)}" for key, value in values.items())
 
 
-def _deviations(component: Component) -> Iterator[str]:
+def differences(component: Component) -> Iterator[str]:
     """Yield what differs from the published method whatever the options are."""
     when = {"always": "", "reuse": " (where tasks share a set)", "spaces": " (where spaces are kept)"}
     for one in component.deviations:

@@ -1,4 +1,4 @@
-"""The example notebook runs as it stands, without a notebook server."""
+"""The notebooks run as they stand, without a notebook server."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from typing import Any
 import pytest
 import torch
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "trained_model.ipynb"
+import lw2g
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="needs the source tree")
 
 
-def cells(kind: str) -> list[str]:
-    """Return the sources of all cells of a kind."""
-    found = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
-
-
-def executed(source: str, names: dict[str, Any]) -> Any:
+def executed(source: str, name: str, names: dict[str, Any]) -> Any:
     """Run a cell and return the value of its last line, as a notebook shows it."""
     *first, last = ast.parse(source).body
-    exec(compile(ast.Module(first, []), str(NOTEBOOK), "exec"), names)
+    exec(compile(ast.Module(first, []), name, "exec"), names)
     if isinstance(last, ast.Expr):
-        return eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names)
-    exec(compile(ast.Module([last], []), str(NOTEBOOK), "exec"), names)
+        return eval(compile(ast.Expression(last.value), name, "eval"), names)
+    exec(compile(ast.Module([last], []), name, "exec"), names)
     return None
 
 
+def values_of(name: str, names: dict[str, Any]) -> list[Any]:
+    """Run all code cells of a notebook in order and return their values."""
+    cells = json.loads((DOCS / name).read_text(encoding="utf-8"))["cells"]
+    return [executed("".join(one["source"]), name, names) for one in cells if one["cell_type"] == "code"]
+
+
 @pytest.mark.slow
-def test_the_example_notebook_runs(
+def test_the_trained_model_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every cell runs in order, the run shows its progress, and the values are what the text says."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    values = [executed(source, names) for source in cells("code")]
+    values = values_of("trained_model.ipynb", names)
     faa, pra = values[0]
     assert faa > 50
     assert pra > 50
@@ -53,3 +57,18 @@ def test_the_example_notebook_runs(
     said = capsys.readouterr()
     assert "task 2/2: prompts" in said.err
     assert "a 0: [" in said.out
+
+
+@pytest.mark.slow
+def test_the_first_decision_is_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule applied by hand to the evidence agrees with lw2g, and the other choice is another run."""
+    monkeypatch.chdir(tmp_path)
+    version, decided, evidence, by_hand, sure, forked, outcomes = values_of("first_decision.ipynb", {})
+    assert version == lw2g.__version__
+    assert decided in ([0, 0], [0, 1])
+    assert evidence["z"] == pytest.approx(evidence["hfc"] - evidence["hfc_pre"], abs=0.02)
+    assert by_hand[0] == by_hand[1]
+    assert sure > 0
+    assert forked == ([0, 1] if decided == [0, 0] else [0, 0])
+    assert {one["sets"] for one in outcomes.values()} == {1, 2}
+    assert all(one["FAA"] > 50 for one in outcomes.values())

@@ -1,0 +1,78 @@
+"""Pages are written from records and pictures by their script, and no link of a page is broken."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from lw2g.config.describe import describe_options
+from lw2g.registry.catalogue import load_catalogue
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, SCRIPTS = ROOT / "docs", ROOT / "scripts"
+
+if not DOCS.exists():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def components(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The generated pages, by path without suffix."""
+    folder = tmp_path_factory.mktemp("components")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        runpy.run_path(str(SCRIPTS / "write_components.py"))["write"](folder)
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*.md")
+    }
+
+
+def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:
+    """Name, summary and every option stand on the page, and the index of the kind links it."""
+    for entry in load_catalogue().components():
+        name = entry.component.name
+        (place,) = [
+            path
+            for path in components
+            if path.endswith(f"/{name}") and f"- {entry.component.kind} of" in components[path]
+        ]
+        assert f"({place}.md)" in components[place.partition("/")[0]]
+        for option in describe_options(entry.component.config):
+            assert f"\n| `{option.name}` |" in components[place], f"{name}: {option.name}"
+
+
+def test_a_page_says_what_the_record_says(components: dict[str, str]) -> None:
+    """Ranges, presets, literal values, facts of data and deviations of one known component each."""
+    prompt = components["baselines/dual-prompt"]
+    assert "| `lr` | float, > 0 | `0.03` |" in prompt
+    assert "| `baseline.epochs` | `40` | `50` | `50` |  |" in prompt
+    assert "- `gather = reshaped`: a missing transpose" in prompt
+    assert "## What differs from the paper\n\n- evaluation.unseen_classes masked; published: scored" in prompt
+    assert "- split official: 5994 + 5794 images" in components["benchmarks/cub200"]
+    assert "No options." in components["policies/always"]
+    assert "`energy`" in components["section-growth"]
+
+
+def test_the_pictures_are_what_their_script_draws() -> None:
+    """Changed by hand, a picture would be lost when it is drawn again: run scripts/draw_concepts.py."""
+    script = runpy.run_path(str(SCRIPTS / "draw_concepts.py"))
+    drawn = {f"{name}.svg": script["picture"](name) for name in script["PICTURES"]}
+    there = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "pictures").iterdir()}
+    assert there == drawn
+
+
+@pytest.mark.parametrize(
+    "page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix()
+)
+def test_no_link_of_a_page_is_broken(page: Path, components: dict[str, str]) -> None:
+    """Linked pages and pictures exist; pages of components are among those that the site writes."""
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        _, of_components, written = target.rpartition("components/")
+        if of_components:
+            assert written.removesuffix(".md") in components, target
+        elif "://" not in target:
+            assert (page.parent / target).exists(), target
