@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -29,7 +30,32 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.phase import ComputePhase
 
-__all__ = ["HeadedBaseline", "closed_form_head", "fitting_phase", "linear_head"]
+__all__ = ["CosineClassifier", "HeadedBaseline", "closed_form_head", "fitting_phase", "linear_head"]
+
+
+class CosineClassifier(nn.Module):
+    """What the classes of one task are told apart by while it is learned, and then thrown away.
+
+    Attributes:
+        weight: ``[classes, dim]``, uniform within ``1 / sqrt(dim)``.
+        sigma: Learned factor on the cosines, 1 at the start.
+    """
+
+    def __init__(self, classes: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(classes, dim))
+        self.sigma = nn.Parameter(torch.ones(1))
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the weight anew, from torch's global generator."""
+        bound = self.weight.shape[1] ** -0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return ``sigma * cos(features, weight)``, ``[B, classes]``."""
+        cosines = functional.normalize(features, dim=-1) @ functional.normalize(self.weight, dim=-1).T
+        return self.sigma * cosines
 
 
 def linear_head(dim: int, num_classes: int) -> nn.Linear:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from lw2g.blocks.schedules import cosine
 from lw2g.blocks.statistics import ClassStatistics
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase
+from lw2g.interfaces.phase import ComputePhase, Schedule
 
 __all__ = ["replay_phase", "replay_statistics"]
 
@@ -39,13 +40,17 @@ def replay_phase(
     epochs: int,
     per_centroid: int,
     logits: Callable[[Tensor], Tensor] | None = None,
+    steps_for: Literal["old", "seen"] = "old",
+    weight_decay: float = 0.0,
+    schedule: Schedule | None = None,
+    mean_scale: Tensor | None = None,
 ) -> ComputePhase:
     """Return the phase that retrains a classifier on samples of all seen classes.
 
     Each epoch draws ``per_centroid`` features from every cluster of every seen class, shuffles them and makes
-    exactly one SGD step (momentum 0.9) per *old* class, of ``per_centroid`` samples each; the learning rate
-    follows a cosine over the epochs. Logits of unseen classes are masked. In the first task there is nothing
-    to correct: no step is made and no number drawn.
+    exactly one SGD step (momentum 0.9) per *old* class (or seen class), of ``per_centroid`` samples each.
+    Logits of unseen classes are masked. In the first task there is nothing to correct: no step is made and no
+    number drawn.
 
     Args:
         name: Shown in the progress, and the purpose of the phase's generator.
@@ -56,21 +61,29 @@ def replay_phase(
         epochs: Number of epochs.
         per_centroid: Samples per cluster and per step.
         logits: Maps features to logits over all classes; the head itself where left out.
+        steps_for: Of which classes there is a step for each in an epoch.
+        weight_decay: L2 coefficient on everything that is trained.
+        schedule: Gives the learning rate of each epoch; by default half a cosine.
+        mean_scale: Factor on the mean of each seen class, ``[seen]``, where there is one mean per class.
     """
     forward = logits or head
 
     def run(progress: Callable[[int, int], None]) -> None:
         seen = range(context.task.seen)
-        steps = context.task.seen - len(context.task.classes)
-        if steps == 0 or epochs == 0:
+        old = context.task.seen - len(context.task.classes)
+        if old == 0 or epochs == 0:
             return
+        steps = old if steps_for == "old" else context.task.seen
         generator = context.generator(name)
-        schedule = cosine()
+        rate = schedule or cosine()
         with _trainable(head) as parameters:
-            optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+            optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=weight_decay)
             for epoch in range(epochs):
-                optimizer.param_groups[0]["lr"] = schedule(lr, epoch, epochs)
+                optimizer.param_groups[0]["lr"] = rate(lr, epoch, epochs)
                 drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
+                if mean_scale is not None:
+                    moved = (mean_scale[drawn[1]] - 1)[:, None] * statistics.mean[drawn[1], 0]
+                    drawn = (drawn[0] + moved, drawn[1])
                 batches = (torch.split(part, per_centroid) for part in drawn)
                 for features, labels in zip(*batches, strict=True):
                     loss = functional.cross_entropy(mask_logits(forward(features), seen), labels)

@@ -19,7 +19,7 @@ from lw2g.interfaces.site import Site
 
 __all__ = ["Baseline", "FeatureScope", "mask_logits"]
 
-FeatureScope = Literal["backbone", "set", "set+shared", "pool"]
+FeatureScope = Literal["backbone", "set", "each", "set+shared", "pool"]
 
 
 def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
@@ -52,7 +52,8 @@ class Baseline(nn.Module, ABC):
         feature_scope: What :meth:`features` depends on beside the image: nothing learned (``"backbone"``),
             the chosen set, or the sets as they are where nothing is chosen (``"set"``), shared parameters too
             (``"set+shared"``), or all sets of the pool (``"pool"``; then one backward gives all candidates'
-            gradients).
+            gradients). ``"each"``: the chosen set, and every set is chosen in turn: each live set answers for
+            each image, and :meth:`logits` makes one answer of theirs.
     """
 
     feature_scope: ClassVar[FeatureScope] = "set"
@@ -105,7 +106,29 @@ class Baseline(nn.Module, ABC):
         """Return logits over all classes of the stream, ``[B, num_classes]``: the cheap half.
 
         Columns of unseen classes are masked by the framework.
+
+        Args:
+            features: ``[B, F]``; where each set answers ``[B, K, F]``, under the live sets in the order of
+                their ids and then under what :meth:`beside` gives.
         """
+
+    def beside(self) -> tuple[nn.Module, ...]:
+        """Return modules like sets that answer beside the live ones, where each set answers.
+
+        A merge of all sets, say; they belong to the baseline, and are none of the pool's.
+        """
+        return ()
+
+    def set_scores(self, features: Tensor) -> Tensor | None:
+        """Return how well each live set suits each image, ``[B, sets]``, where each set answers.
+
+        The best is the set that the answer chose, of equals the first; None (the default) where the method
+        chooses none.
+
+        Args:
+            features: As for :meth:`logits`.
+        """
+        return None
 
     # -- learning a task -------------------------------------------------------------------------------
 

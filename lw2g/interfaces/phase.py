@@ -33,11 +33,14 @@ class StepOutput:
     Attributes:
         loss: Scalar to minimise.
         features: What the head was fed, ``[B, F]`` with gradient, for losses that others add.
+        keys: The learned keys of the baseline's own that each image selects, ``[B, K, dim]`` with gradient,
+            likewise; None where it has none (a retrieval strategy gives its own).
         parts: What the framework has added the loss up from, by component; a phase's step leaves it empty.
     """
 
     loss: Tensor
     features: Tensor | None = None
+    keys: Tensor | None = None
     parts: Mapping[str, Tensor] = attrs.field(factory=dict)
 
 

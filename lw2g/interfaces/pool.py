@@ -8,7 +8,10 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Pool", "Routing"]
+__all__ = ["BESIDE", "Pool", "Routing"]
+
+BESIDE = -3
+"""The id of the first module that answers beside the live sets; the second has the next lower one."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -144,13 +147,16 @@ class Pool:
             raise ValueError(f"expected one of the live sets {list(self._sets)} but got {set_id!r}")
         return Routing(sets=self.sets, chosen=self.ids.index(set_id))
 
-    def route(self, set_ids: Tensor | None, *, alone: bool = False) -> Routing:
+    def route(
+        self, set_ids: Tensor | None, *, alone: bool = False, beside: Sequence[nn.Module] = ()
+    ) -> Routing:
         """Return the routing that gives each sample its set ``[B]``; None for no hard choice.
 
         Args:
             set_ids: Ids of live sets.
             alone: Whether sets that no sample gets are left out, for features that depend on the chosen one;
                 waits for the device that the ids lie on.
+            beside: Modules like sets that have ids too, from ``BESIDE`` downwards.
 
         Raises:
             ValueError: The pool is empty.
@@ -159,7 +165,8 @@ class Pool:
         if set_ids is None or not alone:
             return Routing(sets=self.sets, chosen=set_ids)
         ids, places = torch.unique(set_ids, return_inverse=True)
-        return Routing(sets=tuple(self._sets[one] for one in ids.tolist()), chosen=places)
+        sets = (self._sets[one] if one >= 0 else beside[BESIDE - one] for one in ids.tolist())
+        return Routing(sets=tuple(sets), chosen=places)
 
     def _require_sets(self) -> None:
         if not self._sets:

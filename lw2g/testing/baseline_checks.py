@@ -13,7 +13,7 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.interfaces.baseline import FeatureScope
 from lw2g.interfaces.component import BaselineComponent, Kind, Presets
-from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.pool import Pool, Routing
 from lw2g.registry.catalogue import Registered
 from lw2g.testing.bench import (
     SAMPLES,
@@ -194,7 +194,8 @@ def check_scores_all_classes(subject: Subject) -> None:
             begin(bench, index)
         routing = bench.pool.force(bench.pool.task_to_set[index])
         with torch.no_grad():
-            logits = bench.baseline.logits(bench.baseline.features(bench.batch(everyone), routing).float())
+            features = bench.baseline.features(bench.batch(everyone), routing).float()
+            logits = bench.baseline.logits(bench.as_answers(features))
         if logits.shape != (8, 2 * TASKS):
             raise ContractViolation(
                 f"let logits return a column for each of the {2 * TASKS} classes of the stream, seen or not, "
@@ -240,8 +241,14 @@ def check_a_batch_may_mix_sets(subject: Subject) -> None:
     """Each sample of a batch gets its own set; without a choice of sets, naming one changes nothing."""
     bench = built(subject)
     batch = bench.batch(torch.arange(16))
-    forced = [bench.logits(batch, bench.pool.force(set_id)) for set_id in bench.pool.ids]
-    if bench.retrieval is None:
+
+    @torch.no_grad()
+    def answer(routing: Routing) -> Tensor:
+        # where each set answers, the answer of one is its features
+        return bench.baseline.features(batch, routing) if bench.each else bench.logits(batch, routing)
+
+    forced = [answer(bench.pool.force(set_id)) for set_id in bench.pool.ids]
+    if bench.retrieval is None and not bench.each:
         free = bench.logits(batch, bench.pool.route(None))
         for set_id, logits in zip(bench.pool.ids, forced, strict=True):
             if not torch.allclose(free, logits, rtol=TOLERANCE, atol=TOLERANCE):
@@ -252,7 +259,7 @@ def check_a_batch_may_mix_sets(subject: Subject) -> None:
                 )
         return
     chosen = torch.arange(16) % len(bench.pool)
-    mixed = bench.logits(batch, bench.pool.route(chosen))
+    mixed = answer(bench.pool.route(chosen))
     expected = torch.stack([forced[int(place)][row] for row, place in enumerate(chosen)])
     if not torch.allclose(mixed, expected, rtol=TOLERANCE, atol=TOLERANCE):
         raise ContractViolation(

@@ -23,6 +23,7 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 from lw2g.testing.tiny import tiny_backbone
+from lw2g.training.pairs import rows_of_each
 from lw2g.training.phases import hosted, only_trainable
 from lw2g.vit.backbone import Backbone
 
@@ -82,6 +83,16 @@ class Bench:
     def backbone(self) -> Backbone:
         """The backbone they were built with."""
         return self.baseline.context.backbone
+
+    @property
+    def each(self) -> bool:
+        """Whether each set answers for each image."""
+        return self.baseline.feature_scope == "each"
+
+    def as_answers(self, features: Tensor) -> Tensor:
+        """Return features ``[B, F]`` as :meth:`Baseline.logits` takes them, the same ones under every set."""
+        members = len(self.pool) + len(self.baseline.beside())
+        return features[:, None].expand(-1, members, -1) if self.each else features
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -151,9 +162,15 @@ class Bench:
 
     @torch.no_grad()
     def logits(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return logits over all classes under a routing, those of unseen classes masked."""
-        logits = self.baseline.logits(self.baseline.features(batch, routing).float())
-        return mask_logits(logits, range(self.history[-1].seen))
+        """Return logits over all classes under a routing, those of unseen classes masked.
+
+        Where each set answers they are those of all sets, whatever the routing chooses.
+        """
+        if self.each:
+            features = rows_of_each(self.baseline, self.pool, batch)
+        else:
+            features = self.baseline.features(batch, routing).float()
+        return mask_logits(self.baseline.logits(features), range(self.history[-1].seen))
 
 
 def host_of(subject: Subject) -> BaselineComponent:

@@ -8,7 +8,7 @@ same bits as recomputing everything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import attrs
@@ -20,7 +20,7 @@ from torch import Tensor
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo
-from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.pool import BESIDE, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.answers import require_finite, require_one_task_each, require_seen
 from lw2g.training.decoding import chunks
@@ -28,9 +28,10 @@ from lw2g.training.devices import Engine
 from lw2g.training.features import Integers, VersionedRows
 from lw2g.training.images import ImageSet
 from lw2g.training.mixing import Mixer, best_of_set, log_prior, owned_classes, task_of_class
+from lw2g.training.pairs import padded, pair_features
 from lw2g.training.progress import Reporter
 
-__all__ = ["Evaluator", "Predictions", "pair_features"]
+__all__ = ["Evaluator", "Predictions"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -153,8 +154,8 @@ class Evaluator:
         self.seconds_per_image = 0.0
         self.moved: list[bool] = []
         self._own: Integers = np.zeros(0, dtype=np.int64)
-        self._pool_state: dict[str, Tensor] = {}
-        self._pool_edition = 0
+        self._editions: dict[str, tuple[int, dict[str, Tensor]]] = {}
+        self._shown: tuple[int, ...] = (0,)
 
     @property
     def images(self) -> ImageSet:
@@ -171,12 +172,14 @@ class Evaluator:
         return self._sizes[:tasks]
 
     def features_of(self, count: int) -> Tensor:
-        """Return the cached features of the first test samples in the first slot, ``[count, F]``.
+        """Return the cached features of the first test samples, ``[count, F]``.
+
+        Those in the first slot, or side by side in all slots where all sets answer.
 
         Raises:
             ValueError: Nothing has been evaluated yet.
         """
-        return self._features.rows()[:count]
+        return self._side_by_side(range(count)).flatten(1)
 
     def forget(self) -> None:
         """Drop all cached features, so that the next evaluation recomputes everything."""
@@ -205,8 +208,16 @@ class Evaluator:
         """
         count = sum(self.sizes(len(history)))
         tasks = self._task[:count]
-        routed = self._retrieve(tasks, pool, retrieval, history)
-        placed = self._features.place(routed.sets, all_of_them=routed.sets.shape[1] == len(pool))
+        each = baseline.feature_scope == "each"
+        routed = (
+            _unchosen(count, baseline, pool)
+            if retrieval is None
+            else self._retrieve(tasks, pool, retrieval, history)
+        )
+        every = each or routed.sets.shape[1] == len(pool)
+        placed = self._features.place(routed.sets, all_of_them=every)
+        beside = len(baseline.beside()) if each else 0
+        self._shown = (*range(beside, placed.shape[1]), *range(beside)) if every else (0,)
         self._compare_own(baseline, pool, retrieval, len(history))
         sources, versions = self._origins(baseline, pool, placed, len(history))
         known, kept = self._features.compare(sources, versions)
@@ -238,14 +249,17 @@ class Evaluator:
             float(drifts[task] / samples[task]) if task < len(samples) and samples[task] else None
             for task in range(len(history) - 1)
         ]
+        named = self._classify(count, placed, routed, baseline, pool, history)
+        if each and (chosen := self._chosen_by(baseline, tasks, pool)) is not None:
+            routed = chosen
         predictions = Predictions(
             sample=np.arange(count),
             true=self._images.labels[:count].numpy().astype(np.int64),
             task=tasks,
             retrieved=routed.retrieved,
-            set=routed.sets[:, 0] if self._mixer is None else routed.first,
+            set=routed.first,
             rank=routed.rank,
-            **self._classify(count, placed, routed, baseline, pool, history),
+            **named,
         )
         return predictions, drift
 
@@ -253,13 +267,10 @@ class Evaluator:
         self,
         tasks: Integers,
         pool: Pool,
-        retrieval: RetrievalStrategy | None,
+        retrieval: RetrievalStrategy,
         history: Sequence[TaskInfo],
     ) -> _Routed:
         """Return what retrieval says of the samples."""
-        if retrieval is None:
-            nothing = np.full(len(tasks), -1, dtype=np.int64)
-            return _Routed(retrieved=nothing, rank=nothing, first=nothing, sets=nothing[:, None])
         owner = np.asarray(pool.task_to_set, dtype=np.int64)
         if getattr(retrieval, "control", False):
             first = owner[tasks]
@@ -269,10 +280,10 @@ class Evaluator:
             self._images.queries(positions)  # new ones of all tasks share forwards
         table = task_of_class(history, self._engine.device)
         parts = chunks(positions, self._batch_size)
-        padded = [_padded(part, self._batch_size) for part in parts]
+        filled = [padded(part, self._batch_size) for part in parts]
         asked = [
             [answer[: len(part)] for answer in self._ask(retrieval, batch, pool, table, tasks[whole])]
-            for part, whole, batch in zip(parts, padded, self._images.batches(padded), strict=True)
+            for part, whole, batch in zip(parts, filled, self._images.batches(filled), strict=True)
         ]
         found, rank, *soft = (torch.cat(column).cpu() for column in zip(*asked, strict=True))
         require_seen(found, [info.index for info in history], self._names[1])
@@ -306,12 +317,19 @@ class Evaluator:
         match baseline.feature_scope:
             case "backbone":
                 return np.zeros_like(sets), np.zeros_like(sets)
+            case "each":
+                beside = [
+                    self._edition_of(f"beside {number}", one.state_dict())
+                    for number, one in enumerate(baseline.beside())
+                ]
+                column = np.asarray([*(pool.version(one) for one in pool.ids), *beside], dtype=np.int64)
+                versions = column[np.where(sets < 0, len(pool) + BESIDE - sets, sets)]
             case "set" if not (sets < 0).any():
                 table = np.zeros(1 + max(pool.ids), dtype=np.int64)
                 table[list(pool.ids)] = [pool.version(one) for one in pool.ids]
                 versions = table[sets]
             case "set":
-                versions = np.full_like(sets, self._edition_of(pool))
+                versions = np.full_like(sets, self._edition_of("pool", pool.state_dict()))
             case _:
                 versions = np.full_like(sets, tasks)
         return sets, versions
@@ -321,22 +339,23 @@ class Evaluator:
     ) -> None:
         """Note for which tasks the features of their own images may have changed."""
         owner = np.asarray(pool.task_to_set[:tasks], dtype=np.int64)
-        own = owner if retrieval is not None else np.full_like(owner, -1)
+        chosen = retrieval is not None or baseline.feature_scope == "each"
+        own = owner if chosen else np.full_like(owner, -1)
         _, versions = self._origins(baseline, pool, own, tasks)
         before, self._own = self._own, versions
         self.moved = (before != versions[: len(before)]).tolist()
 
-    def _edition_of(self, pool: Pool) -> int:
-        """Return a number that is the same as long as no tensor of any set has changed.
+    def _edition_of(self, name: str, state: Mapping[str, Tensor]) -> int:
+        """Return a number that is the same as long as no tensor of a state has changed.
 
-        Versions count the tasks that had a set; a method that trains its one set in some tasks only (Aper)
-        has features that outlive them.
+        Versions of the pool count the tasks that had a set; a method that trains its one set in some tasks
+        only (Aper) has features that outlive them.
         """
-        old, new = self._pool_state, pool.state_dict()
-        if old.keys() != new.keys() or any(not torch.equal(old[name], new[name]) for name in new):
-            self._pool_state = {name: value.clone() for name, value in new.items()}
-            self._pool_edition += 1
-        return self._pool_edition
+        edition, old = self._editions.get(name, (0, {}))
+        if old.keys() != state.keys() or any(not torch.equal(old[key], state[key]) for key in state):
+            edition += 1
+            self._editions[name] = edition, {key: value.clone() for key, value in state.items()}
+        return edition
 
     def _classify(
         self,
@@ -352,9 +371,11 @@ class Evaluator:
         size = self._batch_size if routed.soft else 4 * self._batch_size
         found: dict[str, list[Tensor]] = {}
         for part in chunks(range(count), size):
-            whole = _padded(part, size)
+            whole = padded(part, size)
             if routed.soft:
                 answers = self._mixed(whole, placed[whole], routed, baseline, pool, history)
+            elif baseline.feature_scope == "each":
+                answers = self._of_each(whole, baseline, pool, history)
             else:
                 logits = baseline.logits(self._features.rows()[whole])
                 answers = {"predicted": mask_logits(logits, range(seen))}
@@ -363,6 +384,45 @@ class Evaluator:
             for name, answer in answers.items():
                 found.setdefault(name, []).append(answer[: len(part)].argmax(1))
         return {name: torch.cat(parts).cpu().numpy().astype(np.int64) for name, parts in found.items()}
+
+    def _of_each(
+        self, whole: list[int], baseline: Baseline, pool: Pool, history: Sequence[TaskInfo]
+    ) -> dict[str, Tensor]:
+        """Return what a baseline says by all its sets, and where it chooses one, what that says alone."""
+        rows, seen = self._side_by_side(whole), range(history[-1].seen)
+        scores = {"predicted": mask_logits(baseline.logits(rows), seen)}
+        suited = baseline.set_scores(rows)
+        if suited is not None:
+            task = torch.from_numpy(self._task[whole]).to(rows.device)
+            owner = torch.tensor(pool.task_to_set, device=rows.device)
+            every = torch.arange(len(rows), device=rows.device)
+            for name, place in (("hard", suited.argmax(dim=1)), ("told", owner[task])):
+                alone = rows[every, place][:, None].expand_as(rows)  # as if all said what this one says
+                scores[name] = mask_logits(baseline.logits(alone), seen)
+            others = task_of_class(history, rows.device) != task[:, None]
+            scores["within"] = scores["told"][:, : len(seen)].masked_fill(others, float("-inf"))
+        return scores
+
+    def _side_by_side(self, positions: Sequence[int]) -> Tensor:
+        """Return the features of some samples in the slots that mean the same for all, ``[n, K, F]``."""
+        rows = list(positions)
+        return torch.stack([self._features.rows(slot)[rows] for slot in self._shown], dim=1)
+
+    def _chosen_by(self, baseline: Baseline, tasks: Integers, pool: Pool) -> _Routed | None:
+        """Return which set the answers of all sets chose, None where the method chooses none."""
+        found = []
+        for part in chunks(range(len(tasks)), self._batch_size):
+            scores = baseline.set_scores(self._side_by_side(padded(part, self._batch_size)))
+            if scores is None:
+                return None
+            found.append(scores[: len(part)].cpu())
+        scores = torch.cat(found)
+        own = torch.as_tensor(pool.task_to_set)[torch.from_numpy(tasks)]
+        first = scores.argmax(dim=1).numpy().astype(np.int64)
+        # of the tasks that share a set, the first stands for it
+        retrieved = np.asarray([pool.tasks_of(one)[0] for one in pool.ids], dtype=np.int64)[first]
+        rank = (scores > scores.gather(1, own[:, None])).sum(dim=1).numpy()
+        return _Routed(retrieved=retrieved, rank=rank, first=first, sets=first[:, None])
 
     def _mixed(
         self,
@@ -402,40 +462,12 @@ def _under(wanted: Tensor, sets: Tensor, logits: Tensor) -> Tensor:
     return logits[torch.arange(len(logits), device=logits.device), place]
 
 
-def pair_features(
-    images: ImageSet,
-    positions: Integers,
-    sets: Integers,
-    session_parts: tuple[Baseline, Pool, Engine],
-    size: int,
-    advance: Callable[[int, int], None],
-) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield features of (image, set) pairs, batch by batch, with the positions of the pairs.
-
-    Every forward has the same size, whatever it holds: images of several tasks and sets share batches,
-    and only the last one is filled up, so that a pair has the same bits whatever it is computed with.
-
-    Args:
-        images: Where the images are.
-        positions: The image of each pair, ``[P]``; one may stand there with several sets.
-        sets: The set of each pair, ``[P]``; -1 where the baseline makes no hard choice.
-        session_parts: The baseline, its pool, and the engine they run on.
-        size: Pairs per forward.
-        advance: Told how many batches are done, and of how many.
-    """
-    baseline, pool, engine = session_parts
-    parts = chunks(range(len(positions)), size)
-    padded = [_padded(part, size) for part in parts]
-    batches = images.batches([positions[part].tolist() for part in padded])
-    for number, (part, whole, batch) in enumerate(zip(parts, padded, batches, strict=True)):
-        chosen = None if sets[whole[0]] < 0 else torch.from_numpy(sets[whole])
-        # sets that no image gets are left out where they cannot matter: gathering them costs
-        routing = pool.route(chosen, alone=baseline.feature_scope != "pool").to(engine.device)
-        with engine.autocast():
-            features = baseline.features(batch, routing)
-        yield part, features[: len(part)].float()
-        advance(number + 1, len(parts))
-
-
-def _padded(part: list[int], size: int) -> list[int]:
-    return part + [part[0]] * (size - len(part))
+def _unchosen(count: int, baseline: Baseline, pool: Pool) -> _Routed:
+    """Return that nothing is chosen: the sets as they are answer, or each of them and what is beside them."""
+    nothing = np.full(count, -1, dtype=np.int64)
+    column = [-1]
+    if baseline.feature_scope == "each":
+        # what is beside the sets comes first, so that a slot keeps what it holds when there are more of them
+        column = [*(BESIDE - number for number in range(len(baseline.beside()))), *pool.ids]
+    sets = np.tile(np.asarray(column, dtype=np.int64), (count, 1))
+    return _Routed(retrieved=nothing, rank=nothing, first=nothing, sets=sets)

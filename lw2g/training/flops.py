@@ -49,9 +49,7 @@ def count_flops(
         with torch.no_grad():
             inference = _count(session, source, lambda batch: _ask(session, batch), more)
             one = _count(session, source, lambda batch: _predict(session, context, batch), more)
-            # of a mix as many as there can be sets
-            passes = 1 if session.mixer is None else session.mixer.passes(len(session.stream.tasks))
-            inference += passes * one
+            inference += session.passes(len(session.stream.tasks)) * one  # as many as there can be sets
     return {"training_per_image": training, "inference_per_image": inference}
 
 
@@ -80,5 +78,7 @@ def _ask(session: Session, batch: Batch) -> None:
 
 
 def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
-    routing = context.pool.force(context.set_id)
-    session.baseline.logits(session.baseline.features(batch, routing))
+    features = session.baseline.features(batch, context.pool.force(context.set_id))
+    if session.baseline.feature_scope == "each":
+        features = features[:, None].expand(-1, session.passes(len(context.pool)), -1)
+    session.baseline.logits(features)

@@ -241,13 +241,13 @@ def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
 
 
 def _routing(session: Session, ledger: Ledger) -> dict[str, Any] | None:
-    """Return how test images found their sets; None where nothing is chosen."""
-    if not ledger.coverage:
+    """Return how test images found their sets; None where one network answers for all of them."""
+    if not ledger.coverage and session.baseline.feature_scope != "each":
         return None
     mixer = session.mixer
     return {
-        "passes_per_image": 1 if mixer is None else mixer.passes(len(session.pool)),
-        "coverage": ledger.coverage[-1],
+        "passes_per_image": session.passes(len(session.pool)),
+        "coverage": ledger.coverage[-1] if ledger.coverage else None,
         "constants": None if mixer is None else mixer.named_constants(),
     }
 

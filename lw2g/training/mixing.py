@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.set_measures import entropy, log_mass, log_sum
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -190,12 +191,9 @@ def _by_set(scores: Tensor, task_to_set: Tensor, sets: int) -> Tensor:
 
 def _measure(name: str, logits: Tensor, owned: Tensor) -> Tensor:
     """Return what the answer of a set says of the set, ``[B, k]``."""
-    log_classes = logits.log_softmax(dim=2)
     if name == "mass":
-        return log_classes.masked_fill(~owned, float("-inf")).logsumexp(dim=2)
-    if name == "entropy":
-        return -(log_classes.exp() * log_classes).sum(dim=2)
-    return logits.logsumexp(dim=2)
+        return log_mass(logits, owned)
+    return entropy(logits) if name == "entropy" else log_sum(logits)
 
 
 def owned_classes(sets: Tensor, task_to_set: Tensor, task_of_class: Tensor) -> Tensor:

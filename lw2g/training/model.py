@@ -17,6 +17,7 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.answers import require_finite, require_one_task_each, require_seen
 from lw2g.training.decoding import chunks
 from lw2g.training.mixing import Mixer, log_prior, owned_classes, task_of_class
+from lw2g.training.pairs import rows_of_each
 from lw2g.training.pictures import Picture, as_list, pixels_of
 from lw2g.training.session import Session
 
@@ -29,7 +30,8 @@ class Answers:
 
     Attributes:
         logits: Of the seen classes, ``[B, C]`` float32; log probabilities where several sets answer.
-        features: What the head was fed under the retrieved set, ``[B, F]`` float32.
+        features: What the head was fed under the retrieved set, ``[B, F]`` float32; where each set answers,
+            under all of them side by side.
         tasks: The retrieved task of each image, from 0, ``[B]`` int64; None where the baseline makes no hard
             choice of a set.
         sets: The set of that task, ``[B]`` int64; None likewise.
@@ -195,6 +197,8 @@ class TrainedModel(nn.Module):
         count = len(images)
         batch = self._batch(torch.cat([images, images[:1].expand(self.batch_size - count, -1, -1, -1)]))
         session = self._session
+        if session.baseline.feature_scope == "each":
+            return self._answer_of_each(batch, count)
         tasks = sets = query = None
         with self._autocast(), torch.no_grad():
             if session.retrieval is not None:
@@ -211,6 +215,22 @@ class TrainedModel(nn.Module):
             logits=logits[:count],
             features=features[:count],
             tasks=None if tasks is None else tasks[:count],
+            sets=None if sets is None else sets[:count],
+        )
+
+    def _answer_of_each(self, batch: Batch, count: int) -> Answers:
+        """Return the answer that the baseline makes of those under all its sets."""
+        session = self._session
+        rows = rows_of_each(session.baseline, session.pool, batch, self._autocast)
+        logits = session.baseline.logits(rows)[:, : len(self.classes)].float()
+        scores = session.baseline.set_scores(rows)
+        require_finite(logits[:count], [str(row) for row in range(count)], session.names[0])
+        sets = None if scores is None else scores.argmax(dim=1)
+        first = torch.tensor([session.pool.tasks_of(one)[0] for one in session.pool.ids], device=rows.device)
+        return Answers(
+            logits=logits[:count],
+            features=rows[:count].flatten(1),
+            tasks=None if sets is None else first[sets][:count],
             sets=None if sets is None else sets[:count],
         )
 

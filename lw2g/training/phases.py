@@ -81,7 +81,7 @@ def hosted(
             parts[name] = constraint.extra_loss(batch, output, context)
         given = {name: part for name, part in parts.items() if part is not None}
         loss = reduce(operator.add, given.values())
-        return StepOutput(loss=loss, features=output.features, parts=given)
+        return attrs.evolve(output, loss=loss, parts=given)
 
     return attrs.evolve(phase, groups=tuple(groups), step=step)
 

@@ -80,7 +80,8 @@ def moments_of(
         found: dict[Tap, list[SecondMoment]] = {tap: [] for tap in taps}
         for tap in taps:
             for rows in torch.split(seen[tap], list(sizes)):
-                moment = SecondMoment(backbone.dim, tap_heads(tap, backbone, options), device=engine.device)
+                heads = tap_heads(tap, backbone, options)
+                moment = SecondMoment(rows.shape[-1], heads, device=engine.device)
                 moment.update(rows)
                 found[tap].append(moment)
         yield found

@@ -382,6 +382,10 @@ class Rehearsal:
         match self._session.baseline.feature_scope:
             case "backbone":
                 return sizes[-1]
+            case "each":
+                beside = len(self._session.baseline.beside())
+                share = (1 + beside) / self._session.passes(len(self._session.pool))
+                return round(sizes[-1] + share * sum(sizes[:-1]))
             case "set" if self._session.retrieval is not None:
                 return sum(size for task, size in enumerate(sizes) if self._plan[task] == self._plan[index])
             case _:

@@ -10,8 +10,8 @@ import torch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.decoding import chunks
-from lw2g.training.evaluation import pair_features
 from lw2g.training.mixing import Mixer, log_prior, owned_classes, task_of_class
+from lw2g.training.pairs import pair_features
 from lw2g.training.progress import Reporter
 from lw2g.training.session import Session
 

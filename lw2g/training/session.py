@@ -115,6 +115,12 @@ class Session:
         found: list[nn.Module] = [self.baseline, *self.pool.sets]
         return found if self.retrieval is None else [*found, self.retrieval]
 
+    def passes(self, sets: int) -> int:
+        """Return how many forwards answer for an image where there are so many sets."""
+        if self.mixer is not None:
+            return self.mixer.passes(sets)
+        return sets + len(self.baseline.beside()) if self.baseline.feature_scope == "each" else 1
+
     def learning(self, set_id: int) -> list[nn.Module]:
         """Return the modules that a task learns in: the baseline, its set, the retrieval strategy."""
         found: list[nn.Module] = [self.baseline, self.pool[set_id]]
@@ -220,7 +226,9 @@ class Session:
 
         def taps() -> list[Tap]:
             own = self.baseline.sites(self.pool.sets[-1]) if len(self.pool) else ()
-            return [site.activation.tap for site in (*own, *self.baseline.shared_sites())]
+            every = (*own, *self.baseline.shared_sites())
+            # others are never compared with un-prompted activations, which need not exist (published ones)
+            return [site.activation.tap for site in every if site.measured or site.soft]
 
         growth, seed = self.config.growth, self.config.run.seed
         return Probe(self.info(index), images, self.backbone, self.engine, growth, seed, taps)

@@ -6,8 +6,9 @@ is built only where someone wants it, from one pass over the task's sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
@@ -15,6 +16,7 @@ from lw2g.interfaces.site import Site
 from lw2g.training.probe import Probe, merged, moments_of, undisturbed
 from lw2g.training.progress import Steps
 from lw2g.training.session import Session
+from lw2g.vit.taps import Tap
 
 __all__ = ["absorb_task"]
 
@@ -29,7 +31,7 @@ def absorb_task(
     """Extend spaces by what the finished task's images activate, with the task's set in force.
 
     Under ``protect = "visible"`` the task extends the memory's spaces of every live set, because where sets
-    are summed it passes through all of them.
+    are summed, or each of them answers, it passes through all of them.
 
     Args:
         session: The run.
@@ -38,34 +40,50 @@ def absorb_task(
         rules: What constraints with spaces of their own are told.
         progress: Told how many batches and spaces are done, of how many.
     """
-    pool, baseline = session.pool, session.baseline
+    baseline = session.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
     kept = _kept_sites(session, context) if session.keeps_memory else []
-    taps = list(dict.fromkeys(site.activation.tap for site in (*trained, *(site for _, site in kept))))
-    if not taps:
+    # the sites that are read under each set: where each answers those of others under their own
+    under: dict[int, list[Site]] = {context.set_id: [*trained]}
+    for owner, site in kept:
+        reader = context.set_id if owner is None or baseline.feature_scope != "each" else owner
+        under.setdefault(reader, []).append(site)
+    if not any(under.values()):
         return
     absorbing = [constraint for constraint in session.constraints.values() if constraint.absorbs]
-    step = Steps(probe.num_batches + len(kept) + len(absorbing) * len(trained), progress)
-    routing = pool.force(context.set_id)
+    step = Steps(len(under) * probe.num_batches + len(kept) + len(absorbing) * len(trained), progress)
+    moments = {
+        set_id: _moments(session, probe, set_id, [site.activation.tap for site in sites], step)
+        for set_id, sites in under.items()
+    }
+    own = moments[context.set_id]
+    # tapped activations first: the space of a mapped one is the image of theirs
+    for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
+        read = own if owner is None or owner not in moments else moments[owner]
+        session.memory.absorb(owner, site, read[site.activation.tap])
+        step()
+    for constraint in absorbing:
+        for site in trained:
+            constraint.absorb(site, own[site.activation.tap], rules)
+            step()
+
+
+def _moments(
+    session: Session, probe: Probe, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
+) -> dict[Tap, SecondMoment]:
+    """Return what a task's sample activates at some taps under a set."""
+    routing, wanted = session.pool.force(set_id), list(dict.fromkeys(taps))
 
     def forward(batch: Batch) -> object:
-        return baseline.features(batch, routing)
+        return session.baseline.features(batch, routing)
 
     parts = []
     whole = ((batch, [len(batch)]) for batch, _ in probe.batches())
     with undisturbed(session.modules):
-        for part in moments_of(taps, whole, forward, session.backbone, session.engine, probe.options):
+        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, probe.options):
             parts.append(part)
             step()
-    moments = {tap: merged([moment for part in parts for moment in part[tap]]) for tap in taps}
-    # tapped activations first: the space of a mapped one is the image of theirs
-    for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
-        session.memory.absorb(owner, site, moments[site.activation.tap])
-        step()
-    for constraint in absorbing:
-        for site in trained:
-            constraint.absorb(site, moments[site.activation.tap], rules)
-            step()
+    return {tap: merged([moment for part in parts for moment in part[tap]]) for tap in wanted}
 
 
 def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:

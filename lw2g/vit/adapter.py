@@ -9,10 +9,41 @@ from typing import Any
 import attrs
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn import functional
 
 from lw2g.vit.injection import block_at
 
-__all__ = ["AdapterInjection"]
+__all__ = ["AdapterInjection", "Bottleneck"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Bottleneck:
+    """A branch ``scale * (up z + up_bias)`` with the inner activations ``z = relu(down h + down_bias)``.
+
+    Attributes:
+        down: ``[r, d]``, or per sample ``[B, r, d]``; the others likewise.
+        down_bias: ``[r]``.
+        up: ``[d, r]``.
+        up_bias: ``[d]``.
+        scale: Factor on the branch.
+        dropout: Between its layers; 0 but in training.
+    """
+
+    down: Tensor
+    down_bias: Tensor
+    up: Tensor
+    up_bias: Tensor
+    scale: float = 1.0
+    dropout: float = 0.0
+
+    def inner(self, stream: Tensor) -> Tensor:
+        """Return z, which the up-projection multiplies: ``[B, N, d]`` -> ``[B, N, r]``."""
+        return functional.relu(stream @ self.down.mT + self.down_bias[..., None, :])
+
+    def __call__(self, stream: Tensor) -> Tensor:
+        """Return what is added to the stream, ``[B, N, d]``."""
+        inner = functional.dropout(self.inner(stream), self.dropout, self.dropout > 0)
+        return self.scale * (inner @ self.up.mT + self.up_bias[..., None, :])
 
 
 @attrs.frozen(eq=False)
@@ -21,20 +52,28 @@ class AdapterInjection:
 
     Attributes:
         branches: Block index to branch, [B, N, d] -> [B, N, d]; its input is not normalised.
+        whole: Whether a branch sees all tokens in the last block too, of which only the class token is read;
+            for one whose output at a token depends on the others.
     """
 
     branches: Mapping[int, Callable[[Tensor], Tensor]]
+    whole: bool = False
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
         """Add the branches by hooks on ``norm2`` and ``drop_path2``, removed on leaving."""
         with ExitStack() as stack:
             for index, branch in self.branches.items():
-                _add_branch(stack, block_at(model, index), branch)
+                _add_branch(stack, block_at(model, index), branch, self.whole)
             yield
 
+    def published(self, block: int, stream: Tensor) -> Tensor | None:
+        """Return the inner activations of a bottleneck for the stream after attention; None without one."""
+        branch = self.branches.get(block)
+        return branch.inner(stream) if isinstance(branch, Bottleneck) else None
 
-def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor]) -> None:
+
+def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor], whole: bool) -> None:
     # norm2 sees the residual stream after attention; drop_path2 is the last module before it is added back
     pending: list[Tensor] = []
 
@@ -44,5 +83,6 @@ def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor]
     def add(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         return output + branch(pending.pop())
 
-    stack.enter_context(block.norm2.register_forward_pre_hook(see))
+    # in front of what cuts the stream down to the class token
+    stack.enter_context(block.norm2.register_forward_pre_hook(see, prepend=whole))
     stack.enter_context(block.drop_path2.register_forward_hook(add))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import attrs
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from lw2g.errors import ConfigError
 from lw2g.vit.injection import (
     Injection,
     attention_of,
@@ -19,10 +20,10 @@ from lw2g.vit.injection import (
     real_tokens,
 )
 
-__all__ = ["Tap", "TapKind", "capture"]
+__all__ = ["Publishes", "Tap", "TapKind", "capture"]
 
-TapKind = Literal["query", "attn_in", "block_in", "feature"]
-_KINDS = ("query", "attn_in", "block_in", "feature")
+TapKind = Literal["query", "attn_in", "block_in", "block_mid", "mlp_in", "published", "feature"]
+_KINDS = get_args(TapKind)
 
 
 def _block_fits_kind(tap: Tap, attribute: attrs.Attribute[int], block: int) -> None:
@@ -43,7 +44,10 @@ class Tap:
         block: Block index from 0; -1 for a feature tap, which belongs to no block.
         kind: ``query`` = first d channels of the block's qkv output, bias and low-rank updates included;
             ``attn_in`` = input of the attention, after ``norm1``; ``block_in`` = residual stream entering the
-            block, before ``norm1``; ``feature`` = class token after the final norm.
+            block, before ``norm1``; ``block_mid`` = that stream after attention, before ``norm2``; ``mlp_in``
+            = input of the MLP, after ``norm2``; ``published`` = what an injection makes of ``block_mid`` by
+            a non-linearity, of its own width (:class:`Publishes`); ``feature`` = class token after the final
+            norm.
     """
 
     block: int = attrs.field(validator=_block_fits_kind)
@@ -53,22 +57,32 @@ class Tap:
         return "feature" if self.kind == "feature" else f"blocks.{self.block}.{self.kind}"
 
 
+@runtime_checkable
+class Publishes(Protocol):
+    """An injection some of whose parameters multiply activations of its own making."""
+
+    def published(self, block: int, stream: Tensor) -> Tensor | None:
+        """Return these activations, ``[B, N, r]``, for the stream after attention; None: none here."""
+        ...
+
+
 @contextmanager
 def capture(
     model: VisionTransformer, taps: Iterable[Tap], injections: Sequence[Injection] = ()
 ) -> Iterator[dict[Tap, Tensor]]:
     """Record the activations at ``taps`` in every forward inside the context; leave no hook behind.
 
-    The dictionary holds the latest forward: float32 [B, tokens, d] per tap ([B, d] for a feature tap), with
-    their graph where autograd is on. Enter it *inside* ``inject``, so that hooks of the injections run first.
+    The dictionary holds the latest forward: float32 [B, tokens, d] per tap ([B, d] for a feature tap, the
+    publisher's width for what is published), with their graph where autograd is on. Enter it *inside*
+    ``inject``, so that hooks of the injections run first.
 
     Args:
         model: The timm ViT.
         taps: Where to read.
-        injections: The active injections, asked only which rows they added.
+        injections: The active injections, asked which rows they added and what they publish.
 
     Raises:
-        ConfigError: if a tap names a block that the model does not have.
+        ConfigError: if a tap names a block that the model does not have, or at which nothing is published.
     """
     tokens = num_tokens(model)
     seen: dict[Tap, Tensor] = {}
@@ -82,9 +96,19 @@ def capture(
         rows = x[:, index].clone() if tap.kind == "feature" else real_tokens(x, tokens, index).contiguous()
         seen[tap] = rows.float()
 
+    def publish(tap: Tap, stream: Tensor) -> None:
+        publishers = [one for one in injections if isinstance(one, Publishes)]
+        found = [rows for one in publishers if (rows := one.published(tap.block, stream)) is not None]
+        if len(found) != 1:
+            raise ConfigError(
+                f"tap {str(tap)!r} reads what one injection publishes, and here {len(found)} do; read it in "
+                "a forward under that injection"
+            )
+        record(tap, found[0])
+
     with ExitStack() as stack:
         for tap in dict.fromkeys(taps):
-            stack.enter_context(_hook(model, tap, record))
+            stack.enter_context(_hook(model, tap, publish if tap.kind == "published" else record))
         yield seen
 
 
@@ -106,4 +130,8 @@ def _hook(model: VisionTransformer, tap: Tap, record: Callable[[Tap, Tensor], No
     if tap.kind == "attn_in":
         # the output of norm1, not the input of attn: a prefix wrapper may stand in for attn
         return block.norm1.register_forward_hook(on_output)
+    if tap.kind == "mlp_in":
+        return block.norm2.register_forward_hook(on_output)
+    if tap.kind in ("block_mid", "published"):
+        return block.norm2.register_forward_pre_hook(on_input)
     return attention_of(block).qkv.register_forward_hook(on_qkv)

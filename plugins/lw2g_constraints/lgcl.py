@@ -30,13 +30,14 @@ def task_loss(keys: Tensor, positive: Tensor, negatives: Tensor | None) -> Tenso
     """Return ``1 - sum_k cos(k, positive) + mean over negatives of sum_k cos(k, negative)``.
 
     Args:
-        keys: Keys that the batch selects, ``[K, d]`` of any length; the sum over them is not divided by K.
+        keys: Keys that the batch selects, ``[K, d]`` of any length; the sum over them is not divided by K. Or
+            those that each sample selects, ``[B, K, d]``: the mean over samples.
         positive: Unit vector of the task, ``[d]``.
         negatives: Unit vectors of other tasks, ``[n, d]``; None without any.
     """
     unit = functional.normalize(keys.float(), dim=-1)
-    loss = 1 - (unit @ positive).sum()
-    return loss if negatives is None else loss + (unit @ negatives.mT).sum(dim=0).mean()
+    loss = 1 - (unit @ positive).sum(dim=-1).mean()
+    return loss if negatives is None else loss + (unit @ negatives.mT).sum(dim=-2).mean()
 
 
 def class_loss(features: Tensor, positive: Tensor, negative: Tensor | None) -> Tensor:
@@ -164,8 +165,6 @@ class LanguageGuidance(Constraint):
         """Leave out earlier tasks whose key is the very one that this task trains."""
         index = context.task.index
         own = _keys(context)
-        if own is None:
-            self._warn("there are no learned prompt keys: the task loss is left out")
         siblings = [task for task in context.pool.tasks_of(context.set_id) if task < index]
         shared = [task for task in siblings if own is not None and _same(own, _keys(context, task))]
         self._others = tuple(task for task in range(index) if task not in shared)
@@ -196,8 +195,12 @@ class LanguageGuidance(Constraint):
         options = self._options
         parts: list[Tensor] = []
         with torch.autocast(batch.labels.device.type, enabled=False):
-            if options.task_weight and (keys := _keys(context)) is not None:
-                parts.append(options.task_weight * self._task_loss(keys, len(batch)))
+            if options.task_weight:
+                keys = _keys(context) if output.keys is None else output.keys
+                if keys is None:
+                    self._warn("there are no learned prompt keys: the task loss is left out")
+                else:
+                    parts.append(options.task_weight * self._task_loss(keys, len(batch)))
             if options.class_weight and (context.task.index or options.class_loss_first_task):
                 if output.features is None:
                     self._warn("the baseline's step gives no features: the class loss is left out")

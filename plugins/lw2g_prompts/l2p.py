@@ -102,10 +102,11 @@ class L2P(Baseline):
         """Return cross-entropy over the task's classes and the pull of the selected keys."""
         features = self.features(batch, context.pool.force(context.set_id))
         logits = mask_logits(self.logits(features), context.task.classes)
-        cosines, chosen = self.select(batch.query, cast(PromptPool, context.parameters))
+        prompts = cast(PromptPool, context.parameters)
+        cosines, chosen = self.select(batch.query, prompts)
         pull = cosines.gather(1, chosen).sum(dim=1).mean()
         loss = functional.cross_entropy(logits, batch.labels) - self.config.pull * pull
-        return StepOutput(loss=loss, features=features)
+        return StepOutput(loss=loss, features=features, keys=prompts.key[chosen])
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prompts, keys and head together."""

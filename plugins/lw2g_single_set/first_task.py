@@ -8,46 +8,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.adapters import DROPOUT, AdapterSet, bottlenecks
+from lw2g.blocks.heads import CosineClassifier
 from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.injection import Injection
 from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.options import AdapterOptions, FirstTaskOptions, TokenOptions
 
-__all__ = ["Adapter", "AdapterSets", "CosineClassifier", "DeepTokens", "FirstTask", "TokenSets"]
-
-_SCALE, _DROPOUT = 0.1, 0.1
-"""Factor on an adapter's branch, and the dropout between its layers in training."""
-
-
-class CosineClassifier(nn.Module):
-    """What the first task is trained with, and then thrown away.
-
-    Attributes:
-        weight: ``[classes, dim]``, uniform within ``1 / sqrt(dim)``.
-        sigma: Learned factor on the cosines, 1 at the start.
-    """
-
-    def __init__(self, classes: int, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(classes, dim).uniform_(-(dim**-0.5), dim**-0.5))
-        self.sigma = nn.Parameter(torch.ones(1))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return ``sigma * cos(features, weight)``, ``[B, classes]``."""
-        cosines = functional.normalize(features, dim=-1) @ functional.normalize(self.weight, dim=-1).T
-        return self.sigma * cosines
+__all__ = ["AdapterSets", "DeepTokens", "FirstTask", "TokenSets"]
 
 
 class FirstTask(Baseline):
@@ -136,28 +116,6 @@ class TokenSets(FirstTask):
         return TokenInjection(dict(enumerate(cast(DeepTokens, parameters).token)), keep=False)
 
 
-class Adapter(nn.Module):
-    """A bottleneck: ``0.1 * (up(relu(down(h))))``; no branch at all at the start, where ``up`` is zero.
-
-    Args:
-        dim: Width of the backbone.
-        bottleneck: Inner width.
-    """
-
-    def __init__(self, dim: int, bottleneck: int) -> None:
-        super().__init__()
-        self.down = nn.Linear(dim, bottleneck)
-        self.up = nn.Linear(bottleneck, dim)
-        nn.init.kaiming_uniform_(self.down.weight, a=5**0.5)
-        for zero in (self.down.bias, self.up.weight, self.up.bias):
-            nn.init.zeros_(zero)
-
-    def branch(self, stream: Tensor, *, training: bool) -> Tensor:
-        """Return what is added to the stream ``[B, N, dim]``; dropout is for training alone."""
-        inner = functional.dropout(functional.relu(self.down(stream)), _DROPOUT, training)
-        return _SCALE * cast(Tensor, self.up(inner))
-
-
 class AdapterSets(FirstTask):
     """Adapts by bottlenecks parallel to the MLP of every block (AdaptFormer)."""
 
@@ -166,10 +124,11 @@ class AdapterSets(FirstTask):
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return an adapter for every block."""
         backbone = self.context.backbone
-        blocks = [Adapter(backbone.dim, self.options.bottleneck) for _ in range(backbone.depth)]
-        return nn.ModuleList(blocks).to(self.context.device)
+        return AdapterSet(backbone.depth, backbone.dim, self.options.bottleneck).to(self.context.device)
 
     def injection(self, parameters: nn.Module, *, training: bool) -> Injection:
-        """Return the branches of all blocks."""
-        adapters = enumerate(cast(Sequence[Adapter], parameters))
-        return AdapterInjection({i: partial(one.branch, training=training) for i, one in adapters})
+        """Return the branches of all blocks; dropout is for training alone."""
+        routing = Routing(sets=(parameters,), chosen=0)
+        dropout = DROPOUT if training else 0.0
+        branches = bottlenecks(routing, self.context.backbone.depth, dropout=dropout)
+        return AdapterInjection(dict(enumerate(branches)))

@@ -307,11 +307,25 @@ def test_class_keys_are_guided_together():
 def test_a_host_without_keys_is_told_once(levels):
     """The task loss contributes nothing; one warning in the whole run says so."""
     guidance, world = built(levels=levels), World()
+    contexts = [world.begin(guidance) for _ in range(3)]
     with pytest.warns(UserWarning, match="no learned prompt keys: the task loss is left out") as caught:
-        contexts = [world.begin(guidance) for _ in range(3)]
+        added = [loss_of(guidance, context) for context in contexts]
     assert len(caught) == 1
-    added = loss_of(guidance, contexts[-1])
-    assert (added is None) == (levels == "task")
+    assert (added[-1] is None) == (levels == "task")
+
+
+def test_keys_of_a_baseline_are_guided():
+    """Those that each sample selects are pulled, the mean over samples, and pushed from all earlier tasks."""
+    guidance, world = guided(class_weight=0.0, negatives="mean"), World()
+    context = [world.begin(guidance) for _ in range(3)][-1]
+    keys = torch.randn(6, 2, DIM, requires_grad=True)
+    output = StepOutput(loss=torch.zeros(()), keys=keys)
+    found = guidance.extra_loss(batch_of(context), output, context)
+    pull = torch.stack([cosine(key, TASKS[2]).sum() for key in keys]).mean()
+    push = torch.stack([cosine(key[:, None], TASKS[:2]).sum(dim=0).mean() for key in keys]).mean()
+    torch.testing.assert_close(found, 1 - pull + push)
+    found.backward()
+    assert keys.grad.any()
 
 
 def test_a_host_without_features_is_told_once():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from lw2g.blocks.heads import CosineClassifier
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import ComputePhase
@@ -18,7 +19,6 @@ from lw2g.training.progress import Reporter
 from lw2g.training.runner import start
 from lw2g_single_set.aper import AperAdapter, AperVptDeep
 from lw2g_single_set.controls import SimpleCIL
-from lw2g_single_set.first_task import CosineClassifier
 from lw2g_single_set.options import AdapterOptions, SimpleCILConfig, TokenOptions
 from lw2g_single_set.plugin import APER_ADAPTER, APER_VPT_DEEP
 
@@ -69,7 +69,7 @@ def test_counts_are_those_of_the_release(vit_b):
     for length, total in ((5, 46_080), (30, 276_480)):
         assert count(AperVptDeep(TokenOptions(length=length), vit_b()).new_set(None)) == total
     adapters = AperAdapter(AdapterOptions(), vit_b()).new_set(None)
-    assert [count(one) for one in adapters] == [99_136] * 12
+    assert [sum(one[block].numel() for one in adapters.parameters()) for block in range(12)] == [99_136] * 12
     assert count(adapters) == 1_189_632
     assert count(CosineClassifier(10, 768)) == 7_681
 
@@ -77,10 +77,10 @@ def test_counts_are_those_of_the_release(vit_b):
 def test_starts_are_those_of_the_release(vit_b):
     """Tokens are zero; of an adapter only the down weight is not; sigma is one."""
     assert not AperVptDeep(TokenOptions(), vit_b()).new_set(None).token.any()
-    adapter = AperAdapter(AdapterOptions(), vit_b()).new_set(None)[3]
-    assert not any(part.any() for part in (adapter.down.bias, adapter.up.weight, adapter.up.bias))
+    adapter = AperAdapter(AdapterOptions(), vit_b()).new_set(None)
+    assert not any(part.any() for part in (adapter.down_bias, adapter.up, adapter.up_bias))
     # kaiming-uniform with a = sqrt 5 is U(-b, b) with b = 1 / sqrt(fan in)
-    assert float(adapter.down.weight.detach().abs().max()) == pytest.approx(768**-0.5, rel=1e-2)
+    assert float(adapter.down[3].detach().abs().max()) == pytest.approx(768**-0.5, rel=1e-2)
     classifier = CosineClassifier(10, 768)
     assert float(classifier.weight.detach().abs().max()) == pytest.approx(768**-0.5, rel=1e-2)
     assert classifier.sigma.tolist() == [1]
@@ -119,10 +119,11 @@ def test_adapters_add_a_tenth_of_their_branch(stream_of):
     adapters = randomised(baseline.new_set(None))
     images = stream.images([0, 1])
     h = model._pos_embed(model.patch_embed(images))
-    for block, one in zip(model.blocks, adapters, strict=True):
+    for index, block in enumerate(model.blocks):
         h1 = h + block.attn(block.norm1(h))
-        inner = (h1 @ one.down.weight.T + one.down.bias).clamp(min=0)
-        h = h1 + block.mlp(block.norm2(h1)) + 0.1 * (inner @ one.up.weight.T) + 0.1 * one.up.bias
+        inner = (h1 @ adapters.down[index].T + adapters.down_bias[index]).clamp(min=0)
+        branch = 0.1 * (inner @ adapters.up[index].T) + 0.1 * adapters.up_bias[index]
+        h = h1 + block.mlp(block.norm2(h1)) + branch
     torch.testing.assert_close(baseline.adapted(images, adapters), model.norm(h)[:, 0], atol=1e-4, rtol=1e-4)
 
 

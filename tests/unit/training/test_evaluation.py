@@ -24,7 +24,7 @@ from lw2g.training.saved import open_run
 from lw2g.training.session import Session
 
 
-@pytest.mark.parametrize("baseline", ["dual-prompt", "hide-prompt"])
+@pytest.mark.parametrize("baseline", ["dual-prompt", "hide-prompt", "tuna"])
 def test_incremental_evaluation_equals_full_evaluation_bit_for_bit(
     baseline: str, session_of: Callable[..., Session]
 ) -> None:
@@ -83,6 +83,34 @@ def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -
     calls.clear()
     session.evaluator.evaluate(*arguments)
     assert len(calls) == first
+
+
+def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[..., Session]) -> None:
+    """Old images are asked under the newest set alone, new ones under all; and under a merge that moved."""
+    session, asked = session_of(baseline="tuna"), [0]
+    baseline, quiet = session.baseline, Reporter([], [1, 1, 1])
+    original = baseline.features
+
+    def counting(batch: Any, routing: Any) -> Any:
+        asked[-1] += len(set(batch.samples.tolist()))
+        return original(batch, routing)
+
+    baseline.features = counting  # type: ignore[method-assign]
+    sizes = session.evaluator.sizes(3)
+    for index in range(3):
+        session.begin_task(index)
+        session.pool.grow(session.new_set(None))
+        history = [session.info(earlier) for earlier in range(index + 1)]
+        found, _ = session.evaluator.evaluate(baseline, session.pool, None, history, quiet)
+        assert set(found.set.tolist()) <= set(session.pool.ids)
+        asked.append(0)
+    new, per_batch = sizes[0], session.config.run.evaluation_batch
+    pairs = [new * 2, new * 3 + new, new * 4 + 2 * new]  # sets and merge; then old images under the new set
+    for count, expected in zip(asked, pairs, strict=False):
+        assert 0 <= expected - count < per_batch  # images that meet several sets in one batch count once
+    next(baseline.beside()[0].buffers()).add_(0.1)
+    session.evaluator.evaluate(baseline, session.pool, None, history, quiet)
+    assert asked[-1] == sum(sizes)
 
 
 def test_unseen_classes_are_never_predicted(session_of: Callable[..., Session]) -> None:

@@ -45,6 +45,7 @@ def pixels(model: TrainedModel) -> list[Tensor]:
         {"baseline": "s-prompt-plus-plus", "policy": "one"},
         {"baseline": "coda-prompt"},
         {"baseline": "cprompt"},
+        {"baseline": "tuna"},
     ],
     ids=lambda chosen: chosen["baseline"],
 )

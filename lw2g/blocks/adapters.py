@@ -1,0 +1,195 @@
+"""Building block: parameter sets in the form of bottlenecks parallel to the MLP (AdaptFormer).
+
+The branch of a block is ``scale * (up relu(down h + down_bias) + up_bias)``, with h the stream after
+attention, not normalised: a few of its coordinates are huge. What multiplies h is a site at the tap
+``block_mid``; what multiplies the inner activations is one at what the injection publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.blocks.options import UpOnReuse
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Activation, Site
+from lw2g.vit.adapter import AdapterInjection, Bottleneck
+from lw2g.vit.taps import Tap
+
+__all__ = ["DROPOUT", "SCALE", "AdapterBaseline", "AdapterSet", "as_buffers", "bottlenecks"]
+
+SCALE, DROPOUT = 0.1, 0.1
+"""Factor on a branch, and the dropout between its layers in training: those of Aper, EASE, TUNA and MOS."""
+
+
+class AdapterSet(nn.Module):
+    """A bottleneck for every block; they change nothing at first, because ``up`` is zero.
+
+    Args:
+        num_blocks: Number of blocks.
+        dim: Width of the backbone.
+        bottleneck: Inner width r.
+
+    Attributes:
+        down: ``[num_blocks, r, dim]``, drawn from U(-1/sqrt(dim), 1/sqrt(dim)); its last axis multiplies the
+            stream after attention.
+        down_bias: ``[num_blocks, r]``.
+        up: ``[num_blocks, dim, r]``; its last axis multiplies the inner activations.
+        up_bias: ``[num_blocks, dim]``.
+    """
+
+    def __init__(self, num_blocks: int, dim: int, bottleneck: int) -> None:
+        super().__init__()
+        bound = dim**-0.5
+        self.down = nn.Parameter(torch.empty(num_blocks, bottleneck, dim).uniform_(-bound, bound))
+        self.down_bias = nn.Parameter(torch.zeros(num_blocks, bottleneck))
+        self.up = nn.Parameter(torch.zeros(num_blocks, dim, bottleneck))
+        self.up_bias = nn.Parameter(torch.zeros(num_blocks, dim))
+
+
+def bottlenecks(
+    routing: Routing, num_blocks: int, *, scale: float = SCALE, dropout: float = 0.0
+) -> list[Bottleneck]:
+    """Return the branch of every block, of each sample's set.
+
+    Args:
+        routing: Over :class:`AdapterSet` s, with a choice.
+        num_blocks: Number of blocks.
+        scale: Factor on a branch.
+        dropout: Between its layers.
+    """
+    down, down_bias, up, up_bias = (
+        routing.select(lambda item, name=name: cast(Tensor, getattr(item, name)))  # type: ignore[misc]
+        for name in ("down", "down_bias", "up", "up_bias")
+    )
+    return [
+        Bottleneck(
+            down=down[..., block, :, :],
+            down_bias=down_bias[..., block, :],
+            up=up[..., block, :, :],
+            up_bias=up_bias[..., block, :],
+            scale=scale,
+            dropout=dropout,
+        )
+        for block in range(num_blocks)
+    ]
+
+
+def as_buffers(adapters: AdapterSet, *, zero: bool = False) -> nn.Module:
+    """Return a module that answers like a set and is never trained: its tensors are buffers.
+
+    Args:
+        adapters: Where they are copied from.
+        zero: Whether they are all zero instead, so that they change nothing, and no state need keep them.
+    """
+    made = nn.Module()
+    for name, value in adapters.named_parameters():
+        copied = torch.zeros_like(value.detach()) if zero else value.detach().clone()
+        made.register_buffer(name, copied, persistent=not zero)
+    return made
+
+
+class AdapterBaseline(Baseline):
+    """A baseline whose sets are adapters at all blocks.
+
+    With the scope ``"each"`` every live set answers for every image. Subclasses give phases and classifier.
+
+    Args:
+        context: What is known before the first task.
+        bottleneck: Inner width of an adapter.
+        up_on_reuse: What becomes of the up-projections of a reused set.
+        init_from: What a new set starts from.
+    """
+
+    feature_scope: ClassVar[Literal["each"]] = "each"
+
+    def __init__(
+        self,
+        context: BuildContext,
+        *,
+        bottleneck: int,
+        up_on_reuse: UpOnReuse,
+        init_from: Literal["previous", "random"],
+    ) -> None:
+        super().__init__(context)
+        self.bottleneck, self.up_on_reuse, self.init_from = bottleneck, up_on_reuse, init_from
+
+    def new_set(self, source: nn.Module | None) -> AdapterSet:
+        """Return a new set: a copy of ``source``, or one that changes nothing yet."""
+        backbone = self.context.backbone
+        made = AdapterSet(backbone.depth, backbone.dim, self.bottleneck).to(self.context.device)
+        if source is not None:
+            made.load_state_dict(source.state_dict())
+        return made
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the set of the last task, which a new one may start from."""
+        return pool[pool.task_to_set[-1]] if len(pool) and self.init_from == "previous" else None
+
+    @property
+    def takes_copies(self) -> bool:
+        """Each sample gets its own set."""
+        return True
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the adapted network, ``[B, dim]``."""
+        return self._adapted(batch, routing, 0.0)
+
+    def training_features(self, batch: Batch, context: TaskContext) -> Tensor:
+        """Return features under the task's set, with dropout within its adapters."""
+        return self._adapted(batch, context.pool.force(context.set_id), DROPOUT)
+
+    def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
+        """Return what a task trains of its set.
+
+        Biases multiply 1: whatever moves them moves the outputs of old images too. A reused set keeps them
+        unless its up-projections are free.
+        """
+        own = cast(AdapterSet, context.parameters)
+        if context.grew or self.up_on_reuse == "free":
+            return tuple(own.parameters())
+        return (own.down,) if self.up_on_reuse == "freeze" else (own.down, own.up)
+
+    def _adapted(self, batch: Batch, routing: Routing, dropout: float) -> Tensor:
+        backbone = self.context.backbone
+        branches = bottlenecks(routing, backbone.depth, dropout=dropout)
+        return backbone.features(batch.images, (AdapterInjection(dict(enumerate(branches))),))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return a block's down-projection, measured, and its up-projection where that is protected.
+
+        Inner activations are as wide as the bottleneck, so angles there do not compare with those of the
+        down-projections: they are no evidence, and no soft rule acts on them.
+        """
+        own, blocks = cast(AdapterSet, parameters), range(self.context.backbone.depth)
+        down = [
+            Site(
+                name=f"blocks.{block}.adapter_down",
+                parameter=own.down,
+                index=(block,),
+                activation=Activation(tap=Tap(block=block, kind="block_mid")),
+            )
+            for block in blocks
+        ]
+        if self.up_on_reuse != "project":
+            return down
+        return [
+            *down,
+            *(
+                Site(
+                    name=f"blocks.{block}.adapter_up",
+                    parameter=own.up,
+                    index=(block,),
+                    activation=Activation(tap=Tap(block=block, kind="published")),
+                    measured=False,
+                    soft=False,
+                )
+                for block in blocks
+            ),
+        ]

@@ -1,0 +1,189 @@
+"""EASE: an adapter per task, class prototypes in the subspace of each, old ones synthesised in new subspaces.
+
+Zhou et al., "Expandable Subspace Ensemble for Pre-Trained Model-Based Class-Incremental Learning", CVPR 2024.
+No old image is there when a new adapter is, so where an old class lies in its subspace is guessed from where
+new classes do that are like it in a subspace that knows both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
+from lw2g.blocks.heads import CosineClassifier
+from lw2g.blocks.schedules import cosine
+from lw2g.blocks.statistics import collect_features
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
+from lw2g_adapters.options import EaseConfig
+
+__all__ = ["Ease", "Subspace", "synthesise"]
+
+
+class Subspace(nn.Module):
+    """Where classes lie under one set.
+
+    Attributes:
+        prototype: ``[num_classes, dim]``: means of features where ``measured``, synthesised ones elsewhere.
+        measured: Whether there were images of the class once there was the set, ``[num_classes]`` bool.
+    """
+
+    prototype: Tensor
+    measured: Tensor
+
+    def __init__(self, num_classes: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("prototype", torch.zeros(num_classes, dim))
+        self.register_buffer("measured", torch.zeros(num_classes, dtype=torch.bool))
+
+
+def synthesise(old: Tensor, known: Tensor, known_here: Tensor) -> Tensor:
+    """Return where old classes would lie in a new subspace, ``[n, dim]``.
+
+    Each is a mean of the known classes, weighted by a softmax over their cosines to it in its own subspace.
+    Cosines differ by 2 at most, so no weight is more than e^2 = 7.4 times another.
+
+    Args:
+        old: Prototypes of the old classes in their own subspace, ``[n, dim]``.
+        known: Those of classes that both subspaces know there too, ``[m, dim]``.
+        known_here: Theirs in the new subspace, ``[m, dim]``.
+
+    >>> here = torch.tensor([[2.0, 0.0]])
+    >>> synthesise(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), here)
+    tensor([[2., 0.]])
+    """
+    return (_unit(old) @ _unit(known).T).softmax(dim=1) @ known_here
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return functional.normalize(rows, dim=-1)
+
+
+class Ease(AdapterBaseline):
+    """Every set answers by cosines to its prototypes; a class's own set speaks loudest.
+
+    A subspace belongs to a set: under a policy that shares sets, a class's own subspace is that of the set
+    its task trained, and the class is synthesised under sets that came after it. Where a set is trained on,
+    what was measured under it before is stale: no image is left to measure it anew.
+
+    Attributes:
+        subspaces: One for every set that there can be.
+        plain: The subspace of un-adapted features.
+        owner: The set of each class, ``[num_classes]`` int64.
+        classifier: What the task's classes are told apart by while its set is trained.
+    """
+
+    owner: Tensor
+
+    def __init__(self, config: EaseConfig, context: BuildContext) -> None:
+        super().__init__(
+            context,
+            bottleneck=config.bottleneck,
+            up_on_reuse=config.up_on_reuse,
+            init_from=config.init_from,
+        )
+        self.config = config
+        sizes = (context.num_classes, context.backbone.dim)
+        self.subspaces = nn.ModuleList(Subspace(*sizes) for _ in range(context.num_tasks))
+        self.plain = Subspace(*sizes)
+        self._beside: tuple[nn.Module, ...] = ()
+        if config.plain_weight:
+            # adapters that change nothing: what answers under them is the backbone alone
+            nothing = AdapterSet(context.backbone.depth, context.backbone.dim, config.bottleneck)
+            self._beside = (as_buffers(nothing, zero=True).to(context.device),)
+        self.register_buffer("owner", torch.zeros(context.num_classes, dtype=torch.long))
+        self.classifier: CosineClassifier | None = None
+        self.to(context.device)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Make the classifier that the task's set is trained with."""
+        made = CosineClassifier(len(task.classes), self.context.backbone.dim)
+        self.classifier = made.to(self.context.device)
+
+    def beside(self) -> tuple[nn.Module, ...]:
+        """Return adapters that change nothing, where un-adapted features have a say."""
+        return self._beside
+
+    # -- prediction ------------------------------------------------------------------------------------
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return weighted sums of cosines in all subspaces, ``[B, num_classes]``."""
+        config, plain = self.config, len(self.beside())
+        sets = features.shape[1] - plain
+        share = max(1, sets - 1) if config.other_share == "together" else 1
+        total = torch.zeros(len(features), self.context.num_classes, device=features.device)
+        for position in range(sets):
+            cosines = _unit(features[:, position]) @ _unit(self._subspace(position).prototype).T
+            total = total + cosines * torch.where(self.owner == position, 1.0, config.other_weight / share)
+        if plain:
+            total = total + config.plain_weight * (_unit(features[:, -1]) @ _unit(self.plain.prototype).T)
+        return total
+
+    def _subspace(self, set_id: int) -> Subspace:
+        return cast(Subspace, self.subspaces[set_id])
+
+    # -- learning --------------------------------------------------------------------------------------
+
+    def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the cross-entropy of the classifier that the task would begin with."""
+        classifier = cast(CosineClassifier, self.classifier)
+        return functional.cross_entropy(classifier(features), batch.labels - task.classes[0])
+
+    def draw_head(self, task: TaskInfo) -> None:
+        """Draw that classifier anew."""
+        cast(CosineClassifier, self.classifier).draw()
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return two phases: adapters and their classifier, then the prototypes of all subspaces."""
+        config = self.config
+
+        def step(batch: Batch) -> StepOutput:
+            features = self.training_features(batch, context)
+            return StepOutput(loss=self.probe_loss(features, batch, context.task), features=features)
+
+        trained = (*self.trained(context), *cast(CosineClassifier, self.classifier).parameters())
+        phase = TrainingPhase(
+            name="adapters",
+            groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
+            step=step,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            schedule=cosine(),
+            host=True,
+        )
+        return (phase, ComputePhase(name="prototypes", run=lambda progress: self.measure(context, progress)))
+
+    def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+        """Measure the task's classes in all subspaces, and synthesise the others anew."""
+        classes, pool = list(context.task.classes), context.pool
+        self.owner[classes] = context.set_id
+        spaces = [(self._subspace(set_id), pool.force(set_id)) for set_id in pool.ids]
+        if self.beside():
+            spaces.append((self.plain, Routing(sets=self.beside(), chosen=0)))
+        for number, (space, routing) in enumerate(spaces):
+            rows, labels = collect_features(context, lambda batch, way=routing: self.features(batch, way))  # type: ignore[misc]
+            for label in classes:
+                # float64, so that the mean does not depend on how the images were batched
+                space.prototype[label] = rows[labels == label].double().mean(0).float()
+            space.measured[classes] = True
+            progress(number + 1, len(spaces))
+        self.synthesise(context.task.seen, pool.ids)
+
+    def synthesise(self, seen: int, sets: Sequence[int]) -> None:
+        """Fill in what was not measured of the seen classes, in the subspaces of some sets."""
+        for here in map(self._subspace, sets):
+            known = here.measured[:seen].nonzero()[:, 0]
+            missing = ~here.measured[:seen]
+            for set_id in sorted(set(self.owner[:seen][missing].tolist())):
+                rows = (missing & (self.owner[:seen] == set_id)).nonzero()[:, 0]
+                own = self._subspace(set_id).prototype
+                here.prototype[rows] = synthesise(own[rows], own[known], here.prototype[known])

@@ -1,0 +1,106 @@
+"""Options of the adapter baselines. Nothing here imports torch, so that listing stays quick."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import attrs
+from attrs.validators import ge, gt, in_
+
+from lw2g.blocks.options import UpOnReuse
+from lw2g.interfaces.options import option
+
+__all__ = ["AdapterOptions", "EaseConfig", "TunaConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class AdapterOptions:
+    """Options of methods with a set of adapters per task; defaults are EASE's for CIFAR-100."""
+
+    bottleneck: int = option(64, "inner width of an adapter", validator=ge(1))
+    init_from: Literal["previous", "random"] = option(
+        "random",
+        "what a new set starts from: the most recently trained set, or a random one",
+        validator=in_(("previous", "random")),
+    )
+    up_on_reuse: UpOnReuse = option(
+        "freeze",
+        "up-projections of a reused set: protected like the down-projections, frozen, or free (with all "
+        "biases: then old outputs move); an inner width of few numbers is soon full",
+        validator=in_(("project", "freeze", "free")),
+    )
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(48, "images per step", validator=ge(1))
+    lr: float = option(0.025, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
+
+
+@attrs.frozen(kw_only=True)
+class EaseConfig(AdapterOptions):
+    """Options of ``ease``."""
+
+    init_from: Literal["previous", "random"] = option(
+        "random",
+        "what a new set starts from: a random one, or the most recently trained set",
+        validator=in_(("previous", "random")),
+        published="random",
+    )
+    other_weight: float = option(
+        0.1,
+        "weight of the cosines in the subspaces of other sets beside that in a class's own",
+        validator=ge(0),
+    )
+    other_share: Literal["together", "each"] = option(
+        "together",
+        "whether the other subspaces have that weight together (as released), or each of them (the paper)",
+        validator=in_(("together", "each")),
+        published="together",
+    )
+    plain_weight: float = option(
+        0.0,
+        "weight of the cosine of un-adapted features; 0: no such subspace, and a pass less",
+        validator=ge(0),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TunaConfig(AdapterOptions):
+    """Options of ``tuna``; defaults are the authors' for CIFAR-100."""
+
+    bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
+    init_from: Literal["previous", "random"] = option(
+        "previous",
+        "what a new set starts from: the most recently trained set, or a random one, and then sets share no "
+        "basis in which they could be merged",
+        validator=in_(("previous", "random")),
+        published="previous",
+    )
+    epochs: int = option(15, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(
+        16, "images per step; a fifth of the samples per class of alignment", validator=ge(1)
+    )
+    lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    margin: float = option(0.0, "what is taken off the cosine of the true class (CosFace)", validator=ge(0))
+    orthogonality: Literal["none", "code", "pairwise"] = option(
+        "code",
+        "how up-projections are kept off those of other sets: not at all, by their mean rows (as released; "
+        "next to nothing), or by all pairs of rows",
+        validator=in_(("none", "code", "pairwise")),
+    )
+    second: Literal["universal", "newest"] = option(
+        "universal",
+        "what answers beside the chosen set: the merge of all sets, or the newest set",
+        validator=in_(("universal", "newest")),
+        literal={"newest": "the released evaluation takes the newest set for the merged one"},
+    )
+    align_epochs: int = option(30, "epochs of alignment of the head from class Gaussians", validator=ge(0))
+    align_lr: float = option(0.005, "learning rate of alignment", validator=gt(0))
+    align_schedule: Literal["cosine", "cosine-5"] = option(
+        "cosine",
+        "learning rate of alignment: half a cosine over its epochs, or one that is back after 10 epochs",
+        validator=in_(("cosine", "cosine-5")),
+        literal={"cosine-5": "the released scheduler has a period of 5 epochs, whatever their number"},
+    )
+    mean_decay: bool = option(
+        False, "whether the means of old classes are shrunk in alignment, to 0.9 of their size at most"
+    )

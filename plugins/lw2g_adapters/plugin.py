@@ -1,0 +1,58 @@
+"""Registers the adapter baselines; their code is imported when one is built."""
+
+from __future__ import annotations
+
+from lw2g.blocks import rows
+from lw2g.interfaces.component import BaselineComponent, lazy
+from lw2g.interfaces.deviations import Deviation
+from lw2g.registry.markers import hookimpl
+from lw2g_adapters import options, presets
+
+__all__ = ["EASE", "TUNA", "lw2g_baselines"]
+
+_AUGREG = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-augreg"}
+_ROWS = {
+    "imagenet-r": {**_AUGREG, **rows.LAMDA_FOLDERS},
+    "vtab": {**_AUGREG, **rows.NATURAL},
+}
+
+_OLD_SETS = Deviation(
+    topic="baseline.old_sets",
+    value="frozen",
+    published="moved by the orthogonality term and by weight decay",
+    note="the release trains the up-projections of old sets on, whose features it goes on using",
+)
+_MEAN_DECAY = Deviation(
+    topic="baseline.mean_decay",
+    value="the older a task, the nearer to 0.9",
+    published="next to all old classes alike, the newest least",
+    note="the release takes the number of the task with the wrong sign; without effect where it is off",
+)
+
+EASE = BaselineComponent(
+    name="ease",
+    config=options.EaseConfig,
+    summary="an adapter per task; class means in the subspace of each, old ones synthesised in new subspaces",
+    citation="Zhou et al., Expandable Subspace Ensemble for Pre-Trained Model-Based CIL, CVPR 2024",
+    build=lazy("lw2g_adapters.ease:Ease"),
+    presets=rows.with_rows(presets.EASE_OFFICIAL, {}, _AUGREG, _ROWS),
+    tuned=presets.EASE_TUNED,
+)
+
+TUNA = BaselineComponent(
+    name="tuna",
+    config=options.TunaConfig,
+    summary="an adapter per task, the surest of which answers beside a merge of all of them",
+    citation="Wang et al., Integrating Task-Specific and Universal Adapters for Pre-Trained Model-based CIL, "
+    "ICCV 2025",
+    build=lazy("lw2g_adapters.tuna:Tuna"),
+    presets=rows.with_rows(presets.TUNA_OFFICIAL, {}, _AUGREG, _ROWS),
+    tuned=presets.TUNA_TUNED,
+    deviations=(_OLD_SETS, _MEAN_DECAY),
+)
+
+
+@hookimpl
+def lw2g_baselines() -> list[BaselineComponent]:
+    """Return the adapter baselines."""
+    return [EASE, TUNA]

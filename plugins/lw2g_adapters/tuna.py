@@ -1,0 +1,207 @@
+"""TUNA: an adapter per task, the surest of which is chosen, beside one into which all of them are merged.
+
+Wang, Zhou & Ye, "Integrating Task-Specific and Universal Adapters for Pre-Trained Model-based
+Class-Incremental Learning", ICCV 2025. A set starts from the one before it, which gives them a common basis:
+merging bottlenecks of unlike bases would mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
+from lw2g.blocks.replay import replay_phase
+from lw2g.blocks.schedules import cosine
+from lw2g.blocks.set_measures import entropy
+from lw2g.blocks.statistics import ClassStatistics, statistics_phase
+from lw2g.interfaces.baseline import mask_logits
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, Schedule, StepOutput, TrainingPhase
+from lw2g_adapters.options import TunaConfig
+
+__all__ = ["Tuna", "merge", "overlap"]
+
+_SHARPNESS, _PULL = 20.0, 1e-3
+"""Factor on cosines in every softmax; weight of the orthogonality term, before its decay."""
+
+_ALIGN_DRAWS = 5
+"""Samples of a class in an epoch of alignment, over the batch size."""
+
+
+def merge(values: Tensor) -> Tensor:
+    """Return one value for each coordinate of several sets: the largest of the sign that their mean has.
+
+    Args:
+        values: ``[sets, ...]``.
+
+    >>> merge(torch.tensor([[1.0, 2.0], [-3.0, -1.0], [1.0, 0.0]]))
+    tensor([-3.,  2.])
+    """
+    sign = torch.where(values.mean(dim=0) > 0, 1.0, -1.0)
+    return sign * (sign * values).amax(dim=0).clamp(min=0)
+
+
+def overlap(up: Tensor, other: Tensor, how: Literal["code", "pairwise"]) -> Tensor:
+    """Return how far the rows of two up-projections point alike, meaned over blocks.
+
+    Args:
+        up: ``[blocks, dim, r]``.
+        other: Of another set, of the same shape.
+        how: ``"code"``: the product of the mean unit rows, as released, which is zero for rows that cancel;
+            ``"pairwise"``: the mean size of the products of all pairs of unit rows.
+    """
+    ours, theirs = functional.normalize(up, dim=-1), functional.normalize(other, dim=-1)
+    if how == "pairwise":
+        return (ours @ theirs.mT).abs().mean()
+    return (ours.mean(dim=1) * theirs.mean(dim=1)).sum(dim=-1).abs().mean()
+
+
+def _five(base: float, epoch: int, epochs: int) -> float:
+    return base * 0.5 * (1 + math.cos(math.pi * epoch / 5))
+
+
+class Tuna(AdapterBaseline):
+    """Every set answers over all seen classes; the answer of least entropy and that of the merge are added.
+
+    Under a policy that shares sets, all live ones are merged and compared. Gaussians of the classes of old
+    tasks are stale where a later task went on training their set.
+
+    Attributes:
+        head: A cosine classifier over all classes, which all sets share.
+        statistics: Gaussians of the classes, each under its set, that the head is aligned with.
+        universal: The merge of all live sets.
+        newest: The set of the last task.
+    """
+
+    newest: Tensor
+
+    def __init__(self, config: TunaConfig, context: BuildContext) -> None:
+        super().__init__(
+            context,
+            bottleneck=config.bottleneck,
+            up_on_reuse=config.up_on_reuse,
+            init_from=config.init_from,
+        )
+        self.config = config
+        dim, classes = context.backbone.dim, context.num_classes
+        self.head = nn.Linear(dim, classes, bias=False)
+        nn.init.trunc_normal_(self.head.weight, std=0.02)
+        self.statistics = ClassStatistics(classes, dim, "covariance")
+        self.universal = as_buffers(AdapterSet(context.backbone.depth, dim, config.bottleneck))
+        self.register_buffer("newest", torch.zeros((), dtype=torch.long))
+        self._seen = classes
+        self.to(context.device)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Note how many classes there are by now: probabilities are over these."""
+        self._seen = task.seen
+
+    def beside(self) -> tuple[nn.Module, ...]:
+        """Return the merged set, unless the newest one stands for it."""
+        return (self.universal,) if self.config.second == "universal" else ()
+
+    # -- prediction ------------------------------------------------------------------------------------
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """Return 20 times the cosines of features and the head's rows, ``[..., num_classes]``."""
+        rows = functional.normalize(self.head.weight, dim=-1)
+        return _SHARPNESS * (functional.normalize(features, dim=-1) @ rows.T)
+
+    def set_scores(self, features: Tensor) -> Tensor:
+        """Return minus the entropy of each live set's answer, ``[B, sets]``."""
+        answers = self.cosines(features[:, : features.shape[1] - len(self.beside())])
+        return -entropy(answers[..., : self._seen])
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return log sums of two probabilities, ``[B, num_classes]``: of the chosen set, and of the merge."""
+        chosen = self.set_scores(features).argmax(dim=1)
+        second = self.newest.expand_as(chosen)
+        if self.beside():
+            second = torch.full_like(chosen, features.shape[1] - 1)
+        places = torch.stack([chosen, second], dim=1)
+        asked = features[torch.arange(len(features), device=features.device)[:, None], places]
+        answers = mask_logits(self.cosines(asked), range(self._seen))
+        return answers.log_softmax(dim=-1).logsumexp(dim=1)
+
+    # -- learning --------------------------------------------------------------------------------------
+
+    def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the cross-entropy of 20 cosines over the task's classes."""
+        return functional.cross_entropy(mask_logits(self.cosines(features), task.classes), batch.labels)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return the margin loss over the task's classes, and the overlap with the other sets."""
+        config, index = self.config, context.task.index
+        features = self.training_features(batch, context)
+        cosines = self.cosines(features)
+        if config.margin:
+            off = functional.one_hot(batch.labels, cosines.shape[1]) * (_SHARPNESS * config.margin)
+            cosines = cosines - off
+        loss = functional.cross_entropy(mask_logits(cosines, context.task.classes), batch.labels)
+        others = [one for one in context.pool.ids if one != context.set_id]
+        if config.orthogonality != "none" and others:
+            own = cast(AdapterSet, context.parameters).up
+            met = [
+                overlap(own, cast(AdapterSet, context.pool[one]).up.detach(), config.orthogonality)
+                for one in others
+            ]
+            loss = loss + _PULL * math.exp(-(index + 1)) * torch.stack(met).sum()
+        return StepOutput(loss=loss, features=features)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return four phases: adapters and head, the merge, Gaussians of classes, alignment of the head."""
+        config = self.config
+        trained = (*self.trained(context), *self.head.parameters())
+        adapters = TrainingPhase(
+            name="adapters",
+            groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
+            step=lambda batch: self.step(batch, context),
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            schedule=cosine(),
+            host=True,
+        )
+        routing = context.pool.force(context.set_id)
+        schedule: Schedule = _five if config.align_schedule == "cosine-5" else cosine()
+        return (
+            adapters,
+            ComputePhase(name="merge", run=lambda progress: self.merge(context)),
+            statistics_phase(
+                "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
+            ),
+            replay_phase(
+                "alignment",
+                context,
+                self.head,
+                self.statistics,
+                lr=config.align_lr,
+                epochs=config.align_epochs,
+                per_centroid=_ALIGN_DRAWS * config.batch_size,
+                logits=self.cosines,
+                steps_for="seen",
+                weight_decay=config.weight_decay,
+                schedule=schedule,
+                mean_scale=self.mean_scale(context) if config.mean_decay else None,
+            ),
+        )
+
+    @torch.no_grad()
+    def merge(self, context: TaskContext) -> None:
+        """Merge all live sets into the universal one."""
+        self.newest.fill_(context.set_id)
+        for name, value in self.universal.named_buffers():
+            value.copy_(merge(torch.stack([getattr(one, name) for one in context.pool.sets])))
+
+    def mean_scale(self, context: TaskContext) -> Tensor:
+        """Return the factor on the mean of each seen class, ``[seen]``: 1 for the newest, towards 0.9."""
+        tasks = context.task_of_class().float()
+        return 0.9 + 0.1 * (tasks + 1) / (context.task.index + 1)
