@@ -13,7 +13,7 @@ __all__ = ["EASE", "TUNA", "lw2g_baselines"]
 _AUGREG = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-augreg"}
 _ROWS = {
     "imagenet-r": {**_AUGREG, **rows.LAMDA_FOLDERS},
-    "vtab": {**_AUGREG, **rows.NATURAL},
+    "vtab": {**rows.NATURAL, **rows.HIDE, "backbone.name": "sup21k-augreg"},
 }
 
 _OLD_SETS = Deviation(

@@ -45,6 +45,8 @@ OFFICIAL = {
     "aper-vpt-deep": ("sup21k-ft1k", 1993, "BB", "BB"),
     "aper-adapter": ("sup21k-ft1k", 1993, "BB", "BB"),
     "ranpac": ("sup21k-augreg", 1993, "BF", "BB"),
+    "ease": ("sup21k-augreg", 1993, "BB", "BB"),
+    "tuna": ("sup21k-augreg", 1993, "BB", "BB"),
     "simple-cil": ("sup21k-augreg", 1993, "-B", "-B"),
     "no-prompt": ("sup21k", None, "AA", "BB"),
     "joint": ("sup21k", None, "AA", "BB"),
@@ -53,7 +55,7 @@ OFFICIAL = {
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
 CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
-LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil"}
+LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil", "ease", "tuna"}
 # families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
 ELSEWHERE = {
     "aper-vpt-deep": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),
