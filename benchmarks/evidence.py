@@ -74,7 +74,7 @@ def seconds(session: Session) -> float:
     """Collect the second task's evidence from a D_sub that nobody has read, and return the CPU seconds."""
     images = session.image_set([session.stream.tasks[1].train], train=False)
     began = time.process_time()
-    collect_evidence(session.baseline, session.pool, session.memory, session.probe(1, images))
+    collect_evidence(session, session.probe(1, images))
     return time.process_time() - began
 
 

@@ -1,7 +1,7 @@
-"""Is ``z_error`` the error of Z? Brute force over samples and heads, on glyphs, micro and s-prompt-plus-plus.
+"""Is the claimed error of Z its error? Brute force over samples and heads, with s-prompt-plus-plus on glyphs.
 
 Some tasks are learned; then the evidence on the next one is collected again and again, each time with another
-D_sub and other draws of the new classes' head. The spread of Z is what ``z_error`` claims to be. Draws of a
+D_sub and other draws of the new classes' head. The spread of Z is what is claimed. Draws of a
 head are compared with heads fitted to held-out queries, by variance times seconds: what a fixed time buys.
 """
 
@@ -114,9 +114,9 @@ def spread(session: Session, pictures: ImageSet, task: int, repeats: int, **opti
             session.baseline.load_state_dict(own)
             session.baseline.draw_head(session.info(task))
         probe = Probe(session.info(task), pictures, session.backbone, session.engine, growth, 1000 + repeat)
-        found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
-        values.append(found.z or float("nan"))
-        errors.append(found.z_error or float("nan"))
+        found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
+        values.append(found.value or float("nan"))
+        errors.append(found.error or float("nan"))
     session.baseline.load_state_dict(own)
     z, claimed = torch.tensor(values), torch.tensor(errors)
     return {

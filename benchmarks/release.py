@@ -145,10 +145,11 @@ def run_ours(given: Namespace, folder: Path) -> dict[str, float]:
     from lw2g.registry.markers import hookimpl
     from lw2g.training.progress import Reporter
     from lw2g.training.runner import start
-    from lw2g_growth.plugin import PlainConfig
+    from lw2g_growth.options import PlainConfig
 
     class Scheduled:
         margin = 0.0
+        burden = None
 
         def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
             if evidence.task in GROWING:

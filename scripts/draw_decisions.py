@@ -54,10 +54,11 @@ def draw(record: dict[str, Any]) -> str:
         parts.append(text(LEFT - 12, y + 18, f"Z against set #{number}", anchor="end"))
         for i, decision in enumerate(record["decisions"]):
             for candidate in decision["candidates"]:
-                if candidate["set"] == number and candidate["z"] is not None:
+                measured = candidate["measures"].get("hindrance", {"value": None})
+                if candidate["set"] == number and measured["value"] is not None:
                     edge = colour(number) if record["task_to_set"][i] == number else "#fff"
                     parts.append(box(LEFT + i * CELL, y, colour(number), opacity=0.15, edge=edge))
-                    parts.append(text(LEFT + i * CELL + 26, y + 18, f"{candidate['z']:+.1f}"))
+                    parts.append(text(LEFT + i * CELL + 26, y + 18, f"{measured['value']:+.1f}"))
         y += 30
     y += 14
     parts.append(text(LEFT - 12, y + 18, "final accuracy", anchor="end"))

@@ -66,6 +66,9 @@ def session_of(catalogue: Catalogue, quick: Callable[..., Resolved]) -> Callable
 def finished(
     tmp_path_factory: pytest.TempPathFactory, catalogue: Catalogue, quick: Callable[..., Resolved]
 ) -> tuple[Path, dict[str, Any]]:
-    """The directory and the record of one finished run: dual-prompt x min on the tiny components."""
+    """The directory and the record of one finished run: dual-prompt x min on the tiny components.
+
+    It records a second measure, which stores something of every task.
+    """
     directory = tmp_path_factory.mktemp("finished") / "run"
-    return directory, start(quick(), catalogue, directory)
+    return directory, start(quick({"growth.measures": ["energy"]}), catalogue, directory)

@@ -174,7 +174,8 @@ def traits(component: Component) -> Iterator[str]:
             yield f"retrieval: {component.retrieval or 'none (makes no hard choice of a set)'}"
         case PolicyComponent():
             yield f"constraints it brings: {', '.join(component.default_constraints) or 'none'}"
-            yield f"needs evidence: {'yes' if component.needs_evidence else 'no'}"
+            named = "by its options" if callable(component.measures) else ", ".join(component.measures)
+            yield f"measures it reads: {named or 'none'}"
         case BenchmarkComponent():
             yield f"presets of baselines: {component.family}"
         case BackboneComponent():

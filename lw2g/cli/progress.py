@@ -64,12 +64,16 @@ def milestone(event: Event, tasks: int) -> str | None:
 def _decision(decision: dict[str, Any]) -> str:
     chosen = decision["set"]
     text = f"new set #{chosen}" if decision["decision"] == "grow" else f"reuses set #{chosen}"
-    measured = [
-        f"#{candidate['set']} {number(candidate['z'])} ± {number(candidate.get('z_error'))}"
-        for candidate in decision.get("candidates", ())
-        if candidate.get("z") is not None
-    ]
-    return f"{text} (Z: {', '.join(measured)})" if measured else text
+    said: dict[str, list[str]] = {}
+    for candidate in decision.get("candidates", ()):
+        for name, measured in candidate["measures"].items():
+            if measured["value"] is not None:
+                value, error = number(measured["value"]), number(measured["error"])
+                said.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
+    sure = decision.get("confidence")
+    told = [] if sure is None else [f"{sure:.0%} sure"]
+    told += [f"{name}: {', '.join(values)}" for name, values in said.items()]
+    return f"{text} ({'; '.join(told)})" if told else text
 
 
 def _of(task: int, tasks: int) -> str:

@@ -43,7 +43,7 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
             terms = DEFINITIONS
         else:
             _print_record(record)
-            terms = {**_DECISION_COLUMNS, **DEFINITIONS, **_COSTS}
+            terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **DEFINITIONS, **_COSTS}
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise DataError(
             f"{str(path)!r} is no record of a run ({type(error).__name__}: {error}); give a run's directory"
@@ -74,6 +74,8 @@ def _print_record(record: Record) -> None:
             left=2,
         )
     )
+    if parts := list(_parts(record)):
+        out.print(table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4))
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
         if record.get(key):
             out.print(_matrix(record[key], f"{title} (percent)"))
@@ -159,44 +161,77 @@ _DECISION_COLUMNS = {
     "task": "counts from 1",
     "decision": "grow: a new set was added; reuse: the task trains an old one",
     "set": "the set the task got (#0 is the first)",
+    "sure": "how probable it is, by the error, that growing or not would be decided alike without it",
     "candidate": "a set that was measured for the task",
-    "HFC": "hindrance: angle in degrees between the task's gradient and its part outside the set's old "
-    "space; 0 if the gradient is orthogonal to it, 90 if it lies in it",
-    "HFC_pre": "the same against the space of the task's own pre-trained activations",
-    "Z": "HFC - HFC_pre; above 0 the old tasks hinder more than pre-trained knowledge does",
-    "error": "standard error of Z",
+    "measure": "what was measured; `lw2g plugins NAME` tells what it is",
+    "value": "the measure, in its unit",
+    "error": "its standard error",
+    "null": "what chance would give, such as a random space of the same rank",
+    "own": "what the set's own tasks give, on images that it has not seen",
+    "alike": "+: a large value means that the task is like the set's; -: that it is unlike",
+    "n": "images it was computed from",
     "rank": "dimensions of the old space over all sites",
-    "null": "HFC that a random space of the same rank would give",
-    "energy null": "HFC that a random combination of the task's activations would give",
-    "captured": "share of the energy of the task's activations in the set's old space, over its sites",
-    "excluded": "why a set is no candidate",
+    "excluded": "why a set is no candidate, or a measure undefined",
+}
+_DECIDED = 4
+"""Columns that say what was decided; the others are of a candidate."""
+
+_PART_MEANINGS = {
+    "hfc": "hindrance: angle in degrees between the task's gradient and its part outside the set's old "
+    "space; 0 if the gradient is orthogonal to it, 90 if it lies in it",
+    "hfc_pre": "the same against the space of the task's own pre-trained activations; Z is their difference",
+    "null_hfc": "HFC that a random space of the same rank would give",
+    "energy_null_hfc": "HFC that a random combination of the task's activations would give",
 }
 
 
 def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
-    """Yield one row per candidate; only the first one repeats the task and what was decided."""
-    head = (str(entry["task"] + 1), str(entry["decision"]), _set(entry["set"]))
-    for candidate in entry["candidates"] or [{}]:
-        yield (*head, *_candidate(candidate))
-        head = ("", "", "")
-
-
-def _candidate(candidate: Record) -> tuple[str, ...]:
-    keys = ("hfc", "hfc_pre", "z", "z_error")
-    rank = candidate.get("rank")
-    return (
-        _set(candidate.get("set")),
-        *(number(candidate.get(key)) for key in keys),
-        "-" if rank is None else str(rank),
-        number(candidate.get("null_hfc")),
-        number(candidate.get("energy_null_hfc")),
-        _share(candidate.get("captured")),
-        candidate.get("excluded") or "",
+    """Yield a row per candidate and measure; only the first one repeats the task and what was decided."""
+    sure = entry.get("confidence")
+    head: tuple[str, ...] = (
+        str(entry["task"] + 1),
+        str(entry["decision"]),
+        _set(entry["set"]),
+        "-" if sure is None else f"{sure:.0%}",
     )
+    for candidate in entry["candidates"] or [{}]:
+        for measured in _candidate(candidate):
+            yield (*head, *measured)
+            head = ("",) * _DECIDED
 
 
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
+def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
+    """Yield a row per measure of a candidate; one where there are none."""
+    rank = candidate.get("rank")
+    last = ("-" if rank is None else str(rank),)
+    excluded = candidate.get("excluded") or ""
+    name = _set(candidate.get("set"))
+    measures = candidate.get("measures", {})
+    if not measures:
+        yield (name, *("-",) * 7, *last, excluded)
+    for measure, said in measures.items():
+        signs = {1: "+", -1: "-"}
+        numbers = (number(said[key]) for key in ("value", "error", "null", "own"))
+        yield (
+            name,
+            measure,
+            *numbers,
+            signs[said["alike"]],
+            str(said["n"]),
+            *last,
+            excluded or said["why"] or "",
+        )
+        name, last, excluded = "", ("",), ""
+
+
+def _parts(record: Record) -> Iterator[tuple[str, ...]]:
+    """Yield the further numbers of all measures: one row per task, candidate and number."""
+    for entry in record["decisions"]:
+        for candidate in entry["candidates"]:
+            for measure, said in candidate.get("measures", {}).items():
+                values = ", ".join(f"{name} {number(value)}" for name, value in said["parts"].items())
+                if values:
+                    yield str(entry["task"] + 1), _set(candidate["set"]), measure, values
 
 
 def _set(set_id: int | None) -> str:

@@ -88,6 +88,7 @@ def describe_experiment(config: ExperimentConfig) -> dict[str, OptionDescription
     if config.retrieval is not None:
         sections["retrieval"] = type(config.retrieval.config)
     sections["policy"] = type(config.policy.config)
+    sections |= {f"evidence.{one.name}": type(one.config) for one in config.evidence}
     sections |= {f"constraints.{one.name}": type(one.config) for one in config.constraints}
     sections |= {"benchmark": type(config.benchmark.config), **OWN_SECTIONS}
     sections |= {f"trackers.{one.name}": type(one.config) for one in config.trackers}
@@ -104,7 +105,11 @@ def places_of(option: str, catalogue: Catalogue) -> list[str]:
     found = []
     for entry in catalogue.components():
         kind, name = entry.key
-        section = f"{kind}s.{name}" if kind in ("constraint", "tracker") else kind
+        section = {
+            "evidence": f"evidence.{name}",
+            "constraint": f"constraints.{name}",
+            "tracker": f"trackers.{name}",
+        }.get(kind, kind)
         found.append((section, entry.component.config))
     found += [*OWN_SECTIONS.items(), ("backbone", BackboneSource)]
     return list(dict.fromkeys(f"{section}.{option}" for section, cls in found if _has(cls, option)))

@@ -23,6 +23,7 @@ SECTIONS = (
     "baseline",
     "retrieval",
     "policy",
+    "evidence",
     "constraints",
     "benchmark",
     "backbone",
@@ -33,7 +34,7 @@ SECTIONS = (
 )
 _TUNED_SECTIONS = ("baseline", "retrieval", "constraints", "growth")
 _OFFICIAL_SECTIONS = (*_TUNED_SECTIONS, "benchmark", "backbone")
-_NESTED = ("constraints", "trackers")
+_NESTED = ("evidence", "constraints", "trackers")
 
 
 @attrs.frozen(kw_only=True)

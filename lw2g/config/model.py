@@ -86,7 +86,7 @@ def _is_multiple_of_four(_instance: object, field: attrs.Attribute[int], value: 
 
 @attrs.frozen(kw_only=True)
 class GrowthConfig:
-    """How representation subspaces are built and how hindrance is measured."""
+    """How representation subspaces are built and how evidence is collected."""
 
     energy: float = option(
         0.95, "share of the energy that the space of a finished task must reach", validator=[gt(0), le(1)]
@@ -114,19 +114,24 @@ class GrowthConfig:
         published="joint",
         literal={"joint": "the paper's full-width spaces do not keep the logits of single heads"},
     )
+    measures: tuple[str, ...] = option(
+        (), "measures that are recorded beside those that the policy reads, such as ['energy', 'logme']"
+    )
     evidence: Literal["averaged", "literal"] = option(
         "averaged",
-        "Z over disjoint halves of the images and several draws of the new head, or one draw over all",
+        "hindrance over disjoint halves of the images and several draws of the head, or one draw over all",
         published="literal",
         literal={"literal": "one draw of the head decides, and S_pre knows the gradient's own images"},
     )
-    draws: int = option(4, "draws of the new classes' head that Z is averaged over", validator=ge(2))
+    draws: int = option(
+        4, "draws of the new classes' head that measures of gradients are averaged over", validator=ge(2)
+    )
     images: int = option(
         256, "images of a new task on which evidence is collected, balanced over classes", validator=ge(2)
     )
     groups: int = option(
         16,
-        "groups of those images, one gradient each, from which the error of Z comes",
+        "groups of those images, one gradient each, from which errors come",
         validator=[ge(16), _is_multiple_of_four],
     )
     screen: int = option(
@@ -234,6 +239,7 @@ class ExperimentConfig:
         baseline: How a parameter set adapts the backbone.
         retrieval: How a test sample finds its set; None where the baseline makes no hard choice.
         policy: When a set is added.
+        evidence: What is measured before that is decided: what the policy reads, and what else is recorded.
         constraints: How updates are bent; empty for none.
         benchmark: The task stream.
         backbone: The frozen backbone.
@@ -253,6 +259,7 @@ class ExperimentConfig:
     routing: RoutingConfig
     run: RunConfig
     trackers: tuple[Chosen, ...] = ()
+    evidence: tuple[Chosen, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

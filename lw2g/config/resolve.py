@@ -284,18 +284,52 @@ class _Resolver:
         parts: dict[str, Any] = {
             "benchmark": self._chosen(benchmark, "benchmark"),
             "baseline": self._chosen(baseline, "baseline"),
-            "policy": self._chosen(policy, "policy"),
+            "policy": (rule := self._chosen(policy, "policy")),
             "retrieval": self._chosen(retrieval, "retrieval", preset=own_retrieval),
             "constraints": self._constraints(policy),
             "backbone": self._backbone(self._choose("backbone", self._default_backbone())),
-            "growth": self._record(
-                GrowthConfig, "growth", self._user("growth"), self.preset_tables.get("growth", {})
-            ),
+            "growth": (growth := self._growth()),
+            "evidence": self._evidence(policy, rule, growth, host),
             "routing": self._routing(retrieval),
             "run": self._run(),
             "trackers": self._trackers(),
         }
         return None if self.problems else ExperimentConfig(**parts)
+
+    def _growth(self) -> GrowthConfig | None:
+        preset = self.preset_tables.get("growth", {})
+        found: GrowthConfig | None = self._record(GrowthConfig, "growth", self._user("growth"), preset)
+        return found
+
+    def _evidence(
+        self,
+        policy: PolicyComponent | None,
+        rule: Chosen | None,
+        growth: GrowthConfig | None,
+        baseline: BaselineComponent | None,
+    ) -> tuple[Chosen | None, ...]:
+        """Return the measures in use: what the policy reads, then what else is to be recorded."""
+        if policy is None or rule is None or rule.config is None or growth is None or baseline is None:
+            return ()
+        if baseline.growth == "fixed":
+            if growth.measures:
+                self.problems.append(
+                    f"growth.measures: baseline {baseline.name!r} does not grow, and nothing is measured; "
+                    "leave it out"
+                )
+            return ()
+        names = list(dict.fromkeys((*policy.reads(rule.config), *growth.measures)))
+        for name in self.explicit.get("evidence", {}):
+            if name not in names:
+                used = ", ".join(map(repr, names)) or "none"
+                self.problems.append(
+                    f"evidence.{name}: no such measure in use ({used}){nearest(name, names)}; name it in "
+                    "growth.measures, or use a policy that reads it"
+                )
+        for name in self.file.get("evidence", {}):
+            if name not in names and self._find("evidence", name, f"evidence.{name}") is not None:
+                self.notes.append(f"the file's [evidence.{name}] is of a measure that is not in use")
+        return tuple(self._named("evidence", "evidence", name) for name in names)
 
     def _routing(self, retrieval: Component | None) -> RoutingConfig | None:
         found: RoutingConfig | None = self._record(RoutingConfig, "routing", self._user("routing"))

@@ -17,6 +17,9 @@ from lw2g.errors import ConfigError, DataError
 
 __all__ = ["dump_resolved", "flat", "parse_value", "read_json", "read_toml", "to_mapping", "to_toml"]
 
+_MAY_BE_EMPTY = ("evidence", "trackers")
+"""Sections that say nothing where nothing stands in them; no constraint is a choice."""
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
@@ -70,6 +73,7 @@ def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
         "baseline": _section(config.baseline),
         "retrieval": None if config.retrieval is None else _section(config.retrieval),
         "policy": _section(config.policy),
+        "evidence": {chosen.name: unstructure(chosen.config) for chosen in config.evidence},
         "constraints": {chosen.name: unstructure(chosen.config) for chosen in config.constraints},
         "benchmark": _section(config.benchmark),
         "backbone": _section(config.backbone),
@@ -87,8 +91,7 @@ def to_toml(config: ExperimentConfig) -> str:
     again.
     """
     sections = {name: value for name, value in to_mapping(config).items() if value is not None}
-    if not sections["trackers"]:
-        del sections["trackers"]
+    sections = {name: value for name, value in sections.items() if value or name not in _MAY_BE_EMPTY}
     return tomli_w.dumps(_without_null(sections))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.baseline import Baseline
     from lw2g.interfaces.constraint import Constraint
     from lw2g.interfaces.context import BuildContext
+    from lw2g.interfaces.evidence import Measure
     from lw2g.interfaces.growth import GrowthPolicy
     from lw2g.interfaces.retrieval import RetrievalStrategy
     from lw2g.interfaces.stream import Benchmark
@@ -31,6 +32,7 @@ __all__ = [
     "BenchmarkComponent",
     "Component",
     "ConstraintComponent",
+    "EvidenceComponent",
     "Kind",
     "Lazy",
     "PolicyComponent",
@@ -40,11 +42,14 @@ __all__ = [
     "lazy",
 ]
 
-Kind = Literal["baseline", "retrieval", "policy", "constraint", "benchmark", "backbone", "tracker"]
+Kind = Literal[
+    "baseline", "retrieval", "policy", "evidence", "constraint", "benchmark", "backbone", "tracker"
+]
 KINDS: tuple[Kind, ...] = (
     "baseline",
     "retrieval",
     "policy",
+    "evidence",
     "constraint",
     "benchmark",
     "backbone",
@@ -191,7 +196,8 @@ class PolicyComponent(Component):
     """A growth policy.
 
     Attributes:
-        needs_evidence: Whether hindrance must be measured before each decision.
+        measures: The measures that it reads, by name, which are computed before each decision; or what
+            returns them for given options.
         screen: Which sets it wants to know of where ``growth.screen`` lets only some be measured.
         default_constraints: Constraints that come with the policy unless the user names others.
         adds_always: True where every task gets a set of its own (what ``fixed`` baselines can run under).
@@ -200,10 +206,23 @@ class PolicyComponent(Component):
     kind: ClassVar[Kind] = "policy"
 
     build: Callable[[Any], GrowthPolicy]
-    needs_evidence: bool = True
+    measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ("hindrance",)
     screen: Screen = attrs.field(default="ends", validator=attrs.validators.in_(get_args(Screen)))
     default_constraints: tuple[str, ...] = ("orthogonal", "cpk")
     adds_always: bool = False
+
+    def reads(self, config: Any) -> tuple[str, ...]:
+        """Return the measures that are read under given options."""
+        return self.measures(config) if callable(self.measures) else self.measures
+
+
+@attrs.frozen(kw_only=True)
+class EvidenceComponent(Component):
+    """A measure: how a task that has arrived stands to each live set."""
+
+    kind: ClassVar[Kind] = "evidence"
+
+    build: Callable[[Any], Measure]
 
 
 @attrs.frozen(kw_only=True)

@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
 import numpy as np
 
 __all__ = [
+    "Burden",
     "CandidateEvidence",
     "Decision",
     "Evidence",
     "Grow",
     "GrowthPolicy",
+    "Measured",
     "Planned",
     "Reuse",
-    "SiteEvidence",
 ]
 
 
+def _is_finite(_instance: object, field: attrs.Attribute[Any], value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"'{field.name}' must be finite, or None where it is undefined: {value!r}")
+
+
+def _number() -> Any:
+    return attrs.field(default=None, validator=_is_finite)
+
+
 @attrs.frozen(kw_only=True)
-class SiteEvidence:
-    """Hindrance at one site.
+class Measured:
+    """What one measure says of one candidate. What is undefined is None, never NaN.
 
     Attributes:
-        site: The site's name.
-        hfc: Angle against the old space in degrees; None where the gradient is zero.
-        hfc_pre: Angle against the pre-trained space in degrees.
-        rank: Rank of the old space.
-        dim: Width of the site.
+        value: The measure, in its unit.
+        error: Its standard error over the draw of images (and of what else the measure draws).
+        null: What chance gives: a random space of equal rank, random order.
+        own: What the set's own tasks give, on images that it has not seen.
+        shuffled: What the same images give with their labels permuted.
+        n: Images it was computed from.
+        unit: What it is counted in.
+        alike: 1 where a large value means that the task is like the set's tasks, -1 where it means unlike.
+        parts: Further numbers by name, such as the two angles behind Z.
+        sites: The same by site, ``value`` among them.
+        why: Why the value is undefined.
+        replicates: Deviations from the value under resampling, whose mean square is the square of the error;
+            of the candidates of one decision in the same order. They are not recorded.
+
+    Raises:
+        ValueError: A number is not finite, or the error is negative.
     """
 
-    site: str
-    hfc: float | None
-    hfc_pre: float | None
-    rank: int
-    dim: int
+    value: float | None = _number()
+    error: float | None = _number()
+    null: float | None = _number()
+    own: float | None = _number()
+    shuffled: float | None = _number()
+    n: int = 0
+    unit: str = ""
+    alike: Literal[1, -1] = attrs.field(default=1, validator=attrs.validators.in_((1, -1)))
+    parts: Mapping[str, float | None] = attrs.field(factory=dict)
+    sites: Mapping[str, Mapping[str, float | None]] = attrs.field(factory=dict)
+    why: str | None = None
+    replicates: tuple[float, ...] = attrs.field(default=(), repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.error is not None and self.error < 0:
+            raise ValueError(f"'error' must be at least 0: {self.error!r}")
+        for where, numbers in (("parts", self.parts), *self.sites.items()):
+            for name, value in numbers.items():
+                if value is not None and not math.isfinite(value):
+                    raise ValueError(f"{where}: {name!r} must be finite, or None: {value!r}")
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what a record holds."""
+        return attrs.asdict(self, filter=attrs.filters.exclude(attrs.fields(Measured).replicates))
 
 
 @attrs.frozen(kw_only=True)
@@ -44,32 +86,23 @@ class CandidateEvidence:
 
     Attributes:
         set: The set's id.
-        hfc: Hinder forward capability in degrees (paper section 4): 0 when the gradient is orthogonal to
-            the old space, 90 when it lies in it.
-        hfc_pre: The same against the pre-trained space.
-        z: ``hfc - hfc_pre``.
-        z_error: Standard error of ``z``: which images of the task were looked at, through gradient and
-            pre-trained space together, and how the new classes' head was drawn.
+        measures: What each measure says, by its name; nothing of those that say nothing of this set.
         rank: Rank of the old space over all sites.
-        null_hfc: What a random subspace of equal rank would give.
-        energy_null_hfc: What a random combination of the new task's activations would give.
         captured: Share of the energy of the new task's activations in the old space, averaged over sites,
-            from 0 to 1; what many sets are screened by.
-        sites: Hindrance per site.
+            from 0 to 1; what many sets are screened by. None where nobody asked.
         excluded: Why the set is no candidate; None if it is one.
     """
 
     set: int
-    hfc: float | None = None
-    hfc_pre: float | None = None
-    z: float | None = None
-    z_error: float | None = None
+    measures: Mapping[str, Measured] = attrs.field(factory=dict)
     rank: int = 0
-    null_hfc: float | None = None
-    energy_null_hfc: float | None = None
     captured: float | None = None
-    sites: tuple[SiteEvidence, ...] = ()
     excluded: str | None = None
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what a record holds."""
+        measures = {name: one.as_mapping() for name, one in self.measures.items()}
+        return attrs.asdict(attrs.evolve(self, measures={})) | {"measures": measures}
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +111,7 @@ class Evidence:
 
     Attributes:
         task: The task that has arrived, from 0.
-        candidates: One entry per live set, ascending; unmeasured where the policy needs no evidence.
+        candidates: One entry per live set, ascending; unmeasured where the policy reads no measure.
     """
 
     task: int
@@ -90,9 +123,19 @@ class Evidence:
         return tuple(candidate for candidate in self.candidates if candidate.excluded is None)
 
 
+_CONFIDENCE = attrs.validators.optional([attrs.validators.ge(0.0), attrs.validators.le(1.0)])
+
+
 @attrs.frozen
 class Grow:
-    """Add a set for the task."""
+    """Add a set for the task.
+
+    Attributes:
+        confidence: How probable it is, by the errors of what was measured, that growing or not would be
+            decided alike without them; None where nothing is known of that. Decisions are equal without it.
+    """
+
+    confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
 
 
 @attrs.frozen
@@ -101,12 +144,17 @@ class Reuse:
 
     Attributes:
         set: The set's id.
+        confidence: As of :class:`Grow`.
     """
 
     set: int
+    confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
 
 
 Decision = Grow | Reuse
+
+Burden = Literal["grow", "reuse"]
+"""Which of the two has to be proved: evidence that is too noisy to say decides for the other."""
 
 
 @runtime_checkable
@@ -114,7 +162,11 @@ class GrowthPolicy(Protocol):
     """Decides whether a set is added. A policy is total: it decides on any evidence."""
 
     margin: float
-    """Standard errors that Z must clear before a set is added; 0 is the paper's rule."""
+    """Standard errors that a measure must clear before what has to be proved is done; 0 in the paper."""
+
+    @property
+    def burden(self) -> Burden | None:
+        """What has to be proved; None of a rule that reads no measure."""
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision; the same evidence and generator state give the same decision."""

@@ -17,6 +17,7 @@ from lw2g.interfaces.component import (
     BenchmarkComponent,
     Component,
     ConstraintComponent,
+    EvidenceComponent,
     Kind,
     PolicyComponent,
     RetrievalComponent,
@@ -67,6 +68,8 @@ class Catalogue:
     def get(self, kind: Literal["retrieval"], name: str) -> RetrievalComponent: ...
     @overload
     def get(self, kind: Literal["policy"], name: str) -> PolicyComponent: ...
+    @overload
+    def get(self, kind: Literal["evidence"], name: str) -> EvidenceComponent: ...
     @overload
     def get(self, kind: Literal["constraint"], name: str) -> ConstraintComponent: ...
     @overload

@@ -11,6 +11,7 @@ from lw2g.interfaces.component import (
     BenchmarkComponent,
     Component,
     ConstraintComponent,
+    EvidenceComponent,
     PolicyComponent,
     RetrievalComponent,
     TrackerComponent,
@@ -23,6 +24,7 @@ __all__ = [
     "lw2g_baselines",
     "lw2g_benchmarks",
     "lw2g_constraints",
+    "lw2g_evidence",
     "lw2g_policies",
     "lw2g_retrievals",
     "lw2g_trackers",
@@ -44,6 +46,12 @@ def lw2g_retrievals() -> Sequence[RetrievalComponent]:
 @hookspec
 def lw2g_policies() -> Sequence[PolicyComponent]:
     """Return the growth policies of this plugin."""
+    return []
+
+
+@hookspec
+def lw2g_evidence() -> Sequence[EvidenceComponent]:
+    """Return the measures of this plugin."""
     return []
 
 
@@ -76,6 +84,7 @@ HOOKS: Mapping[str, type[Component]] = MappingProxyType(
         "lw2g_baselines": BaselineComponent,
         "lw2g_retrievals": RetrievalComponent,
         "lw2g_policies": PolicyComponent,
+        "lw2g_evidence": EvidenceComponent,
         "lw2g_constraints": ConstraintComponent,
         "lw2g_benchmarks": BenchmarkComponent,
         "lw2g_backbones": BackboneComponent,

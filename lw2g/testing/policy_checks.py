@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from lw2g.errors import nearest
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Reuse, SiteEvidence
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measured, Reuse
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 
@@ -22,6 +22,7 @@ __all__ = [
     "check_excluded_sets_stay_out",
     "check_leaves_the_evidence_alone",
     "check_margin_is_a_number",
+    "check_measures_exist",
     "check_names_only_live_sets",
     "check_policy_is_deterministic",
     "check_policy_is_total",
@@ -29,19 +30,37 @@ __all__ = [
 ]
 
 _RANDOM_RECORDS = 150
-_ANGLES = (0.0, 5e-324, 1e-12, 45.0, 90.0 - 1e-12, 90.0)
+_VALUES = (-90.0, -1e-12, 0.0, 5e-324, 0.5, 1.0, 90.0)
 _ERRORS = (None, 0.0, 5e-324, 1.0, 1e300)
 
 
 @check("policy")
 def check_margin_is_a_number(subject: Subject) -> None:
-    """It can be built from its options and says by its margin how many errors Z must clear."""
-    margin = getattr(_policy(subject), "margin", None)
+    """It can be built from its options, and says what has to be proved and by how many errors."""
+    policy = _policy(subject)
+    margin, burden = getattr(policy, "margin", None), getattr(policy, "burden", "unsaid")
     if not isinstance(margin, int | float) or not math.isfinite(margin) or margin < 0:
         raise ContractViolation(
             f"its margin is {margin!r}; set the attribute margin to a finite number from 0 "
             "(0 where it uses no error), since every record shows it"
         )
+    if burden not in ("grow", "reuse", None):
+        raise ContractViolation(
+            f"its burden is {burden!r}; set the attribute burden to 'grow' or 'reuse', whichever noisy "
+            "evidence does not bring about, or to None where it reads no measure, since every record shows it"
+        )
+
+
+@check("policy")
+def check_measures_exist(subject: Subject) -> None:
+    """The measures that it reads are registered."""
+    known = subject.catalogue.names("evidence")
+    for name in _read(subject):
+        if name not in known:
+            raise ContractViolation(
+                f"it reads the measure {name!r}, which no plugin registers{nearest(name, known)}; name a "
+                "registered one, or register it in the same plugin"
+            )
 
 
 @check("policy")
@@ -60,7 +79,7 @@ def check_default_constraints_exist(subject: Subject) -> None:
 def check_policy_is_total(subject: Subject) -> None:
     """It decides on any legal evidence: no set, all closed or unmeasured, ties, extreme angles and errors."""
     policy = _policy(subject)
-    for evidence in _records():
+    for evidence in _records(subject):
         decision = _decide(policy, evidence)
         if not isinstance(decision, Grow | Reuse):
             raise ContractViolation(
@@ -72,7 +91,7 @@ def check_policy_is_total(subject: Subject) -> None:
 def check_names_only_live_sets(subject: Subject) -> None:
     """A set that it reuses is one that exists."""
     policy = _policy(subject)
-    for evidence in _records():
+    for evidence in _records(subject):
         decision, live = _decide(policy, evidence), {one.set for one in evidence.candidates}
         if isinstance(decision, Reuse) and decision.set not in live:
             raise ContractViolation(
@@ -85,19 +104,19 @@ def check_names_only_live_sets(subject: Subject) -> None:
 def check_excluded_sets_stay_out(subject: Subject) -> None:
     """A policy that asks for evidence never reuses a set that the evidence excludes."""
     policy = _policy(subject)
-    for evidence in _records() if subject.component.needs_evidence else ():
+    for evidence in _records(subject) if _read(subject) else ():
         decision, closed = _decide(policy, evidence), {c.set: c.excluded for c in evidence.candidates}
         if isinstance(decision, Reuse) and closed.get(decision.set):
             raise ContractViolation(
                 f"decide reuses set {decision.set} on {_shown(evidence)}, though it is excluded "
-                f"({closed[decision.set]}); choose among evidence.eligible, or declare needs_evidence = False"
+                f"({closed[decision.set]}); choose among evidence.eligible, or declare measures = ()"
             )
 
 
 @check("policy")
 def check_policy_is_deterministic(subject: Subject) -> None:
     """The same evidence and generator state give the same decision, whatever was decided before."""
-    records, policy = _records(), _policy(subject)
+    records, policy = _records(subject), _policy(subject)
     first = [_decide(policy, evidence) for evidence in records]
     again = [_decide(policy, evidence) for evidence in reversed(records)][::-1]
     fresh = [_decide(_policy(subject), evidence) for evidence in records]
@@ -116,13 +135,13 @@ def check_draws_from_its_generator_alone(subject: Subject) -> None:
     found: list[list[Decision]] = []
     for seed in (1, 2):
         with seeded(seed) as generators:
-            found.append([_decide(policy, evidence) for evidence in _records()])
+            found.append([_decide(policy, evidence) for evidence in _records(subject)])
             moved = generators.moved()
         if moved:
             raise ContractViolation(
                 f"decide draws from the global generator of {' and '.join(moved)}; draw from rng alone"
             )
-    for evidence, one, other in zip(_records(), *found, strict=True):
+    for evidence, one, other in zip(_records(subject), *found, strict=True):
         if one != other:
             raise ContractViolation(
                 f"decide gives {one} or {other} on {_shown(evidence)} as the global seed goes; draw from "
@@ -134,7 +153,7 @@ def check_draws_from_its_generator_alone(subject: Subject) -> None:
 def check_leaves_the_evidence_alone(subject: Subject) -> None:
     """The evidence is the same after a decision: it goes into the record."""
     policy = _policy(subject)
-    for evidence in _records():
+    for evidence in _records(subject):
         given = copy.deepcopy(evidence)
         _decide(policy, given)
         if given != evidence:
@@ -145,19 +164,19 @@ def check_leaves_the_evidence_alone(subject: Subject) -> None:
 
 @check("policy")
 def check_record_tells_the_truth(subject: Subject) -> None:
-    """What its record declares holds: adds_always never reuses, needs_evidence = False needs none."""
+    """What its record declares holds: adds_always never reuses, measures = () needs none."""
     component, policy = subject.component, _policy(subject)
-    for evidence in _records():
+    for evidence in _records(subject):
         decision = _decide(policy, evidence)
         if component.adds_always and decision != Grow():
             raise ContractViolation(
                 f"it declares adds_always and gives {decision} on {_shown(evidence)}; declare it False: "
                 "baselines of one fixed set rely on it"
             )
-        if not component.needs_evidence and decision != _decide(policy, _unmeasured(evidence)):
+        if not _read(subject) and decision != _decide(policy, _unmeasured(evidence)):
             raise ContractViolation(
-                f"it declares needs_evidence = False and decides otherwise when {_shown(evidence)} is not "
-                "measured; declare it True, else nothing will be measured for it"
+                f"it declares measures = () and decides otherwise when {_shown(evidence)} is not measured; "
+                "name what it reads, else nothing will be measured for it"
             )
 
 
@@ -177,11 +196,21 @@ def _unmeasured(evidence: Evidence) -> Evidence:
     return attrs.evolve(evidence, candidates=tuple(bare))
 
 
+def _read(subject: Subject) -> tuple[str, ...]:
+    """Return the measures that the policy reads."""
+    found: tuple[str, ...] = subject.component.reads(subject.config)
+    return found
+
+
 def _shown(evidence: Evidence) -> str:
     def one(candidate: CandidateEvidence) -> str:
-        z, error = candidate.z, candidate.z_error
-        measured = "unmeasured" if z is None else f"Z {z:.4g} +- {'?' if error is None else f'{error:.2g}'}"
-        return f"set {candidate.set}: {'excluded' if candidate.excluded else measured}"
+        said = [
+            f"{name} {measured.value:.4g} +- {'?' if measured.error is None else f'{measured.error:.2g}'}"
+            for name, measured in candidate.measures.items()
+            if measured.value is not None
+        ]
+        told = "excluded" if candidate.excluded else ", ".join(said) or "unmeasured"
+        return f"set {candidate.set}: {told}"
 
     return f"task {evidence.task} [{', '.join(map(one, evidence.candidates)) or 'no set'}]"
 
@@ -189,14 +218,19 @@ def _shown(evidence: Evidence) -> str:
 # -- evidence -----------------------------------------------------------------------------------------------
 
 
+def _records(subject: Subject) -> tuple[Evidence, ...]:
+    """Return legal evidence of what the policy reads (of hindrance, if nothing)."""
+    return _made(_read(subject) or ("hindrance",))
+
+
 @cache
-def _records() -> tuple[Evidence, ...]:
-    """Return legal evidence: every corner by hand, and many random records, the same in every process."""
+def _made(measures: tuple[str, ...]) -> tuple[Evidence, ...]:
+    """Return every corner by hand, and many random records, the same in every process."""
     rng = np.random.default_rng(20)
-    return (*_corners(), *(_random_record(rng) for _ in range(_RANDOM_RECORDS)))
+    return (*_corners(measures), *(_random_record(measures, rng) for _ in range(_RANDOM_RECORDS)))
 
 
-def _corners() -> Iterator[Evidence]:
+def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
     yield Evidence(task=0)
     yield Evidence(task=3)
     for count in (1, 4):
@@ -204,44 +238,50 @@ def _corners() -> Iterator[Evidence]:
             [CandidateEvidence(set=i, rank=8, excluded="its space is full") for i in range(count)]
         )
         yield _evidence([CandidateEvidence(set=i) for i in range(count)])
-        for old in _ANGLES:
-            for new in _ANGLES:
-                for error in _ERRORS:
-                    yield _evidence([_measured(i, old, new, error) for i in range(count)])
+        undefined = Measured(why="gradient is zero at every site")
+        yield _evidence([_with(i, dict.fromkeys(measures, undefined)) for i in range(count)])
+        for value in _VALUES:
+            for error in _ERRORS:
+                for null, alike in ((None, 1), (0.5, -1)):
+                    said = Measured(value=value, error=error, null=null, alike=alike)  # type: ignore[arg-type]
+                    yield _evidence([_with(i, dict.fromkeys(measures, said)) for i in range(count)])
 
 
-def _random_record(rng: np.random.Generator) -> Evidence:
+def _random_record(measures: tuple[str, ...], rng: np.random.Generator) -> Evidence:
     ids = np.sort(rng.choice(15, size=rng.integers(0, 9), replace=False))  # ids may have gaps
-    return _evidence([_random_candidate(rng, int(set_id)) for set_id in ids], int(rng.integers(1, 4)))
+    alike = {name: int(rng.choice([1, -1])) for name in measures}
+    candidates = [_random_candidate(alike, rng, int(set_id)) for set_id in ids]
+    return _evidence(candidates, int(rng.integers(1, 4)))
 
 
-def _random_candidate(rng: np.random.Generator, set_id: int) -> CandidateEvidence:
+def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id: int) -> CandidateEvidence:
     kind = rng.choice(["measured", "excluded", "unmeasured"], p=[0.7, 0.2, 0.1])
     if kind == "unmeasured":
         return CandidateEvidence(set=set_id)
     if kind == "excluded":
         return CandidateEvidence(set=set_id, rank=32, excluded="its space is full")
-    old, new = rng.uniform(0, 90, 2)
+    return _with(set_id, {name: _random_measured(sign, rng) for name, sign in alike.items()})
+
+
+def _random_measured(alike: Any, rng: np.random.Generator) -> Measured:
+    value, null, own = rng.normal(0, [30.0, 1.0, 1.0][rng.integers(3)], 3)
     if rng.random() < 0.5:  # coarse values tie
-        old, new = round(old, -1), round(new, -1)
+        value = round(float(value), -1)
     error = [None, 0.0, float(rng.exponential(2.0))][rng.integers(3)]
-    return _measured(set_id, float(old), float(new), error)
-
-
-def _measured(set_id: int, hfc: float, hfc_pre: float, error: float | None) -> CandidateEvidence:
-    silent = SiteEvidence(site="blocks.1.prefix_key", hfc=None, hfc_pre=None, rank=4, dim=32)
-    loud = SiteEvidence(site="blocks.0.prefix_key", hfc=hfc, hfc_pre=hfc_pre, rank=8, dim=32)
-    return CandidateEvidence(
-        set=set_id,
-        hfc=hfc,
-        hfc_pre=hfc_pre,
-        z=hfc - hfc_pre,
-        z_error=error,
-        rank=12,
-        null_hfc=30.0,
-        energy_null_hfc=None if set_id % 2 else 70.0,
-        sites=(loud, silent),
+    return Measured(
+        value=float(value),
+        error=error,
+        null=[None, float(null)][rng.integers(2)],
+        own=[None, float(own)][rng.integers(2)],
+        alike=alike,
+        parts={"hfc": float(abs(value)) % 90},
+        sites={"blocks.0": {"value": float(value), "null": float(null)}, "blocks.1": {"value": None}},
+        replicates=tuple(error * one for one in (1.0, -1.0, 0.5, -0.5)) if error else (),
     )
+
+
+def _with(set_id: int, measures: Mapping[str, Measured]) -> CandidateEvidence:
+    return CandidateEvidence(set=set_id, measures=measures, rank=12)
 
 
 def _evidence(candidates: Sequence[CandidateEvidence], more: int = 0) -> Evidence:

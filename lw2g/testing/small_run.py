@@ -138,6 +138,7 @@ class _Scripted:
     """The policy of small runs: a set for the first task, on with it, then another set."""
 
     margin = 0.0
+    burden = None
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         return Reuse(0) if evidence.task == 1 else Grow()

@@ -15,6 +15,7 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.growth import CandidateEvidence, Evidence
 from lw2g.interfaces.pool import Pool
+from lw2g.testing.evidence import measured_set
 
 __all__ = [
     "accuracy_matrices",
@@ -189,11 +190,11 @@ def evidences(
     num_sets: SearchStrategy[int] = _NUM_SETS,
     measured: bool = False,
 ) -> Evidence:
-    """Draw the evidence for a task: per live set angles in degrees, or the reason why there are none.
+    """Draw the evidence for a task: per live set its hindrance, or the reason why there is none.
 
-    ``z`` is ``hfc - hfc_pre``; ids ascend and may have gaps; ties are likely, since half of all angles are
-    whole tens of degrees. ``measured=True`` leaves out what a policy may not reuse or not compare: every set
-    then has all angles and a standard error.
+    Its value is ``hfc - hfc_pre`` of its parts; ids ascend and may have gaps; ties are likely, since half
+    of all angles are whole tens of degrees. ``measured=True`` leaves out what a policy may not reuse or not
+    compare: every set then has all angles and a standard error.
     """
     count = draw(num_sets)
     ids = sorted(draw(st.sets(st.integers(0, 2 * count), min_size=count, max_size=count)))
@@ -211,4 +212,6 @@ def _candidates(draw: DrawFn, set_id: int, measured: bool) -> CandidateEvidence:
         return CandidateEvidence(set=set_id, rank=rank, excluded=_EXCLUDED if kind == "excluded" else None)
     hfc, hfc_pre, errors = draw(_ANGLES), draw(_ANGLES), st.floats(0.0, 5.0)
     error = draw(errors if measured else st.none() | errors)
-    return CandidateEvidence(set=set_id, hfc=hfc, hfc_pre=hfc_pre, z=hfc - hfc_pre, z_error=error, rank=rank)
+    return measured_set(
+        set_id, hfc - hfc_pre, error, rank=rank, parts={"hfc": hfc, "hfc_pre": hfc_pre}, unit="degrees"
+    )

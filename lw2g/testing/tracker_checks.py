@@ -27,6 +27,7 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
+from lw2g.testing.evidence import measured_set
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 from lw2g.vit.offline import without_network
@@ -149,8 +150,8 @@ def _events(*, resumed: bool = False) -> list[Event]:
         "constraints": {"orthogonal": {"on": "update"}},
         "run": {"seed": 1, "name": "long " * 200},
     }
-    measured = {"set": 0, "hfc": 41.0, "hfc_pre": 43.5, "z": -2.5, "z_error": None, "excluded": None}
-    closed = {"set": 1, "hfc": None, "hfc_pre": None, "z": None, "z_error": None, "excluded": "space is full"}
+    measured = measured_set(0, -2.5, parts={"hfc": 41.0, "hfc_pre": 43.5}).as_mapping()
+    closed = measured_set(1, None, excluded="space is full").as_mapping()
     events: list[Event] = [RunStarted(name="checked", config=config, resumed=resumed)]
     for task in range(2):
         decision = {
@@ -159,6 +160,8 @@ def _events(*, resumed: bool = False) -> list[Event]:
             "decision": "reuse" if task else "grow",
             "set": 0,
             "margin": 0.0,
+            "burden": "grow",
+            "confidence": None,
             "ranks_after": {},
         }
         known = tuple(90.0 - task for _ in range(task + 1))

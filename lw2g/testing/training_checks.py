@@ -152,7 +152,7 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
         return found
 
     values, others = everything(modules), flags()
-    evidence = collect_evidence(session.baseline, session.pool, session.memory, probe)
+    evidence = collect_evidence(session, probe)
     moved = changed(values, everything(modules))
     moved += [name for name, value in flags().items() if others.get(name) != value]
     if moved:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import torch
 from torch import Tensor
 
 from lw2g.errors import ContractError, shown
-from lw2g.interfaces.growth import Decision, Grow, Reuse
+from lw2g.interfaces.growth import Decision, Grow, Measured, Reuse
 from lw2g.interfaces.pool import Pool
 
-__all__ = ["require_decision", "require_finite", "require_one_task_each", "require_seen"]
+__all__ = [
+    "require_decision",
+    "require_finite",
+    "require_measured",
+    "require_one_task_each",
+    "require_seen",
+]
 
 
 def require_one_task_each(tasks: object, count: int, whose: str) -> Tensor:
@@ -88,4 +94,23 @@ def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
     raise ContractError(
         f"policy {policy!r}, decide: {what}; return Grow(), or Reuse(set) with one of the live sets "
         f"{list(pool.ids)}"
+    )
+
+
+def require_measured(measure: str, found: object, candidates: Set[int]) -> Mapping[int, Measured]:
+    """Return what a measure says of the candidates, by set.
+
+    Raises:
+        ContractError: It is something else, or of a set that is no candidate.
+    """
+    if isinstance(found, Mapping) and all(isinstance(one, Measured) for one in found.values()):
+        strange = found.keys() - candidates
+        if not strange:
+            return found
+        what = f"speaks of set {shown(min(strange))}"
+    else:
+        what = f"returned {shown(found)}"
+    raise ContractError(
+        f"evidence {measure!r}, measure: {what}; return a Measured for each of the candidates "
+        f"{sorted(candidates)} of which something can be said"
     )

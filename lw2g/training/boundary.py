@@ -68,6 +68,7 @@ def _in_use(catalogue: Catalogue, config: ExperimentConfig) -> list[Registered]:
         ("baseline", config.baseline),
         ("retrieval", config.retrieval),
         ("policy", config.policy),
+        *(("evidence", one) for one in config.evidence),
         *(("constraint", one) for one in config.constraints),
         *(("tracker", one) for one in config.trackers),
         ("benchmark", config.benchmark),

@@ -44,8 +44,9 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
     records = [("baseline", config.baseline.config), ("policy", config.policy.config)]
     if config.retrieval is not None:
         records += [("retrieval", config.retrieval.config), ("routing", config.routing)]
+    records += [(f"evidence.{one.name}", one.config) for one in config.evidence]
     records += [(f"constraints.{one.name}", one.config) for one in config.constraints]
-    if session.builds_spaces:
+    if session.builds_spaces or session.collects_evidence:
         records.append(("growth", config.growth))
     told = {*resolved.preset_values, *(() if session.collects_evidence else _EVIDENCE_ALONE)}
     for path, record in records:

@@ -238,7 +238,7 @@ class Estimator:
         if self._catalogue.get("baseline", config.baseline.name).growth == "fixed":
             return [one]
         component = self._catalogue.get("policy", config.policy.name)
-        if component.needs_evidence:
+        if component.reads(config.policy.config):
             return [one, own] if tasks > 1 else [one]
         policy, plan = component.build(config.policy.config), list[int]()
         for task in range(tasks):

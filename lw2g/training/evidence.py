@@ -1,101 +1,151 @@
-"""Evidence for the growth decision: HFC, HFC_pre and Z of every candidate, their errors and nulls.
+"""Evidence for the growth decision: what every measure says of every candidate, from one pass over D_sub.
 
-Gradients and pre-trained spaces come from disjoint halves of D_sub, because a space fitted on the very images
-of the gradient biases Z towards reuse; Z is averaged over partitions into halves and over draws of the new
-classes' head. Its error comes from half-samples of the stored groups and from the spread between the draws
-(rulings f, g, h).
+Measures are components. Here it is looked at the task for all of them at once: each is shown what it declares
+to need, and what it has stored of the tasks before.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import attrs
 import torch
 from torch import Tensor
 
-from lw2g.geometry.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
-from lw2g.geometry.moments import SecondMoment, side_by_side, subsets
+from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
-from lw2g.geometry.subspace import side_by_side as spaces_side_by_side
-from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import Screen
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, SiteEvidence
-from lw2g.interfaces.memory import SubspaceMemory
-from lw2g.interfaces.pool import Pool
-from lw2g.interfaces.site import Activation, Site
-from lw2g.training.comparisons import disjoint_halves, in_sample
-from lw2g.training.gradients import GroupGradients, group_gradients
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.evidence import Candidate, Moment, Need, Sample, SampleOptions, unread
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measured
+from lw2g.interfaces.site import Site
+from lw2g.training.answers import require_measured
+from lw2g.training.gradients import GroupGradients, group_gradients, set_features
 from lw2g.training.probe import Probe, merged, undisturbed
 from lw2g.training.progress import Steps
+from lw2g.training.session import Session
 from lw2g.vit.taps import Tap
 
-__all__ = ["collect_evidence", "screened", "unmeasured"]
+__all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
 
 
-def unmeasured(pool: Pool, memory: SubspaceMemory, baseline: Baseline, task: int) -> Evidence:
-    """Return evidence that only names the live sets and their ranks, for policies that need no more."""
-    ranks = dict.fromkeys(pool.ids, 0)
-    if memory.basis_vectors:  # else no set is asked for its sites, of which there may be many
-        ranks = {one: sum(space.rank for _, space in _spaces(baseline, pool, memory, one)) for one in ranks}
-    candidates = tuple(CandidateEvidence(set=set_id, rank=rank) for set_id, rank in ranks.items())
-    return Evidence(task=task, candidates=candidates)
+@attrs.frozen(kw_only=True, eq=False)
+class _Places:
+    """The measured sites of a set, shared ones included, and the spaces of old tasks there."""
+
+    sites: dict[str, Site]
+    spaces: dict[str, Subspace]
+
+    @classmethod
+    def of(cls, session: Session, set_id: int) -> _Places:
+        baseline, memory = session.baseline, session.memory
+        every = (*baseline.sites(session.pool[set_id]), *baseline.shared_sites())
+        sites = {site.name: site for site in every if site.measured}
+        found = {name: memory.space(set_id, site) for name, site in sites.items()}
+        return cls(sites=sites, spaces={name: one for name, one in found.items() if one is not None})
+
+    @property
+    def rank(self) -> int:
+        """Rank over all sites."""
+        return sum(space.rank for space in self.spaces.values())
+
+    def closed(self, *, wanted: bool) -> str | None:
+        """Return why the set cannot be reused; None if it can. Where spaces are wanted it must have some."""
+        if wanted and not self.spaces:
+            return "no measured site with a space"
+        owned = [space for name, space in self.spaces.items() if self.sites[name].owner == "set"]
+        return "space is full" if owned and all(space.is_full for space in owned) else None
+
+
+def unmeasured(session: Session, task: int) -> Evidence:
+    """Return evidence that only names the live sets and their ranks, where no measure is in use."""
+    ids = session.pool.ids
+    # else no set is asked for its sites, of which there may be many
+    kept = session.memory.basis_vectors > 0
+    ranks = [_Places.of(session, set_id).rank if kept else 0 for set_id in ids]
+    candidates = (CandidateEvidence(set=one, rank=rank) for one, rank in zip(ids, ranks, strict=True))
+    return Evidence(task=task, candidates=tuple(candidates))
 
 
 def collect_evidence(
-    baseline: Baseline,
-    pool: Pool,
-    memory: SubspaceMemory,
+    session: Session,
     probe: Probe,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    screen: Screen = "ends",
 ) -> Evidence:
     """Measure every live set as a candidate for the task that has arrived, or as many as ``growth.screen``.
 
+    Nothing of the training state changes by looking.
+
     Args:
-        baseline: Whose probe loss and sites are used.
-        pool: The live sets.
-        memory: Their spaces.
+        session: The run.
         probe: The task's D_sub.
-        progress: Told how many passes and comparisons are done, of how many.
-        screen: Which sets are measured where not all are.
+        progress: Told how many passes and measures are done, of how many.
     """
-    spaces = {set_id: _spaces(baseline, pool, memory, set_id) for set_id in pool.ids}
-    closed = {set_id: reason for set_id, found in spaces.items() if (reason := _closed(found)) is not None}
-    opened = {set_id: found for set_id, found in spaces.items() if set_id not in closed}
-    measured: dict[int, CandidateEvidence] = {}
+    measures, pool = session.measures, session.pool
+    needs = frozenset[Need]().union(*(one.needs for one in measures.values()))
+    places = {set_id: _Places.of(session, set_id) for set_id in pool.ids}
+    everywhere = all("spaces" in one.needs for one in measures.values())
+    closed = {one: why for one, at in places.items() if (why := at.closed(wanted=everywhere)) is not None}
+    opened = {one: at for one, at in places.items() if one not in closed}
+    found: dict[str, Mapping[int, Measured]] = {}
+    captured: Mapping[int, Mapping[str, float | None]] = {}
     if opened:
-        with undisturbed([baseline, *pool.sets]):
-            shares = _shares(probe, opened)
-            captured = {set_id: _mean(found) for set_id, found in shares.items()}
-            kept = screened(captured, probe.options.screen, screen)
-            closed |= {one: f"screened out: captures {captured[one]:.1%}" for one in opened.keys() - kept}
-            chosen = {set_id: found for set_id, found in opened.items() if set_id in kept}
-            sites = {set_id: [site for site, _ in found] for set_id, found in chosen.items()}
-            passes = 1 if baseline.feature_scope == "pool" else len(chosen)
-            step = Steps(probe.num_batches * passes + sum(map(len, sites.values())), progress)
-            gradients = group_gradients(probe, baseline, pool, sites, step)
-            found = _Measure(probe).candidates(chosen, gradients, step)
-            measured = {
-                set_id: attrs.evolve(
-                    one, captured=captured[set_id], energy_null_hfc=energy_null_hfc(shares[set_id])
-                )
-                for set_id, one in found.items()
-            }
+        with undisturbed(session.modules):
+            if {"spaces", "moments"} <= needs or session.config.growth.screen:
+                captured = _captured(probe, opened)
+            kept = screened(
+                {one: _mean(captured.get(one, {})) for one in opened},
+                session.config.growth.screen,
+                session.policy_component.screen,
+            )
+            shares = {one: _mean(captured.get(one, {})) or 0.0 for one in opened.keys() - kept}
+            closed |= {one: f"screened out: captures {share:.1%}" for one, share in shares.items()}
+            chosen = {one: at for one, at in opened.items() if one in kept}
+            step = Steps(_passes(session, probe, chosen, needs) + len(measures), progress)
+            sample = _sample(session, probe, chosen, needs, captured, step)
+            for name, measure in measures.items():
+                shown = _shown(sample, measure.needs)
+                with torch.no_grad():
+                    said = measure.measure(attrs.evolve(shown, stored=session.stored.of(name)))
+                found[name] = require_measured(name, said, chosen.keys())
+                step()
     entries = tuple(
-        measured[set_id]
-        if set_id in measured
-        else CandidateEvidence(
-            set=set_id,
-            rank=sum(space.rank for _, space in spaces[set_id]),
-            captured=captured[set_id] if set_id in opened else None,
-            excluded=closed[set_id],
+        CandidateEvidence(
+            set=one,
+            measures={name: said[one] for name, said in found.items() if one in said},
+            rank=places[one].rank,
+            captured=_mean(captured.get(one, {})),
+            excluded=closed.get(one),
         )
-        for set_id in pool.ids
+        for one in pool.ids
     )
     return Evidence(task=probe.task.index, candidates=entries)
+
+
+def store_statistics(session: Session, context: TaskContext, probe: Probe, moment: Moment) -> None:
+    """Let measures store what they will have to know of a task that has its set.
+
+    Args:
+        session: The run.
+        context: The task.
+        probe: Its D_sub.
+        moment: Whether the task begins, or is learned.
+    """
+    measures = {name: one for name, one in session.measures.items() if one.stores == moment}
+    if not measures:
+        return
+    needs = frozenset[Need]().union(*(one.store_needs for one in measures.values()))
+    own = context.set_id
+    with undisturbed(session.modules):
+        places = {own: _Places.of(session, own)}
+        captured = _captured(probe, places) if {"spaces", "moments"} <= needs else {}
+        sample = _sample(session, probe, places, needs, captured)
+        for name, measure in measures.items():
+            shown = _shown(sample, measure.store_needs)
+            held = {one: values for one, values in session.stored.of(name).items() if one == own}
+            with torch.no_grad():
+                session.stored.put(name, own, measure.store(attrs.evolve(shown, stored=held)))
 
 
 def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -> set[int]:
@@ -118,179 +168,139 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
     return set([*unknown, *ordered][:count])
 
 
-def _shares(
-    probe: Probe, spaces: Mapping[int, Sequence[tuple[Site, Subspace]]]
-) -> dict[int, list[float | None]]:
-    """Return the shares of the task's energy in the old spaces, of the sites whose energy is cut there."""
-    moments = _totals(probe, spaces)
-    pairs = [
-        (set_id, space, site.activation.moment(moments[site.activation.tap]))
-        for set_id, found in spaces.items()
-        for site, space in found
-        if not site.activation.is_image
-    ]
-    shares: dict[int, list[float | None]] = {set_id: [] for set_id in spaces}
-    for (set_id, _, _), share in zip(
-        pairs, captured_shares([(space, moment) for _, space, moment in pairs]), strict=True
-    ):
-        shares[set_id].append(share)
-    return shares
+def _passes(session: Session, probe: Probe, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
+    """Return how many batches go through the backbone."""
+    if not needs & {"gradients", "features"}:
+        return 0
+    return probe.num_batches * (1 if session.baseline.feature_scope == "pool" else len(chosen))
 
 
-def _totals(probe: Probe, spaces: Mapping[int, Sequence[tuple[Site, Subspace]]]) -> dict[Tap, SecondMoment]:
-    """Return the moments of the whole of D_sub at all taps, read in one pass over the images."""
-    taps = list(dict.fromkeys(site.activation.tap for found in spaces.values() for site, _ in found))
-    found = {tap: merged(groups) for tap, groups in probe.moments(taps).items()}
-    return {tap: one.centred() for tap, one in found.items()} if probe.options.centre else found
+def _sample(
+    session: Session,
+    probe: Probe,
+    places: Mapping[int, _Places],
+    needs: Set[Need],
+    captured: Mapping[int, Mapping[str, float | None]],
+    step: Callable[[], None] = lambda: None,
+) -> Sample:
+    """Look at D_sub, at each set in question, as far as is needed."""
+    gradients, features = _through_sets(session, probe, places, needs, step)
+    options = probe.options
+    pool = session.pool
+    return Sample(
+        task=probe.task,
+        labels=probe.labels,
+        groups=torch.tensor([number for number, one in enumerate(probe.groups) for _ in one]),
+        left_out=probe.left_out,
+        seed=probe.seed,
+        options=SampleOptions(
+            pretrained=probe.pretrained_options,
+            reduce=options.reduce,
+            literal=options.evidence == "literal",
+            centre=options.centre,
+        ),
+        candidates=tuple(
+            Candidate(
+                set=one,
+                tasks=pool.tasks_of(one),
+                sites=at.sites,
+                spaces=at.spaces,
+                captured=captured.get(one, {}),
+                gradients=dict(zip(at.spaces, gradients.get(one, ()), strict=False)),
+                features=features.get(one),
+            )
+            for one, at in places.items()
+        ),
+        task_to_set=tuple(pool.task_to_set),
+        moments=probe.moments,
+        queries=probe.queries if needs & {"queries", "retrieved"} else None,
+        retrieved=_retrieved(session, probe) if "retrieved" in needs else None,
+        generator=probe.generator,
+    )
 
 
-def _mean(shares: Sequence[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None
+def _through_sets(
+    session: Session,
+    probe: Probe,
+    places: Mapping[int, _Places],
+    needs: Set[Need],
+    step: Callable[[], None],
+) -> tuple[dict[int, GroupGradients], dict[int, Tensor]]:
+    """Return gradients and features of each set, from one forward where both are needed."""
+    baseline, pool = session.baseline, session.pool
+    seen: dict[int, list[Tensor]] = {one: [] for one in places}
+    gradients: dict[int, GroupGradients] = {}
+    if "gradients" in needs:
+        sites = {one: [at.sites[name] for name in at.spaces] for one, at in places.items() if at.spaces}
+        gradients = group_gradients(
+            probe, baseline, pool, sites, step, lambda one, features: seen[one].append(features)
+        )
+    if "features" in needs:
+        unseen = [one for one, found in seen.items() if not found]
+        seen |= set_features(probe, baseline, pool, unseen, step)
+    return gradients, {one: torch.cat(found).float().cpu() for one, found in seen.items() if found}
 
 
-def _spaces(
-    baseline: Baseline, pool: Pool, memory: SubspaceMemory, set_id: int
-) -> list[tuple[Site, Subspace]]:
-    """Return the measured sites of a set, shared ones included, with their old spaces."""
+def _retrieved(session: Session, probe: Probe) -> Tensor | None:
+    """Return the old task that the run's retrieval gives each image of D_sub."""
+    strategy, task = session.retrieval, probe.task.index
+    if strategy is None or not task:
+        return None
+    tasks = torch.tensor([one.index for one in session.infos[:task] for _ in one.classes])
     found = []
-    for site in (*baseline.sites(pool[set_id]), *baseline.shared_sites()):
-        space = memory.space(set_id, site)
-        if site.measured and space is not None:
-            found.append((site, space))
+    with torch.no_grad():
+        for batch, _ in probe.batches():
+            query = strategy.query(batch).float()
+            found.append(strategy.retrieve(query, range(task), tasks.to(query.device)).cpu())
+    return torch.cat(found)
+
+
+def _shown(sample: Sample, needs: Set[Need]) -> Sample:
+    """Return the sample with nothing in it that a measure has not declared to need.
+
+    Else what it says could depend on which measures stand beside it.
+    """
+    candidates = tuple(
+        attrs.evolve(
+            one,
+            spaces=one.spaces if "spaces" in needs else {},
+            captured=one.captured if {"spaces", "moments"} <= needs else {},
+            gradients=one.gradients if "gradients" in needs else {},
+            features=one.features if "features" in needs else None,
+        )
+        for one in sample.candidates
+    )
+    return attrs.evolve(
+        sample,
+        candidates=candidates,
+        moments=sample.moments if "moments" in needs else unread,
+        queries=sample.queries if "queries" in needs else None,
+        retrieved=sample.retrieved if "retrieved" in needs else None,
+    )
+
+
+def _captured(probe: Probe, places: Mapping[int, _Places]) -> Mapping[int, Mapping[str, float | None]]:
+    """Return the shares of the task's energy in the old spaces, of the sites whose energy is cut there."""
+    listed = [
+        (one, name, space, at.sites[name].activation)
+        for one, at in places.items()
+        for name, space in at.spaces.items()
+        if not at.sites[name].activation.is_image
+    ]
+    moments = _totals(probe, [activation.tap for *_, activation in listed])
+    pairs = [(space, activation.moment(moments[activation.tap])) for _, _, space, activation in listed]
+    found: dict[int, dict[str, float | None]] = {one: {} for one in places}
+    for (one, name, _, _), share in zip(listed, captured_shares(pairs), strict=True):
+        found[one][name] = share
     return found
 
 
-def _closed(spaces: Sequence[tuple[Site, Subspace]]) -> str | None:
-    owned = [space for site, space in spaces if site.owner == "set"]
-    if not spaces:
-        return "no measured site with a space"
-    if owned and all(space.is_full for space in owned):
-        return "space is full"
-    return None
+def _totals(probe: Probe, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
+    """Return the moments of the whole of D_sub at some taps, read in one pass over the images."""
+    found = {tap: merged(groups) for tap, groups in probe.moments(list(dict.fromkeys(taps))).items()}
+    return {tap: one.centred() for tap, one in found.items()} if probe.options.centre else found
 
 
-class _Measure:
-    """Angles of candidates against their old spaces and the pre-trained ones, all comparisons at once."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        options = probe.options
-        self._reduce = options.reduce
-        plan = in_sample if options.evidence == "literal" else disjoint_halves
-        self._comparisons = plan(len(probe.groups), probe.generator("half-samples"))
-
-    def candidates(
-        self,
-        spaces: Mapping[int, Sequence[tuple[Site, Subspace]]],
-        gradients: Mapping[int, GroupGradients],
-        step: Callable[[], None],
-    ) -> dict[int, CandidateEvidence]:
-        """Return all evidence on every candidate."""
-        angles: dict[tuple[int, str], Tensor] = {}
-        # tap by tap: the spaces of one tap serve all candidates, and those of all taps need not fit in memory
-        for tap in dict.fromkeys(site.activation.tap for found in spaces.values() for site, _ in found):
-            here = [
-                (set_id, site, space, gradient)
-                for set_id, found in spaces.items()
-                for (site, space), gradient in zip(found, gradients[set_id], strict=True)
-                if site.activation.tap == tap
-            ]
-            at_tap = _AtTap(self._probe, tap, self._comparisons.subsets)
-            pretrained = at_tap.pretrained([site.activation for _, site, _, _ in here])
-            for (set_id, site, space, gradient), pre in zip(here, pretrained, strict=True):
-                angles[set_id, site.name] = self._angles(space, pre, gradient)
-                step()
-        table = torch.stack(list(angles.values()), dim=1).cpu()  # one transfer for all
-        numbers = {key: number for number, key in enumerate(angles)}
-        return {
-            set_id: self._summary(set_id, found, table[:, [numbers[set_id, site.name] for site, _ in found]])
-            for set_id, found in spaces.items()
-        }
-
-    def _angles(self, space: Subspace, pretrained: Subspace, gradient: Tensor) -> Tensor:
-        """Return a site's angles against old and pre-trained spaces, ``[2, draws, width, subsets]``."""
-        subsets, chosen = self._comparisons.subsets, self._comparisons.gradient
-        old = site_angles(gradient, subsets[None], space, reduce=self._reduce)[:, :, 0]
-        pre = site_angles(gradient, subsets[chosen].transpose(0, 1), pretrained, reduce=self._reduce)
-        return torch.stack([old[:, chosen.to(old.device)], pre])
-
-    def _summary(
-        self,
-        set_id: int,
-        spaces: Sequence[tuple[Site, Subspace]],
-        angles: Tensor,
-    ) -> CandidateEvidence:
-        """Return the evidence of one candidate from its angles ``[2, sites, draws, width, subsets]``."""
-        old, pre = angles
-        together = [over_sites(one, reduce=self._reduce).rad2deg() for one in (old, pre)]
-        hfc, hfc_pre = (self._comparisons.value(one) for one in together)  # [draws]
-        rank = sum(space.rank for _, space in spaces)
-        if bool(hfc.isnan().all()):
-            return CandidateEvidence(set=set_id, rank=rank, excluded="gradient is zero at every site")
-        per_site = [self._comparisons.value(one.rad2deg()).nanmean(dim=1).tolist() for one in (old, pre)]
-        degrees, degrees_pre = float(hfc.nanmean()), float(hfc_pre.nanmean())
-        return CandidateEvidence(
-            set=set_id,
-            hfc=degrees,
-            hfc_pre=degrees_pre,
-            z=degrees - degrees_pre,
-            z_error=self._error(together[0] - together[1]),
-            rank=rank,
-            null_hfc=null_hfc([(space.rank, space.dim) for _, space in spaces]),
-            sites=tuple(
-                SiteEvidence(
-                    site=site.name, hfc=_known(own), hfc_pre=_known(own_pre), rank=space.rank, dim=space.dim
-                )
-                for (site, space), own, own_pre in zip(spaces, *per_site, strict=True)
-            ),
-        )
-
-    def _error(self, z: Tensor) -> float | None:
-        """Return the standard error of the mean over draws of Z, from Z by comparison ``[draws, ...]``.
-
-        The images' part is that of a sample without replacement: a D_sub of all images has none. Draws differ
-        by the head, and by what head and images do together.
-        """
-        images = self._comparisons.variance(z.nanmean(dim=0))
-        if images is None:
-            return None
-        by_draw = self._comparisons.value(z)
-        by_draw = by_draw[~by_draw.isnan()]
-        heads = float(by_draw.var()) / len(by_draw) if len(by_draw) > 1 else 0.0
-        return math.sqrt(images * self._probe.left_out + heads)
-
-
-class _AtTap:
-    """The un-prompted activations at one tap: second moments and spaces of all subsets of groups."""
-
-    def __init__(self, probe: Probe, tap: Tap, members: Tensor) -> None:
-        self._build = probe.pretrained_options.build
-        found = subsets(probe.moments([tap])[tap], members)
-        self._count = len(found)
-        self._moments = side_by_side([one.centred() for one in found] if probe.options.centre else found)
-
-    def pretrained(self, activations: Sequence[Activation]) -> list[Subspace]:
-        """Return the spaces of each activation, one per subset, side by side; each is built once."""
-        own = [number for number, one in enumerate(activations) if one.cut == "map"]
-        found: dict[int, Subspace] = {}
-        if own:
-            together = self._build(side_by_side([activations[i].moment(self._moments) for i in own]))
-            found = dict(zip(own, together.parts(len(own)), strict=True))
-        if len(own) < len(activations):
-            tapped = self._build(self._moments)
-            found |= {
-                number: self._image(one, tapped)
-                for number, one in enumerate(activations)
-                if number not in found
-            }
-        return [found[number] for number in range(len(activations))]
-
-    def _image(self, activation: Activation, tapped: Subspace) -> Subspace:
-        if not activation.is_image:
-            return tapped
-        return spaces_side_by_side([activation.image(part) for part in tapped.parts(self._count)])
-
-
-def _known(angle: float) -> float | None:
-    return None if math.isnan(angle) else angle
+def _mean(shares: Mapping[str, float | None]) -> float | None:
+    known = [share for share in shares.values() if share is not None]
+    return sum(known) / len(known) if known else None

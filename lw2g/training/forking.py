@@ -214,6 +214,13 @@ def _require_spaces(session: Session, ledger: Ledger, new: Set[str]) -> None:
                 f"policy and constraints need the spaces of tasks {without}, and the run kept none (it ran "
                 "without evidence and constraints then); fork a run that has them, or choose others"
             )
+    for name, measure in session.measures.items():
+        without = sorted(set(session.pool.ids) - session.stored.of(name).keys()) if measure.stores else []
+        if without:
+            raise ConfigError(
+                f"evidence {name!r} needs what it stores of a task that is learned, and the run has stored "
+                f"nothing of sets {without}; fork a run that had it in growth.measures, or leave it out"
+            )
     for name in sorted(new & session.constraints.keys()):
         if session.constraints[name].absorbs:
             raise ConfigError(
@@ -229,8 +236,9 @@ def _require_decidable(session: Session, task: int, tasks: int | None) -> None:
         ConfigError: It cannot.
     """
     require_goal(session, task, tasks)
-    if task < len(session.stream.tasks) and not session.fixed and not session.policy_component.needs_evidence:
-        evidence = unmeasured(session.pool, session.memory, session.baseline, task)
+    reads = session.policy_component.reads(session.config.policy.config)
+    if task < len(session.stream.tasks) and not session.fixed and not reads:
+        evidence = unmeasured(session, task)
         decision = session.policy.decide(evidence, session.generator(task))
         require_decision(session.config.policy.name, decision, session.pool)
 

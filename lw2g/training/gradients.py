@@ -22,7 +22,7 @@ from lw2g.interfaces.site import Site
 from lw2g.training.heads import head_draws
 from lw2g.training.probe import Probe
 
-__all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients"]
+__all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients", "set_features"]
 
 GroupGradients = list[Tensor]
 """One tensor ``[draws, groups, rows, dim]`` per site: sums over a group's images, by draw of the head."""
@@ -112,6 +112,7 @@ def group_gradients(
     pool: Pool,
     sites: Mapping[int, Sequence[Site]],
     step: Callable[[], None] = lambda: None,
+    seen: Callable[[int, Tensor], object] = lambda candidate, features: None,
 ) -> dict[int, GroupGradients]:
     """Return each candidate's gradients of the probe loss.
 
@@ -125,6 +126,7 @@ def group_gradients(
         pool: The live sets.
         sites: The measured sites of each candidate, shared ones included.
         step: Called once a batch and pass.
+        seen: Told each candidate's features of some images ``[B, F]``, in the order of D_sub.
     """
     alone = baseline.feature_scope != "pool"
     passes = [[one] for one in sites] if alone else [list(sites)]
@@ -140,7 +142,10 @@ def group_gradients(
                     else:
                         routing = pool.force(together[0]) if alone else pool.route(None)
                         way = Way(baseline=baseline, routing=routing, sites=[wanted])
-                    groups += _gradients(probe, way, part, heads)
+                    features, gradients = _gradients(probe, way, part, heads)
+                    groups += gradients
+                    for candidate in together:
+                        seen(candidate, features)
                 at = 0
                 for candidate in together:
                     last = at + len(sites[candidate])
@@ -153,10 +158,33 @@ def group_gradients(
     }
 
 
+@torch.no_grad()
+def set_features(
+    probe: Probe,
+    baseline: Baseline,
+    pool: Pool,
+    candidates: Sequence[int],
+    step: Callable[[], None] = lambda: None,
+) -> dict[int, list[Tensor]]:
+    """Return each candidate's features of D_sub, by batch; of all at once where they depend on no choice."""
+    found: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
+    alone = baseline.feature_scope != "pool"
+    passes = [[one] for one in candidates] if alone else [list(candidates)] * bool(candidates)
+    for batch, _ in probe.batches() if passes else ():
+        for together in passes:
+            routing = pool.force(together[0]) if alone else pool.route(None)
+            with probe.engine.autocast():
+                features = baseline.features(batch, routing)
+            for candidate in together:
+                found[candidate].append(features)
+            step()
+    return found
+
+
 def _gradients(
     probe: Probe, way: Way, batch: Batch, heads: Sequence[Callable[[], None]]
-) -> list[list[Tensor]]:
-    """Return the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
     every = [site for own in way.sites for site in own]
     parameters = list({id(site.parameter): site.parameter for site in every}.values())
     for parameter in parameters:
@@ -178,7 +206,7 @@ def _gradients(
     for parameter in parameters:
         parameter.requires_grad_(False)
     stacked = iter([torch.stack(draws) for draws in zip(*found, strict=True)])
-    return [[next(stacked) for _ in own] for own in way.sites]
+    return features.detach(), [[next(stacked) for _ in own] for own in way.sites]
 
 
 def _separable(baseline: Baseline, sites: Sequence[Site]) -> bool:

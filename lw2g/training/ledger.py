@@ -11,13 +11,13 @@ from lw2g import __version__
 from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
-from lw2g.interfaces.growth import CandidateEvidence, Evidence
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices import environment
 from lw2g.training.evaluation import Predictions
 from lw2g.training.matrix import GrowingMatrix
-from lw2g.training.record import candidate_entry, prediction_name, run_metrics
+from lw2g.training.record import prediction_name, run_metrics
 from lw2g.training.sealed import Lines
 from lw2g.training.session import Session
 from lw2g.training.state import fingerprints
@@ -98,15 +98,17 @@ class Ledger:
         self._written = _Written(self)
 
     def decide(
-        self, task: int, evidence: Evidence, *, grew: bool, set_id: int, margin: float
+        self, task: int, evidence: Evidence, decision: Decision, set_id: int, policy: GrowthPolicy
     ) -> dict[str, Any]:
-        """Note a decision and return its entry."""
-        entry = {
+        """Note a decision of a policy and the set that the task got; return its entry."""
+        entry: dict[str, Any] = {
             "task": task,
-            "candidates": [candidate_entry(one) for one in evidence.candidates if _tells(one)],
-            "decision": "grow" if grew else "reuse",
+            "candidates": [one.as_mapping() for one in evidence.candidates if _tells(one)],
+            "decision": "grow" if isinstance(decision, Grow) else "reuse",
             "set": set_id,
-            "margin": margin,
+            "margin": getattr(policy, "margin", 0.0),
+            "burden": getattr(policy, "burden", None),
+            "confidence": decision.confidence,
             "ranks_after": {},
         }
         self.decisions.append(entry)
@@ -170,7 +172,7 @@ class Ledger:
 
 def _tells(candidate: CandidateEvidence) -> bool:
     """Whether anything is known of a set; a record would grow with every set that nobody looked at."""
-    return candidate.hfc is not None or bool(candidate.rank) or candidate.excluded is not None
+    return bool(candidate.measures) or bool(candidate.rank) or candidate.excluded is not None
 
 
 def _has_sets(session: Session) -> bool:

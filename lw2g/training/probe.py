@@ -138,6 +138,16 @@ class Probe:
         return [position for group in self.groups for position in group]
 
     @property
+    def labels(self) -> Tensor:
+        """Classes of all images of D_sub, group by group, ``[n]`` int64."""
+        return self._images.labels[self.sample]
+
+    @property
+    def queries(self) -> Tensor:
+        """Un-prompted features of all images of D_sub, group by group, ``[n, dim]`` float32 on the CPU."""
+        return torch.cat([batch.query for batch, _ in self.batches()]).float().cpu()
+
+    @property
     def left_out(self) -> float:
         """Share of the task's training images that D_sub leaves out."""
         return 1 - len(self.sample) / len(self._images)

@@ -24,7 +24,6 @@ from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source, load_source
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.growth import CandidateEvidence
 from lw2g.interfaces.tracker import Event, Stepped
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation import Predictions
@@ -33,7 +32,6 @@ from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, wr
 __all__ = [
     "EventLog",
     "RunDirectory",
-    "candidate_entry",
     "packed",
     "prediction_name",
     "run_metrics",
@@ -285,11 +283,6 @@ class EventLog:
         """Close the log; nothing is under way any more."""
         self._file.close()
         self._progress.unlink(missing_ok=True)
-
-
-def candidate_entry(candidate: CandidateEvidence) -> dict[str, Any]:
-    """Return a candidate's evidence as the record holds it."""
-    return attrs.asdict(candidate)
 
 
 def run_metrics(

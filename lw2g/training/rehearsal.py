@@ -22,13 +22,14 @@ import torch
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.evidence import Moment
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase, constant
 from lw2g.interfaces.stream import TaskStream
 from lw2g.training.boundary import Frozen
 from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.counting import Tally, Uncounted
 from lw2g.training.evaluation import Evaluator
-from lw2g.training.evidence import collect_evidence
+from lw2g.training.evidence import collect_evidence, store_statistics
 from lw2g.training.flops import count_flops
 from lw2g.training.images import ImageSet
 from lw2g.training.ledger import Ledger
@@ -179,6 +180,7 @@ class Rehearsal:
         still, moving = _image_sets(thin, index)
         context = thin.task_context(index, still)
         probe = probes.of(probes.size)
+        self._remember(found, context, probe, "begin")
         rules = ConstraintContext(
             task=context, memory=session.memory, pretrained_space=probe.pretrained_space
         )
@@ -196,6 +198,7 @@ class Rehearsal:
             found.seconds["spaces"] += probes.cost(self._absorbing(context, rules))
         elif session.builds_spaces:
             absorb_task(session, context, probe, rules)
+        self._remember(found, context, probe, "end")
         session.pool.touch(context.set_id)
         if careful:
             found.seconds["evaluation"] = self._evaluate(index)
@@ -205,8 +208,13 @@ class Rehearsal:
         return found
 
     def _evidence(self, probe: Probe) -> None:
-        session = self._session
-        collect_evidence(session.baseline, session.pool, session.memory, probe)
+        collect_evidence(self._session, probe)
+
+    def _remember(self, found: Measured, context: TaskContext, probe: Probe, moment: Moment) -> None:
+        if self._session.collects_evidence:
+            found.seconds["evidence"] += self._timed(
+                lambda: store_statistics(self._session, context, probe, moment)
+            )
 
     def _absorbing(self, context: TaskContext, rules: ConstraintContext) -> Callable[[Probe], None]:
         return lambda probe: absorb_task(self._session, context, probe, rules)

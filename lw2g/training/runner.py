@@ -19,6 +19,7 @@ from lw2g.config.toml import dump_resolved, to_mapping
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.evidence import Moment
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
@@ -26,7 +27,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.answers import require_decision
 from lw2g.training.boundary import Frozen, guarded
 from lw2g.training.checkpoint import Checkpoint, CheckpointStore
-from lw2g.training.evidence import collect_evidence, unmeasured
+from lw2g.training.evidence import collect_evidence, store_statistics, unmeasured
 from lw2g.training.flops import count_flops
 from lw2g.training.goal import require_goal
 from lw2g.training.images import ImageSet
@@ -234,6 +235,8 @@ class Run:
             evidence = self._evidence(index, probe)
             self._grow_or_reuse(index, evidence)
         context = session.task_context(index, still)
+        if not position.within:
+            self._remember(context, probe, "begin")
         self._begin_task(context, probe, position)
         self._train(context, moving, still, position)
         if session.mixer is not None:
@@ -241,6 +244,7 @@ class Run:
             with self._reporter.clock("training"):
                 learn_routing(session, context, self._reporter)
         self._absorb(context, probe)
+        self._remember(context, probe, "end")
         self._evaluate(index)
         self._frozen.require_same(session.backbone, f"during task {index + 1}")
         # The record first: a checkpoint of a finished task then always has its record beside it.
@@ -248,20 +252,13 @@ class Run:
         self._save(Position(task=index + 1), task_done=index)
 
     def _evidence(self, index: int, probe: Probe) -> Evidence:
-        """Measure the live sets as far as the policy asks for it."""
+        """Measure the live sets as far as anybody asks for it."""
         session = self._session
-        if not session.policy_component.needs_evidence or session.fixed or not len(session.pool):
-            return unmeasured(session.pool, session.memory, session.baseline, index)
+        if not session.collects_evidence or not len(session.pool):
+            return unmeasured(session, index)
         self._reporter.begin(index, "evidence")
         with self._reporter.clock("evidence"):
-            return collect_evidence(
-                session.baseline,
-                session.pool,
-                session.memory,
-                probe,
-                self._reporter.advance,
-                session.policy_component.screen,
-            )
+            return collect_evidence(session, probe, self._reporter.advance)
 
     def _grow_or_reuse(self, index: int, evidence: Evidence) -> None:
         """Let the policy decide, and change the pool accordingly."""
@@ -282,9 +279,7 @@ class Run:
                 set_id = pool.reuse(chosen)
                 self._warn_if_full(chosen, evidence)
         self._ledger.task_to_set = pool.task_to_set
-        grew = isinstance(decision, Grow)
-        margin = getattr(session.policy, "margin", 0.0)
-        entry = self._ledger.decide(index, evidence, grew=grew, set_id=set_id, margin=margin)
+        entry = self._ledger.decide(index, evidence, decision, set_id, session.policy)
         self._reporter.send(TaskDecided(task=index, decision=entry))
 
     def _warn_if_full(self, set_id: int, evidence: Evidence) -> None:
@@ -402,6 +397,11 @@ class Run:
             absorb_task(self._session, context, probe, self._rules, self._reporter.advance)
         ranks = {**self._session.memory.ranks(context.set_id), **self._session.memory.ranks("shared")}
         self._ledger.decisions[-1]["ranks_after"] = ranks
+
+    def _remember(self, context: TaskContext, probe: Probe, moment: Moment) -> None:
+        """Let measures store what they compare later tasks with."""
+        with self._reporter.clock("evidence"):
+            store_statistics(self._session, context, probe, moment)
 
     def _evaluate(self, index: int) -> None:
         """Evaluate all seen classes and write the predictions down."""

@@ -18,6 +18,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent, Component, Kind, PolicyComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
+from lw2g.interfaces.evidence import Measure, Stored
 from lw2g.interfaces.growth import GrowthPolicy
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
@@ -51,6 +52,8 @@ class Session:
     task by task, what it is fitted to: training images that the stream no longer has.
 
     Attributes:
+        measures: What is measured before each decision, by name; none where nothing grows.
+        stored: What they have stored of old tasks.
         infos: What is known of each task before it is learned.
     """
 
@@ -66,10 +69,12 @@ class Session:
     retrieval: RetrievalStrategy | None
     policy: GrowthPolicy
     policy_component: PolicyComponent
+    measures: dict[str, Measure]
     components: tuple[Component, ...]
     constraints: dict[str, Constraint]
     pool: Pool
     memory: SubspaceMemory
+    stored: Stored
     evaluator: Evaluator
     mixer: Mixer | None
     held_back: tuple[TaskData | None, ...]
@@ -95,14 +100,14 @@ class Session:
 
     @property
     def collects_evidence(self) -> bool:
-        """Whether hindrance is measured before each decision."""
-        return self.policy_component.needs_evidence and not self.fixed
+        """Whether anything is measured before each decision."""
+        return bool(self.measures)
 
     @property
     def keeps_memory(self) -> bool:
         """Whether anyone reads the memory's spaces; otherwise nothing is paid for them."""
         wanted = any(constraint.needs_memory for constraint in self.constraints.values())
-        return wanted or self.collects_evidence
+        return wanted or any("spaces" in one.needs | one.store_needs for one in self.measures.values())
 
     @property
     def builds_spaces(self) -> bool:
@@ -350,10 +355,12 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         retrieval=retrieval,
         policy=_build(catalogue, "policy", config.policy),
         policy_component=catalogue.get("policy", config.policy.name),
+        measures={one.name: _build(catalogue, "evidence", one) for one in config.evidence},
         components=_components(catalogue, config),
         constraints={one.name: _build(catalogue, "constraint", one, context) for one in config.constraints},
         pool=Pool(),
         memory=SubspaceMemory(options),
+        stored=Stored(),
         evaluator=_evaluator(stream, transforms, backbone, engine, config, _query_norm(retrieval), mixer),
         mixer=mixer,
         held_back=held_back,
@@ -366,6 +373,7 @@ def _components(catalogue: Catalogue, config: ExperimentConfig) -> tuple[Compone
         ("baseline", config.baseline),
         ("retrieval", config.retrieval),
         ("policy", config.policy),
+        *(("evidence", chosen) for chosen in config.evidence),
         *(("constraint", chosen) for chosen in config.constraints),
     ]
     return tuple(catalogue.get(kind, chosen.name) for kind, chosen in named if chosen is not None)

@@ -70,6 +70,7 @@ def snapshot(
     tensors = {
         **under("baseline", session.baseline.state_dict()),
         **_sets(session.pool, base),
+        **under("evidence", session.stored.state_dict()),
         **(_of(base, "memory") if position.within and base else under("memory", session.memory.state_dict())),
     }
     if session.retrieval is not None:
@@ -156,6 +157,7 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
             checkpoint.ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None)
         )
         session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
+        session.stored.load_state_dict(part(tensors, "evidence"), session.measures.keys())
         if session.retrieval is not None:
             load(session.retrieval, part(tensors, "retrieval"), session.names[1])
         if session.mixer is not None:

@@ -1,1 +1,1 @@
-"""First-party growth policies: when a task gets a parameter set of its own."""
+"""First-party growth: measures of how a task stands to old ones, and policies that decide by them."""

@@ -1,91 +1,30 @@
-"""Registers the growth policies; their code is imported when one is built."""
+"""Registers growth policies and measures; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import attrs
-from attrs.validators import and_, deep_iterable, ge, lt
+from typing import TYPE_CHECKING
 
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.deviations import PLAIN_IMAGES
-from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
+from lw2g_growth.measures import lw2g_evidence
+from lw2g_growth.options import (
+    AffinityConfig,
+    BudgetConfig,
+    CapacityConfig,
+    FixedConfig,
+    MarginConfig,
+    PlainConfig,
+    ThresholdConfig,
+    TrustRegionConfig,
+)
 
 if TYPE_CHECKING:
     from lw2g.interfaces.growth import GrowthPolicy
 
-__all__ = ["AffinityConfig", "FixedConfig", "MarginConfig", "PlainConfig", "lw2g_policies"]
+__all__ = ["lw2g_evidence", "lw2g_policies"]
 
 _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
-_FINITE_MARGIN = and_(ge(0.0), lt(float("inf")))
-
-
-@attrs.frozen(kw_only=True)
-class PlainConfig:
-    """A policy without options."""
-
-
-@attrs.frozen(kw_only=True)
-class MarginConfig:
-    """Options of the policies that grow when every old space hinders more than the pre-trained one.
-
-    Attributes:
-        margin: Standard errors of Z.
-    """
-
-    margin: float = option(
-        0.0,
-        "standard errors by which Z must exceed 0 before a set is added",
-        validator=_FINITE_MARGIN,
-        published=0.0,
-    )
-
-
-@attrs.frozen(kw_only=True)
-class AffinityConfig:
-    """Options of ``affinity``.
-
-    Attributes:
-        margin: Standard errors of Z.
-        threshold: Degrees, between -90 and 90.
-    """
-
-    margin: float = option(
-        0.0, "standard errors by which Z must exceed the threshold to share a set", validator=_FINITE_MARGIN
-    )
-    threshold: float = option(
-        0.0,
-        "degrees of Z above which a task counts as like a set's tasks",
-        validator=and_(ge(-90.0), attrs.validators.le(90.0)),
-    )
-
-
-def _names_sets_in_turn(_config: object, field: attrs.Attribute[Any], sets: tuple[int, ...]) -> None:
-    """Sets that exist, or the next one."""
-    new = 0
-    for task, named in enumerate(sets):
-        if named > new:
-            raise ValueError(
-                f"'{field.name}' gives task {task + 1} set {named}, and only the sets 0 to {new} can exist "
-                f"by then (new ones are numbered in turn): {list(sets)}"
-            )
-        new = max(new, named + 1)
-
-
-@attrs.frozen(kw_only=True)
-class FixedConfig:
-    """Options of ``fixed``.
-
-    Attributes:
-        map: Set of each task, by their ids from 0.
-    """
-
-    map: tuple[int, ...] = option(
-        (),
-        "the set of each task, such as [0, 0, 1]: its id, or the next number for a new one",
-        validator=[deep_iterable(ge(0)), _names_sets_in_turn],
-    )
 
 
 def _min(config: MarginConfig) -> GrowthPolicy:
@@ -128,14 +67,85 @@ def _fixed(config: FixedConfig) -> GrowthPolicy:
 
 
 def _affinity(config: AffinityConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import AffinityPolicy
+    from lw2g_growth.policies import RulePolicy
+    from lw2g_growth.rules import Rule
 
-    return AffinityPolicy(margin=config.margin, threshold=config.threshold)
+    return RulePolicy(
+        Rule(
+            reading="affinity",
+            burden="reuse",
+            scale=config.scale,
+            threshold=config.threshold,
+            margin=config.margin,
+        )
+    )
+
+
+def _threshold(config: ThresholdConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import RulePolicy
+    from lw2g_growth.rules import Rule
+
+    threshold = config.threshold
+    return RulePolicy(
+        Rule(
+            measure=config.measure,
+            reading=config.reading,
+            scale=config.scale,
+            threshold=(0.5 if config.scale == "position" else 0.0) if threshold is None else threshold,
+            margin=config.margin,
+            burden=config.burden,
+            least_of_many=config.least_of_many,
+        )
+    )
+
+
+def _trust_region(config: TrustRegionConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import VotePolicy
+    from lw2g_growth.rules import Rule
+
+    threshold = config.threshold
+    if threshold is None:
+        threshold = 0.5 if config.scale == "value" else 0.0
+    return VotePolicy(
+        Rule(
+            measure="projection",
+            reading="affinity",
+            burden="reuse",
+            scale=config.scale,
+            threshold=threshold,
+        )
+    )
+
+
+def _capacity(config: CapacityConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import RulePolicy
+    from lw2g_growth.rules import Rule
+
+    return RulePolicy(
+        Rule(
+            measure="capacity",
+            reading="hindrance",
+            burden="grow",
+            threshold=config.threshold,
+            margin=config.margin,
+        )
+    )
+
+
+def _budget(config: BudgetConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import BudgetPolicy
+    from lw2g_growth.rules import Rule
+
+    return BudgetPolicy(config.sets, Rule(measure=config.measure, reading=config.reading))
+
+
+def _named_measure(config: ThresholdConfig | BudgetConfig) -> tuple[str, ...]:
+    return (config.measure,)
 
 
 @hookimpl
 def lw2g_policies() -> list[PolicyComponent]:
-    """Offer min, max, rnd, one, always, affinity and fixed."""
+    """Offer the policies of this package."""
     return [
         PolicyComponent(
             name="min",
@@ -168,14 +178,14 @@ def lw2g_policies() -> list[PolicyComponent]:
             summary="all tasks train one set (ablation)",
             citation=_LW2G,
             build=_one,
-            needs_evidence=False,
+            measures=(),
         ),
         PolicyComponent(
             name="always",
             config=PlainConfig,
             summary="every task gets a set of its own, as the published baselines do",
             build=_always,
-            needs_evidence=False,
+            measures=(),
             default_constraints=(),
             adds_always=True,
         ),
@@ -191,6 +201,38 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=FixedConfig,
             summary="a given map of tasks to sets: what other decisions would have brought",
             build=_fixed,
-            needs_evidence=False,
+            measures=(),
+        ),
+        PolicyComponent(
+            name="threshold",
+            config=ThresholdConfig,
+            summary="reuse the set of best standing by any measure that clears a threshold, else grow",
+            build=_threshold,
+            measures=_named_measure,
+        ),
+        PolicyComponent(
+            name="trust-region",
+            config=TrustRegionConfig,
+            summary="reuse where at half of the sites most of the gradient lies in the old space, else grow",
+            citation="Lin et al., TRGP: Trust Region Gradient Projection for Continual Learning, ICLR 2022",
+            build=_trust_region,
+            measures=("projection",),
+            screen="most",
+        ),
+        PolicyComponent(
+            name="capacity",
+            config=CapacityConfig,
+            summary="grow where too little of the gradient lies outside every old space, else reuse",
+            citation="Liang and Li, Adaptive Plasticity Improvement for Continual Learning (API), CVPR 2023",
+            build=_capacity,
+            measures=("capacity",),
+            screen="least",
+        ),
+        PolicyComponent(
+            name="budget",
+            config=BudgetConfig,
+            summary="at most so many sets: the first tasks get them, the others the best by a measure",
+            build=_budget,
+            measures=_named_measure,
         ),
     ]

@@ -1,127 +1,156 @@
-"""Growth policies: from the evidence for a task to ``Grow`` or ``Reuse`` (LW2G, dynamic growing approach).
+"""Growth policies: from the evidence for a task to ``Grow`` or ``Reuse``.
 
-For each live set m the evidence is ``Z_m = HFC_m - HFC_pre_m`` in degrees. The paper grows iff all Z are
-positive: then every old space hinders the task more than the pre-trained space does. ``margin`` asks that Z
-clears zero by that many of its standard errors; 0 is the paper's rule.
+``min`` is the paper's rule (LW2G, dynamic growing approach): for each live set m the evidence is ``Z_m =
+HFC_m - HFC_pre_m`` in degrees, and a set is added iff all Z are positive, that is if every old space
+hinders the task more than the pre-trained space does. ``margin`` asks that Z clears zero by that many of
+its standard errors; 0 is the paper's rule. All rules that read a measure compare by
+:class:`~lw2g_growth.rules.Rule`.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, ContractError
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Reuse
+from lw2g.errors import ConfigError
+from lw2g.interfaces.growth import Burden, Decision, Evidence, Grow, Reuse
+from lw2g_growth.rules import Rule, Standing, beyond, probability_of_sharing
 
 __all__ = [
-    "AffinityPolicy",
     "AlwaysPolicy",
+    "BudgetPolicy",
     "FixedPolicy",
     "MaxPolicy",
     "MinPolicy",
     "OnePolicy",
     "RandomPolicy",
+    "RulePolicy",
+    "VotePolicy",
 ]
 
 
-@attrs.frozen(kw_only=True)
-class _Measured:
-    """A set that can be reused and whose Z is defined.
+class _Judging(ABC):
+    """Grows where a rule lets no set be shared; else reuses what :meth:`pick` says."""
 
-    Attributes:
-        set: The set's id.
-        z: Z in degrees.
-        clearance: ``z - margin * z_error``: what is left of Z when its error is held against it.
-        evidence: All that was measured.
-    """
+    def __init__(self, rule: Rule) -> None:
+        """Decide by a rule."""
+        self.rule = rule
+        self.margin: float = rule.margin
+        self.burden: Burden | None = rule.burden
 
-    set: int
-    z: float
-    clearance: float
-    evidence: CandidateEvidence
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        """Return the decision, and by the set nearest to sharing how sure it is."""
+        standings = self.rule.standings(evidence)
+        shareable = self.rule.shareable(standings)
+        if not shareable:
+            nearest = max(standings, key=lambda one: one.value, default=None)
+            probability = None if nearest is None else probability_of_sharing(nearest)
+            return Grow(confidence=None if probability is None else 1 - probability)
+        nearest = max(shareable, key=lambda one: one.value)
+        return Reuse(self.pick(shareable, rng).set, confidence=probability_of_sharing(nearest))
 
-
-def _finite(value: float, name: str, candidate: CandidateEvidence) -> float:
-    if not math.isfinite(value):
-        raise ContractError(
-            f"evidence for set {candidate.set} has {name} {value!r}, which is not finite; "
-            "whoever collects evidence must leave undefined values None and exclude the set"
-        )
-    return value
-
-
-def _measured(evidence: Evidence, margin: float) -> list[_Measured]:
-    """Return the candidates in the order of their ids; an unknown error clears no margin."""
-    found = []
-    for candidate in sorted(evidence.eligible, key=lambda item: item.set):
-        if candidate.z is None:
-            continue
-        z = _finite(candidate.z, "z", candidate)
-        held = 0.0
-        if margin > 0:
-            unknown = candidate.z_error is None
-            held = math.inf if unknown else margin * _finite(candidate.z_error or 0.0, "z_error", candidate)
-        found.append(_Measured(set=candidate.set, z=z, clearance=z - held, evidence=candidate))
-    return found
+    @abstractmethod
+    def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
+        """Return the set to reuse; candidates come in the order of their ids, at least one."""
 
 
-class _HindrancePolicy(ABC):
-    """Grow iff the smallest clearance over the candidates is positive; else reuse what :meth:`pick` says."""
+class RulePolicy(_Judging):
+    """Reuse the set that stands best among those that may be shared (lowest id among equals), else grow."""
+
+    def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
+        """Return the set of best standing."""
+        return max(shareable, key=lambda one: one.value)
+
+
+class MinPolicy(RulePolicy):
+    """The paper's rule: grow iff min Z > 0, else reuse the set of least Z."""
 
     def __init__(self, *, margin: float = 0.0) -> None:
         """Ask that Z clears zero by ``margin`` standard errors before a set is added."""
-        self.margin = margin
-
-    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
-        """Return the decision.
-
-        Raises:
-            ContractError: A value that the decision needs is not finite.
-        """
-        measured = _measured(evidence, self.margin)
-        if all(item.clearance > 0 for item in measured):  # also without any candidate
-            return Grow()
-        return Reuse(self.pick(measured, rng).set)
-
-    @abstractmethod
-    def pick(self, measured: list[_Measured], rng: np.random.Generator) -> _Measured:
-        """Return the candidate to reuse; candidates come in the order of their ids, at least one."""
+        super().__init__(Rule(margin=margin))
 
 
-class MinPolicy(_HindrancePolicy):
-    """The paper's rule: grow iff min Z > 0, else reuse the set of least Z (lowest id among equals)."""
-
-    def pick(self, measured: list[_Measured], rng: np.random.Generator) -> _Measured:
-        """Return the candidate of least Z."""
-        return min(measured, key=lambda item: item.z)
-
-
-class MaxPolicy(_HindrancePolicy):
+class MaxPolicy(_Judging):
     """The paper's ablation MAX: grows like ``min``, but reuses the set that hinders most."""
 
-    def pick(self, measured: list[_Measured], rng: np.random.Generator) -> _Measured:
-        """Return the candidate of greatest HFC.
+    def __init__(self, *, margin: float = 0.0) -> None:
+        """Ask that Z clears zero by ``margin`` standard errors before a set is added."""
+        super().__init__(Rule(margin=margin))
 
-        Raises:
-            ContractError: A candidate has Z but no finite HFC.
-        """
-        return max(measured, key=lambda item: _hindrance(item.evidence))
+    def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
+        """Return the set of greatest HFC; of one without HFC, of greatest Z."""
+
+        def hindrance(one: Standing) -> float:
+            found = one.evidence.measures["hindrance"].parts.get("hfc")
+            return -one.value if found is None else found
+
+        return max(shareable, key=hindrance)
 
 
-def _hindrance(candidate: CandidateEvidence) -> float:
-    return _finite(math.nan if candidate.hfc is None else candidate.hfc, "hfc", candidate)
-
-
-class RandomPolicy(_HindrancePolicy):
+class RandomPolicy(_Judging):
     """The paper's ablation RND: grows like ``min``, but reuses any candidate with equal probability."""
 
-    def pick(self, measured: list[_Measured], rng: np.random.Generator) -> _Measured:
-        """Return a candidate drawn uniformly; one draw per reuse, none per growth."""
-        return measured[int(rng.integers(len(measured)))]
+    def __init__(self, *, margin: float = 0.0) -> None:
+        """Ask that Z clears zero by ``margin`` standard errors before a set is added."""
+        super().__init__(Rule(margin=margin))
+
+    def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
+        """Return a set drawn uniformly; one draw per reuse, none per growth."""
+        return shareable[int(rng.integers(len(shareable)))]
+
+
+class VotePolicy:
+    """Reuse the set for which most sites vote, if half of them do; else grow.
+
+    TRGP decides layer by layer: a task is in the trust region of an old one if more than half of its
+    gradient's length lies in the old space.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        """Let every site vote by a rule, which may compare values, or values less their null."""
+        self.margin = 0.0
+        self.burden: Burden | None = rule.burden
+        self.rule = rule
+
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        """Return the decision."""
+        found = [(self._share(one), one.value, one) for one in self.rule.standings(evidence)]
+        most = max(found, key=lambda one: one[:2], default=None)
+        if most is None or most[0] < 0.5:
+            return Grow()
+        return Reuse(most[2].set)
+
+    def _share(self, one: Standing) -> float:
+        """Return the share of sites that vote for sharing."""
+        measured = one.evidence.measures[self.rule.measure]
+        votes = [beyond(self.rule, measured, site) for site in measured.sites.values()]
+        known = [vote for vote in votes if vote is not None]
+        return sum(known) / len(known) if known else float(one.value > 0)
+
+
+class BudgetPolicy:
+    """Add a set for each of the first tasks; once there are enough, reuse the one that stands best.
+
+    Where no set can be reused it grows, whatever the budget.
+    """
+
+    burden: Burden | None = None
+
+    def __init__(self, sets: int, rule: Rule) -> None:
+        """Add at most so many sets."""
+        self.margin = 0.0
+        self.sets, self.rule = sets, rule
+
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        """Return the decision; sets of which nothing is known come last, by their ids."""
+        if len(evidence.candidates) < self.sets:
+            return Grow()
+        standings = self.rule.standings(evidence)
+        if standings:
+            return Reuse(max(standings, key=lambda one: one.value).set)
+        return Reuse(min(one.set for one in evidence.eligible)) if evidence.eligible else Grow()
 
 
 class OnePolicy:
@@ -129,6 +158,8 @@ class OnePolicy:
 
     Closed sets are no exception: with a full space the orthogonal condition leaves nothing to train in.
     """
+
+    burden: Burden | None = None
 
     def __init__(self) -> None:
         self.margin = 0.0
@@ -143,6 +174,8 @@ class OnePolicy:
 class AlwaysPolicy:
     """Every task gets a set of its own: the published baselines."""
 
+    burden: Burden | None = None
+
     def __init__(self) -> None:
         self.margin = 0.0
 
@@ -151,35 +184,13 @@ class AlwaysPolicy:
         return Grow()
 
 
-class AffinityPolicy:
-    """Like tasks share a set: reuse the set of greatest Z that clears the threshold, else grow.
-
-    The sign of the paper's rule turned round. A gradient inside the old space (large HFC) marks a task whose
-    activations resemble the old ones.
-    """
-
-    def __init__(self, *, margin: float = 0.0, threshold: float = 0.0) -> None:
-        """Ask that Z clears ``threshold`` degrees by ``margin`` standard errors before a set is shared."""
-        self.margin = margin
-        self.threshold = threshold
-
-    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
-        """Return the decision.
-
-        Raises:
-            ContractError: A value that the decision needs is not finite.
-        """
-        alike = [item for item in _measured(evidence, self.margin) if item.clearance > self.threshold]
-        if not alike:
-            return Grow()
-        return Reuse(max(alike, key=lambda item: item.z).set)
-
-
 class FixedPolicy:
     """A given map task -> set: what another decision would have brought.
 
     A task grows where the map names the set that would come next, and reuses the named set otherwise.
     """
+
+    burden: Burden | None = None
 
     def __init__(self, task_to_set: Sequence[int]) -> None:
         """Follow ``task_to_set``, the set of each task by its id."""

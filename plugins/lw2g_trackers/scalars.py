@@ -24,9 +24,11 @@ def scalars(event: Event) -> Iterator[tuple[str, float, int]]:
             yield f"{event.phase}/images_per_second", event.images_per_second, step
         case TaskDecided():
             for candidate in event.decision.get("candidates", ()):
-                for key in ("hfc", "hfc_pre", "z"):
-                    if candidate.get(key) is not None:
-                        yield f"evidence/{key}/set-{candidate['set']}", candidate[key], event.task
+                for name, measured in candidate["measures"].items():
+                    numbers = {name: measured["value"], **measured["parts"]}
+                    for key, value in numbers.items():
+                        if value is not None:
+                            yield f"evidence/{key}/set-{candidate['set']}", value, event.task
         case TaskEvaluated():
             for kind, values in (("accuracy", event.accuracy), ("retrieval", event.retrieval or ())):
                 for task, value in enumerate(values):

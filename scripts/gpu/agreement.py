@@ -70,7 +70,11 @@ def _figures(lab: Lab, device: str, precision: str, baseline: str) -> Figures:
         predicted = torch.as_tensor(RunDirectory(Path(folder)).read_predictions(last).predicted)
     with torch.no_grad(), session.engine.autocast():
         logits = session.baseline.logits(session.evaluator.features_of(len(predicted)))
-    candidates = [one["z"] for entry in record["decisions"] for one in entry["candidates"]]
+    candidates = [
+        one["measures"]["hindrance"]["value"] if one["measures"] else None
+        for entry in record["decisions"]
+        for one in entry["candidates"]
+    ]
     return Figures(
         losses=_double(losses.found),
         z=_double([float("nan") if z is None else z for z in candidates]),

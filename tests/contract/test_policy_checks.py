@@ -42,6 +42,7 @@ class Sane:
     """Reuse the first eligible set, else grow: it keeps every promise."""
 
     margin = 0.0
+    burden = None
 
     def decide(self, evidence, rng):
         return Reuse(evidence.eligible[0].set) if evidence.eligible else Grow()
@@ -50,6 +51,16 @@ class Sane:
 @breaks("margin_is_a_number", "margin is None; set the attribute margin")
 class WithoutMargin(Sane):
     margin = None
+
+
+@breaks("margin_is_a_number", "burden is 'both'; set the attribute burden")
+class ProvesBoth(Sane):
+    burden = "both"
+
+
+@breaks("measures_exist", "reads the measure 'hindrence'.*did you mean 'hindrance'", measures=("hindrence",))
+class ForeignMeasure(Sane):
+    pass
 
 
 @breaks(
@@ -67,10 +78,10 @@ class NeedsCandidates(Sane):
         return Reuse(min(one.set for one in evidence.candidates))
 
 
-@breaks("policy_is_total", "unmeasured.* raises TypeError")
+@breaks("policy_is_total", "unmeasured.* raises KeyError")
 class ComparesUndefined(Sane):
     def decide(self, evidence, rng):
-        found = [one for one in evidence.eligible if one.z < 0]
+        found = [one for one in evidence.eligible if one.measures["hindrance"].value < 0]
         return Reuse(found[0].set) if found else Grow()
 
 
@@ -83,8 +94,7 @@ class SaysYes(Sane):
 @breaks("names_only_live_sets", "set attribute of a candidate, not its position")
 class NamesPositions(Sane):
     def decide(self, evidence, rng):
-        z = [one.z for one in evidence.eligible if one.z is not None]
-        return Reuse(int(np.argmin(z))) if z else Grow()
+        return Reuse(len(evidence.eligible) - 1) if evidence.eligible else Grow()
 
 
 @breaks("excluded_sets_stay_out", "choose among evidence.eligible")
@@ -136,11 +146,11 @@ class GrowsAtTimes(Sane):
     pass
 
 
-@breaks("record_tells_the_truth", "needs_evidence = False and decides otherwise", needs_evidence=False)
+@breaks("record_tells_the_truth", r"measures = \(\) and decides otherwise", measures=())
 class NeedsEvidence(Sane):
     def decide(self, evidence, rng):
-        near = [one for one in evidence.candidates if one.z is not None and one.z < 0]
-        return Reuse(near[0].set) if near else Grow()
+        known = [one for one in evidence.candidates if one.measures]
+        return Reuse(known[0].set) if known else Grow()
 
 
 @pytest.mark.parametrize("case", [c for c in contract_cases() if c.check.kind == "policy"], ids=str)
@@ -176,7 +186,7 @@ def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:
         def decide(self, evidence: Evidence, rng: np.random.Generator) -> Grow | Reuse:
             return Reuse(evidence.candidates[0].set) if evidence.candidates else Grow()
 
-    record = policy("first", lambda config: First(), needs_evidence=False)
+    record = policy("first", lambda config: First(), measures=())
     assert {case.result().status for case in contract_cases(record)} == {"passed"}
 
 

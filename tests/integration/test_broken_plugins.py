@@ -28,11 +28,12 @@ class Config:
 
 class Policy:
     margin = 0.0
+    burden = None
     def __init__(self, config): pass
     def decide(self, evidence, rng): return Grow()
 
 def record(name, **changes):
-    given = dict(config=Config, summary="always a new set", build=Policy, needs_evidence=False)
+    given = dict(config=Config, summary="always a new set", build=Policy, measures=())
     return PolicyComponent(name=name, default_constraints=(), **(given | changes))
 """
 

@@ -67,5 +67,7 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
             assert "problems with plugins" not in done.stdout
     record = json.loads((tmp_path / "runs" / "min" / "record.json").read_text(encoding="utf-8"))
     measured = [decision["candidates"] for decision in record["decisions"][1:]]
-    assert all(candidate["z"] is not None for candidates in measured for candidate in candidates)
+    found = [one["measures"]["hindrance"]["value"] for candidates in measured for one in candidates]
+    assert found
+    assert None not in found
     assert (tmp_path / "runs" / "mine" / "record.json").exists()

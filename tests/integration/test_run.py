@@ -66,15 +66,16 @@ def test_decisions_carry_their_evidence(finished: tuple[Path, dict[str, Any]]) -
         assert entry["task"] == task
         live = sorted(set(record["task_to_set"][:task]))
         assert [candidate["set"] for candidate in entry["candidates"]] == live
-        z = [candidate["z"] for candidate in entry["candidates"]]
+        measured = [candidate["measures"]["hindrance"] for candidate in entry["candidates"]]
+        z = [one["value"] for one in measured]
         assert entry["decision"] == ("grow" if min(z) > 0 else "reuse")
-        for candidate in entry["candidates"]:
-            assert candidate["z"] == pytest.approx(candidate["hfc"] - candidate["hfc_pre"])
-            assert {site["site"] for site in candidate["sites"]} == {
-                f"blocks.{block}.prefix_key" for block in range(5)
-            }
-            assert 0 <= candidate["null_hfc"] <= 90
-            assert 0 <= candidate["energy_null_hfc"] <= 90
+        assert (entry["burden"], 0 <= entry["confidence"] <= 1) == ("grow", True)
+        for one in measured:
+            parts = one["parts"]
+            assert one["value"] == pytest.approx(parts["hfc"] - parts["hfc_pre"])
+            assert one["sites"].keys() == {f"blocks.{block}.prefix_key" for block in range(5)}
+            assert 0 <= parts["null_hfc"] <= 90
+            assert 0 <= parts["energy_null_hfc"] <= 90
         assert entry["ranks_after"]
 
 
@@ -97,7 +98,7 @@ def test_always_without_constraints_builds_nothing(
     assert record["seconds"]["evidence"] == 0
     assert record["metrics"]["ssp"] == 3
     assert all(entry["ranks_after"] == {} for entry in record["decisions"])
-    assert all(one["z"] is None for entry in record["decisions"] for one in entry["candidates"])
+    assert not any(one["measures"] for entry in record["decisions"] for one in entry["candidates"])
     assert not any(entry["option"].startswith("growth") for entry in record["deviations"])
 
 
@@ -202,7 +203,7 @@ def test_every_growing_prompt_baseline_composes_with_min(
     """Evidence, growth, protection and CPK work through sites alone; PRA is null without a hard choice."""
     overrides = {"baseline.components": 3} if name in ("coda-prompt", "os-prompt") else {}
     record = start(quick(overrides, baseline=name, policy="min"), catalogue, tmp_path / "run")
-    assert all(one["z"] is not None for entry in record["decisions"][1:] for one in entry["candidates"])
+    assert all(one["measures"] for entry in record["decisions"][1:] for one in entry["candidates"])
     assert record["storage"]["basis_vectors"] > 0
     assert (record["metrics"]["pra"] is None) == (name in ("coda-prompt", "os-prompt"))
 

@@ -9,17 +9,25 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Reuse
+from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
+from lw2g.testing.evidence import measured_set
 from lw2g.testing.strategies import evidences
 from lw2g_growth.policies import (
-    AffinityPolicy,
     AlwaysPolicy,
     MaxPolicy,
     MinPolicy,
     OnePolicy,
     RandomPolicy,
+    RulePolicy,
 )
+from lw2g_growth.rules import Rule
+
+
+def affinity(margin=0.0, threshold=0.0):
+    """Like tasks share."""
+    return RulePolicy(Rule(reading="affinity", burden="reuse", margin=margin, threshold=threshold))
+
 
 POLICIES = [
     MinPolicy(),
@@ -29,8 +37,8 @@ POLICIES = [
     RandomPolicy(margin=1.0),
     OnePolicy(),
     AlwaysPolicy(),
-    AffinityPolicy(threshold=1.0),
-    AffinityPolicy(margin=1.0),
+    affinity(threshold=1.0),
+    affinity(margin=1.0),
 ]
 GROWING = [MinPolicy, MaxPolicy, RandomPolicy]
 
@@ -42,7 +50,21 @@ def decide(policy, given, seed=0):
 
 def shifted(given, by):
     """Add the same number of degrees to every Z."""
-    return attrs.evolve(given, candidates=tuple(attrs.evolve(c, z=c.z + by) for c in given.candidates))
+    return changed(given, lambda z: z + by)
+
+
+def z_of(candidate):
+    """Return Z of a measured candidate."""
+    return candidate.measures["hindrance"].value
+
+
+def changed(given, by):
+    """Change every Z by a function."""
+    moved = [
+        attrs.evolve(c, measures={"hindrance": attrs.evolve(c.measures["hindrance"], value=by(z_of(c)))})
+        for c in given.candidates
+    ]
+    return attrs.evolve(given, candidates=tuple(moved))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
@@ -75,7 +97,7 @@ def test_order_of_candidates_does_not_matter(policy, given, order, seed):
 @settings(deadline=None, max_examples=100)
 def test_min_is_the_papers_rule(given):
     """Against a plain array: grow iff min Z > 0, else the first argmin."""
-    z = np.array([candidate.z for candidate in given.candidates])
+    z = np.array([z_of(candidate) for candidate in given.candidates])
     expected = Grow() if len(z) == 0 or z.min() > 0 else Reuse(given.candidates[z.argmin()].set)
     assert decide(MinPolicy(), given) == expected
 
@@ -85,9 +107,9 @@ def test_min_is_the_papers_rule(given):
 @settings(deadline=None, max_examples=60)
 def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
     """A shift of all Z by less than |min Z| moves nothing across zero."""
-    least = min(candidate.z for candidate in given.candidates)
+    least = min(z_of(candidate) for candidate in given.candidates)
     assume(abs(least) > 1e-6)
-    gaps = np.diff(sorted({candidate.z for candidate in given.candidates}))
+    gaps = np.diff(sorted({z_of(candidate) for candidate in given.candidates}))
     assume(len(gaps) == 0 or gaps.min() > 1e-6)  # rounding must not make ties
     moved = shifted(given, share * abs(least))
     assert decide(kind(), moved) == decide(kind(), given)
@@ -108,19 +130,16 @@ def test_a_larger_margin_never_adds_growth(kind, given, a, b):
 def test_a_larger_margin_never_adds_sharing_by_affinity(given, a, b):
     """What grows at a margin grows at every larger one."""
     low, high = sorted((a, b))
-    assert (
-        decide(AffinityPolicy(margin=low), given) != Grow()
-        or decide(AffinityPolicy(margin=high), given) == Grow()
-    )
+    assert decide(affinity(margin=low), given) != Grow() or decide(affinity(margin=high), given) == Grow()
 
 
 @given(given=evidences(measured=True))
 @settings(deadline=None, max_examples=60)
 def test_affinity_is_min_with_the_sign_turned_round(given):
     """Reuse by affinity is reuse by min on -Z, except that Z = 0 reuses under min alone."""
-    assume(all(candidate.z != 0 for candidate in given.candidates))
-    turned = attrs.evolve(given, candidates=tuple(attrs.evolve(c, z=-c.z) for c in given.candidates))
-    assert decide(AffinityPolicy(), given) == decide(MinPolicy(), turned)
+    assume(all(z_of(candidate) != 0 for candidate in given.candidates))
+    turned = changed(given, lambda z: -z)
+    assert decide(affinity(), given) == decide(MinPolicy(), turned)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
@@ -131,7 +150,7 @@ def test_streams_keep_the_pool_sound(policy, tasks, seed):
     pool, rng = Pool(), np.random.default_rng(seed)
     for task in range(tasks):
         candidates = tuple(
-            CandidateEvidence(set=key, z=rng.normal(), hfc=rng.uniform(0, 90), z_error=rng.uniform(0, 2))
+            measured_set(key, rng.normal(), rng.uniform(0, 2), parts={"hfc": rng.uniform(0, 90)})
             for key in pool.ids
         )
         match policy.decide(Evidence(task=task, candidates=candidates), rng):

@@ -116,6 +116,11 @@ def test_pools_are_varied(wanted: object) -> None:
     assert wanted(find(pools(), wanted))
 
 
+def z_of(candidate):
+    """Return Z, None where it is not measured."""
+    return candidate.measures["hindrance"].value if candidate.measures else None
+
+
 @given(evidence=evidences())
 def test_evidence_is_legal(evidence: Evidence) -> None:
     """Ids ascend, sets do not outnumber tasks, and a set has all of its angles or none of them."""
@@ -123,20 +128,19 @@ def test_evidence_is_legal(evidence: Evidence) -> None:
     assert ids == sorted(set(ids))
     assert len(ids) <= evidence.task
     for candidate in evidence.candidates:
-        if candidate.z is None:
-            assert (candidate.hfc, candidate.hfc_pre, candidate.z_error) == (None, None, None)
-        else:
+        if candidate.measures:
             assert candidate.excluded is None
-            assert 0 <= candidate.hfc <= 90
-            assert 0 <= candidate.hfc_pre <= 90
-            assert candidate.z == candidate.hfc - candidate.hfc_pre
+            parts = candidate.measures["hindrance"].parts
+            assert 0 <= parts["hfc"] <= 90
+            assert 0 <= parts["hfc_pre"] <= 90
+            assert candidate.measures["hindrance"].value == parts["hfc"] - parts["hfc_pre"]
 
 
 @given(evidence=evidences(num_sets=st.just(3), measured=True))
 def test_measured_evidence_is_complete(evidence: Evidence) -> None:
     """As many sets as asked for, each of them a candidate with a Z and an error."""
     assert len(evidence.eligible) == 3
-    assert all(candidate.z is not None and candidate.z_error >= 0 for candidate in evidence.candidates)
+    assert all(candidate.measures["hindrance"].error >= 0 for candidate in evidence.candidates)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +148,11 @@ def test_measured_evidence_is_complete(evidence: Evidence) -> None:
     [
         lambda evidence: not evidence.candidates,
         lambda evidence: evidence.candidates and not evidence.eligible,
-        lambda evidence: any(one.z is None for one in evidence.eligible),
-        lambda evidence: 0 < len({one.z for one in evidence.eligible}) < len(evidence.eligible),
-        lambda evidence: any(one.z is not None and one.z_error is None for one in evidence.eligible),
+        lambda evidence: any(not one.measures for one in evidence.eligible),
+        lambda evidence: 0 < len({z_of(one) for one in evidence.eligible}) < len(evidence.eligible),
+        lambda evidence: any(
+            one.measures and one.measures["hindrance"].error is None for one in evidence.eligible
+        ),
         lambda evidence: any(one.set > index for index, one in enumerate(evidence.candidates)),
     ],
     ids=["no set", "all excluded", "unmeasured", "ties", "unknown error", "gaps"],

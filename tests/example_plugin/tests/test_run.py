@@ -116,8 +116,10 @@ def test_a_set_is_reused_and_another_grown(grown: tuple[Path, dict[str, Any]]) -
     assert record["task_to_set"] == [0, 0, 1]
     for entry in record["decisions"][1:]:
         for candidate in entry["candidates"]:
-            assert {site["site"] for site in candidate["sites"]} == {f"blocks.{i}.lora_a" for i in range(6)}
-            assert candidate["z"] == pytest.approx(candidate["hfc"] - candidate["hfc_pre"])
+            measured = candidate["measures"]["hindrance"]
+            assert measured["sites"].keys() == {f"blocks.{i}.lora_a" for i in range(6)}
+            parts = measured["parts"]
+            assert measured["value"] == pytest.approx(parts["hfc"] - parts["hfc_pre"])
     assert record["decisions"][1]["ranks_after"]
     assert record["metrics"]["pra"] is not None
 

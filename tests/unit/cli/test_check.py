@@ -34,6 +34,7 @@ class Options:
 
 class Grows:
     margin = 0.0
+    burden = None
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         return Grow()
@@ -54,7 +55,12 @@ class Noisy:
 
 def policy(name: str, build: Any) -> PolicyComponent:
     return PolicyComponent(
-        name=name, config=Options, summary=f"summary of {name}", build=build, default_constraints=()
+        name=name,
+        config=Options,
+        summary=f"summary of {name}",
+        build=build,
+        measures=(),
+        default_constraints=(),
     )
 
 
@@ -119,10 +125,10 @@ def test_a_component_that_keeps_all_promises_ends_with_0() -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert lines[0] == "policy grows"
-    words = lines[3].split()
+    words = lines[4].split()
     assert (words[0], words[2], words[3]) == ("pass", "s", "policy_is_total")
     assert "It decides on any legal evidence" in lines[3]
-    assert lines[-1].startswith("9 passed, 0 failed, 0 skipped: 1 component in ")
+    assert lines[-1].startswith("10 passed, 0 failed, 0 skipped: 1 component in ")
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:99"])
@@ -159,7 +165,7 @@ def test_what_is_not_here_is_skipped_with_one_reason() -> None:
     result = invoke("needy")
     assert result.exit_code == 0
     assert result.stdout.count("-> it cannot be had here: policy.margin: 0 cannot be used; set it") == 1
-    assert "1 passed, 0 failed, 8 skipped" in result.stdout
+    assert "2 passed, 0 failed, 8 skipped" in result.stdout
 
 
 def test_options_reach_the_component() -> None:
@@ -171,7 +177,7 @@ def test_options_reach_the_component() -> None:
 def test_json_is_a_list_of_results() -> None:
     """Nothing else is printed, and every result has the promised keys."""
     results = found("grows")
-    assert [one["check"] for one in results][:2] == ["margin_is_a_number", "default_constraints_exist"]
+    assert [one["check"] for one in results][:2] == ["margin_is_a_number", "measures_exist"]
     assert set(results[0]) == {
         "kind",
         "component",
@@ -234,5 +240,5 @@ def test_a_terminal_shows_what_is_being_checked(monkeypatch: pytest.MonkeyPatch)
     seen: list[str] = []
     monkeypatch.setattr("rich.status.Status.update", lambda self, text: seen.append(text))
     assert invoke("grows").exit_code == 0
-    assert seen[0] == "1/9  policy grows: margin_is_a_number"
-    assert seen[-1].startswith("9/9  policy grows: ")
+    assert seen[0] == "1/10  policy grows: margin_is_a_number"
+    assert seen[-1].startswith("10/10  policy grows: ")

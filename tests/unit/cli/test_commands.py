@@ -23,6 +23,7 @@ from lw2g.interfaces.component import (
     BaselineComponent,
     BenchmarkComponent,
     ConstraintComponent,
+    EvidenceComponent,
     PolicyComponent,
     RetrievalComponent,
 )
@@ -69,6 +70,7 @@ def fake_plugins(*, broken=False):
             component(PolicyComponent, "min"),
             component(PolicyComponent, "always", default_constraints=(), adds_always=True),
         ],
+        "lw2g_evidence": [component(EvidenceComponent, "hindrance")],
         "lw2g_constraints": [
             component(ConstraintComponent, "orthogonal"),
             component(ConstraintComponent, "cpk"),

@@ -23,10 +23,11 @@ from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.context import BuildContext
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Reuse
+from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_package
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
+from lw2g.testing.evidence import measured_set
 from lw2g.training.runner import start
 
 KINDS = tuple(SCAFFOLDED)
@@ -125,8 +126,9 @@ def test_the_baseline_learns_and_grows_under_the_paper_s_rule(fresh, tmp_path):
     record = start(resolved, fresh, tmp_path / "run")
     assert record["metrics"]["faa"] > 25
     (candidate,) = record["decisions"][1]["candidates"]
-    assert [site["site"] for site in candidate["sites"]] == [f"blocks.{i}.prefix_key" for i in range(3)]
-    assert candidate["z"] is not None
+    measured = candidate["measures"]["hindrance"]
+    assert list(measured["sites"]) == [f"blocks.{i}.prefix_key" for i in range(3)]
+    assert measured["value"] is not None
 
 
 def evidence(*candidates):
@@ -134,7 +136,7 @@ def evidence(*candidates):
     return Evidence(
         task=len(candidates),
         candidates=tuple(
-            CandidateEvidence(set=number, z=z, z_error=error, excluded=None if z is not None else "full")
+            measured_set(number, z, error, excluded=None if z is not None else "full")
             for number, (z, error) in enumerate(candidates)
         ),
     )

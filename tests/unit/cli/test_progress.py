@@ -20,10 +20,11 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
+from lw2g.testing.evidence import measured_set
 
 CONFIG = {"baseline": {"name": "dual-prompt"}, "policy": {"name": "min"}, "constraints": {"cpk": {}}}
 PROMPTS = {"task": 1, "phase": "prompts"}
-GROW = {"decision": "grow", "set": 1, "candidates": [{"set": 0, "z": 1.25, "z_error": None}]}
+GROW = {"decision": "grow", "set": 1, "candidates": [measured_set(0, 1.25).as_mapping()]}
 
 
 STEP = {"tasks": 3, "total": 10, "epochs": 2, "images_per_second": 99.6, "elapsed": 65.0}
@@ -62,7 +63,7 @@ def test_plain_lines_tell_what_was_decided_and_reached():
     assert text.splitlines() == [
         "running run-1: dual-prompt x min x cpk",
         "task 2/3: evidence 7/34; 0:01:00 elapsed",
-        "task 2/3: new set #1 (Z: #0 1.25 ± -)",
+        "task 2/3: new set #1 (hindrance: #0 1.25 ± -)",
         "task 2/3: prompts epoch 2/2, 10/10, loss 0.2500, 100 images/s; 0:01:05 elapsed, about 0:10:00 left",
         "warning: disk [almost] full",
         "task 2/3: accuracy 85.00 over all seen tasks, retrieval 65.00",

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
+from lw2g.testing.evidence import measured_set
 from lw2g.training.sealed import seal_json
 
 RECORD = {
@@ -31,31 +32,16 @@ RECORD = {
         {
             "task": 1,
             "candidates": [
-                {
-                    "set": 0,
-                    "hfc": 41.25,
-                    "hfc_pre": 43.5,
-                    "z": -2.25,
-                    "z_error": 0.5,
-                    "rank": 17,
-                    "null_hfc": 30.0,
-                    "energy_null_hfc": 77.0,
-                    "captured": 0.949,
-                    "sites": [],
-                    "excluded": None,
-                },
-                {
-                    "set": 1,
-                    "hfc": None,
-                    "hfc_pre": None,
-                    "z": None,
-                    "rank": 0,
-                    "excluded": "its space is full",
-                },
+                measured_set(
+                    0, -2.25, 0.5, null=1.5, n=256, rank=17, parts={"hfc": 41.25, "hfc_pre": 43.5}
+                ).as_mapping(),
+                measured_set(1, None, excluded="its space is full").as_mapping(),
             ],
             "decision": "reuse",
             "set": 0,
             "margin": 0.0,
+            "burden": "grow",
+            "confidence": 0.875,
             "ranks_after": {},
         },
     ],
@@ -82,10 +68,11 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     (tmp_path / "record.json").write_bytes(seal_json(RECORD))
     text = invoke("show", tmp_path).stdout
     rows = [line.split() for line in text.splitlines()]
-    assert ["1", "grow", "#0", "-", "-", "-", "-", "-", "-", "-", "-", "-"] in rows
-    angles = ("41.25", "43.50", "-2.25", "0.50")
-    assert ["2", "reuse", "#0", "#0", *angles, "17", "30.00", "77.00", "94.9%"] in rows
-    assert ["#1", "-", "-", "-", "-", "0", "-", "-", "-", "its", "space", "is", "full"] in rows
+    assert ["1", "grow", "#0", *"----------"] in rows
+    numbers = ("-2.25", "0.50", "1.50", "-", "+", "256", "17")
+    assert ["2", "reuse", "#0", "88%", "#0", "hindrance", *numbers] in rows
+    assert ["#1", *"-------", "0", "its", "space", "is", "full"] in rows
+    assert ["2", "#0", "hindrance", "hfc", "41.25,", "hfc_pre", "43.50"] in rows
     assert ["1", "91.50", "83.25"] in rows
     assert ["2", "64.00"] in rows
     assert ["faa", "85.62"] in rows
@@ -104,7 +91,17 @@ def test_show_explains_every_number_it_prints(finished):
     text = invoke("show", finished[0], "--explain").stdout
     shown, definitions = text.split("\ndefinitions")
     explained = {line.strip().split("  ")[0] for line in definitions.splitlines()}
-    assert {"HFC", "Z", "error", "null", "energy null", "feature drift", "A[i,t]"} <= explained
+    assert {
+        "sure",
+        "measure",
+        "error",
+        "null",
+        "own",
+        "hfc",
+        "energy_null_hfc",
+        "feature drift",
+        "A[i,t]",
+    } <= explained
     numbers = set(finished[1]["metrics"]) | set(finished[1]["flops"]) | set(finished[1]["storage"])
     clocks = {f"{part} (s)" for part in finished[1]["seconds"] if part != "per_test_image"}
     assert numbers | clocks | {"passes per test image", "ms per test image"} <= explained

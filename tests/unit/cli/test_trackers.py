@@ -10,21 +10,26 @@ import pytest
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import EpochEnded, RunEnded, RunStarted, TaskDecided, TaskEvaluated
 from lw2g.registry.catalogue import load_catalogue
+from lw2g.testing.evidence import measured_set
 from lw2g_trackers import plugin
 from lw2g_trackers.mlflow import MlflowTracker
 from lw2g_trackers.scalars import scalars
 from lw2g_trackers.tensorboard import TensorboardTracker
 
+MEASURED = measured_set(0, -1.0, parts={"hfc": 40.0, "hfc_pre": None})
 EVENTS = [
     RunStarted(name="r", config={"run": {"seed": 1, "device": None}, "constraints": {}}, resumed=False),
-    TaskDecided(task=1, decision={"candidates": [{"set": 0, "hfc": 40.0, "hfc_pre": 41.0, "z": None}]}),
+    TaskDecided(
+        task=1,
+        decision={"candidates": [measured_set(0, -1.0, parts={"hfc": 40.0, "hfc_pre": None}).as_mapping()]},
+    ),
     EpochEnded(task=1, phase="p", epoch=2, epochs=5, loss=0.5, lr=0.1, images_per_second=9.0),
     TaskEvaluated(task=1, accuracy=(80.0, 90.0), retrieval=(70.0, 60.0), metrics={"faa": 85.0, "bwt": None}),
     RunEnded(metrics={}, seconds=1.0),
 ]
 SCALARS = [
+    ("evidence/hindrance/set-0", -1.0, 1),
     ("evidence/hfc/set-0", 40.0, 1),
-    ("evidence/hfc_pre/set-0", 41.0, 1),
     ("p/loss", 0.5, 7),
     ("p/lr", 0.1, 7),
     ("p/images_per_second", 9.0, 7),

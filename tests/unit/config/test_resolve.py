@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 from typing import Literal
 
@@ -20,6 +21,7 @@ from lw2g.interfaces.component import (
     BaselineComponent,
     BenchmarkComponent,
     ConstraintComponent,
+    EvidenceComponent,
     PolicyComponent,
     RetrievalComponent,
     TrackerComponent,
@@ -112,9 +114,11 @@ def catalogue():
         ],
         "lw2g_policies": [
             _component(PolicyComponent, "min", MarginConfig),
-            _component(
-                PolicyComponent, "always", adds_always=True, default_constraints=(), needs_evidence=False
-            ),
+            _component(PolicyComponent, "always", adds_always=True, default_constraints=(), measures=()),
+        ],
+        "lw2g_evidence": [
+            _component(EvidenceComponent, "hindrance"),
+            _component(EvidenceComponent, "energy", OtherConfig),
         ],
         "lw2g_constraints": [
             _component(ConstraintComponent, "orthogonal"),
@@ -401,6 +405,43 @@ def test_the_files_backbone_options_stay_with_their_model(tmp_path):
     other = resolve(CATALOGUE, file=path, backbone="vit_b")
     assert (other.config.backbone.weights, other.config.backbone.config.model) == (None, "vit_b")
     assert len(other.notes) == 1
+
+
+def test_measures_are_those_that_the_policy_reads_and_those_that_are_named(tmp_path):
+    """Each comes once with its options; what is in use says nothing of a baseline that does not grow."""
+    wanted = {"growth.measures": ["energy", "hindrance"], "evidence.energy.length": 7}
+    found = resolve(catalogue(), overrides=wanted).config.evidence
+    assert [(one.name, type(one.config)) for one in found] == [
+        ("hindrance", NoOptions),
+        ("energy", OtherConfig),
+    ]
+    assert found[1].config.length == 7
+    assert resolve(catalogue(), policy="always").config.evidence == ()
+    assert [one.name for one in resolve(catalogue(), policy="always", overrides=wanted).config.evidence] == [
+        "energy",
+        "hindrance",
+    ]
+    assert resolve(catalogue(), baseline="single").config.evidence == ()
+    path = tmp_path / "e.toml"
+    path.write_text("[evidence.energy]\nlength = 3\n")
+    assert (
+        "the file's [evidence.energy] is of a measure that is not in use"
+        in resolve(catalogue(), file=path).notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "overrides", "message"),
+    [
+        ({}, {"evidence.energy.length": 7}, "evidence.energy: no such measure in use ('hindrance')"),
+        ({}, {"growth.measures": ["enrgy"]}, "no evidence is called 'enrgy' (did you mean 'energy'?)"),
+        ({"baseline": "single"}, {"growth.measures": ["energy"]}, "baseline 'single' does not grow"),
+    ],
+)
+def test_measures_that_cannot_be_used_are_told(names, overrides, message):
+    """A name that is not registered or not in use, and measures of a baseline that does not grow."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        resolve(catalogue(), overrides=overrides, **names)
 
 
 def test_trackers_are_the_tables_that_are_there(tmp_path):

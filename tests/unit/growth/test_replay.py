@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Reuse
+from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
+from lw2g.testing.evidence import measured_set
 from lw2g_growth.policies import AlwaysPolicy, MaxPolicy, MinPolicy, OnePolicy, RandomPolicy
 
 
@@ -16,7 +17,7 @@ def replay(policy, rows):
     pool, rng = Pool(), np.random.default_rng(0)
     for task, row in enumerate(rows):
         measured = {set_id: row[set_id] if set_id < len(row) else row[-1] for set_id in pool.ids}
-        candidates = tuple(CandidateEvidence(set=key, z=z, hfc=z + 45.0) for key, z in measured.items())
+        candidates = tuple(measured_set(key, z, parts={"hfc": z + 45.0}) for key, z in measured.items())
         match policy.decide(Evidence(task=task, candidates=candidates), rng):
             case Grow():
                 pool.grow(nn.Module())
@@ -72,7 +73,7 @@ def test_dual_prompt_on_cifar_grows_at_the_sixth_task():
     z = z_of_logged([64.96], [67.90])
     assert z == pytest.approx([2.94])
     decision = MinPolicy().decide(
-        Evidence(task=5, candidates=(CandidateEvidence(set=0, z=z[0]),)), np.random.default_rng(0)
+        Evidence(task=5, candidates=(measured_set(0, z[0]),)), np.random.default_rng(0)
     )
     assert decision == Grow()
 
@@ -82,7 +83,7 @@ def test_hide_prompt_on_imagenet_r_grows_at_the_fourth_task_by_the_paper():
     old, pretrained = [81.18, 80.74, 80.86], [82.66, 82.00, 81.04]
     z = z_of_logged(old, pretrained)
     assert z == pytest.approx([1.48, 1.26, 0.18])
-    candidates = tuple(CandidateEvidence(set=key, z=value) for key, value in enumerate(z))
+    candidates = tuple(measured_set(key, value) for key, value in enumerate(z))
     assert MinPolicy().decide(Evidence(task=3, candidates=candidates), np.random.default_rng(0)) == Grow()
     assert max(old) > pretrained[-1]  # the released rule
 

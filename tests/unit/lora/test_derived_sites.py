@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from lw2g.blocks.comparisons import disjoint_halves
 from lw2g.blocks.lora import LowRankSet, down_sites, up_sites
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
@@ -13,7 +14,6 @@ from lw2g.geometry.subspace import build, image
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Activation, Site
-from lw2g.training.comparisons import disjoint_halves
 from lw2g.training.evidence import collect_evidence
 from lw2g.training.gradients import group_gradients
 from lw2g.training.protection import Protection
@@ -99,7 +99,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     absorb_task(session, context, probe, rules)
     session.begin_task(1)
     probe = session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
-    found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
+    found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
     sites = list(session.baseline.sites(session.pool[0]))
     gradients = group_gradients(probe, session.baseline, session.pool, {0: sites})[0]
     plan = disjoint_halves(len(probe.groups), probe.generator("half-samples"))
@@ -120,9 +120,9 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
             hfc([one[draw, own].double().sum(dim=0) for one in gradients], spaces).degrees
             for draw in range(4)
         ]
-    assert found.hfc_pre == pytest.approx(sum(angles) / len(angles), abs=1e-3)
-    assert found.hfc is not None
-    assert 0 < found.energy_null_hfc < 90
+    assert found.parts["hfc_pre"] == pytest.approx(sum(angles) / len(angles), abs=1e-3)
+    assert found.parts["hfc"] is not None
+    assert 0 < found.parts["energy_null_hfc"] < 90
     assert {(site.dim, site.site) for site in found.sites} == {(4, f"blocks.{b}.up") for b in range(5)}
 
 

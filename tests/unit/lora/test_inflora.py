@@ -257,7 +257,7 @@ def test_a_full_set_is_no_candidate(session_of):
     context, probe = session.task_context(0, images), session.probe(0, images)
     rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
     absorb_task(session, context, probe, rules)
-    evidence = collect_evidence(session.baseline, session.pool, session.memory, probe)
+    evidence = collect_evidence(session, probe)
     assert evidence.candidates[0].excluded == "space is full"
     assert session.policy.decide(evidence, session.generator(1)) == Grow()
 

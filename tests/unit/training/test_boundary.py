@@ -40,6 +40,7 @@ class BadPolicy:
     """A policy that does what the test says."""
 
     margin = 0.0
+    burden = None
 
     def __init__(self, config):
         pass
@@ -103,7 +104,7 @@ class BadPlugin:
             config=NoOptions,
             build=BadPolicy,
             summary="",
-            needs_evidence=False,
+            measures=(),
             default_constraints=(),
             adds_always=True,
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lw2g.blocks.comparisons import disjoint_halves, in_sample
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build
@@ -18,14 +20,14 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.growth import Evidence
+from lw2g.interfaces.growth import Evidence, Grow
 from lw2g.interfaces.pool import Routing
-from lw2g.training.comparisons import disjoint_halves, in_sample
 from lw2g.training.evidence import collect_evidence, unmeasured
 from lw2g.training.gradients import group_gradients
 from lw2g.training.probe import Probe, balanced
 from lw2g.training.session import Session
 from lw2g.training.spaces import absorb_task
+from lw2g_growth.policies import MinPolicy
 
 
 def learned_one(session: Session) -> Probe:
@@ -55,7 +57,7 @@ def test_collecting_changes_no_parameter_buffer_gradient_or_generator(
     flags = [[p.requires_grad for p in m.parameters()] for m in modules]
     modes = [[part.training for part in m.modules()] for m in modules]
     state = torch.get_rng_state()
-    collect_evidence(session.baseline, session.pool, session.memory, probe)
+    collect_evidence(session, probe)
     assert torch.equal(state, torch.get_rng_state())
     for module, old in zip(modules, before, strict=True):
         assert all(torch.equal(value, old[name]) for name, value in module.state_dict().items())
@@ -75,7 +77,7 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
     chosen = {"growth.images": 22, "growth.draws": 2, **options}
     session = session_of(chosen, baseline="s-prompt-plus-plus")
     probe = learned_one(session)
-    found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
+    found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
     baseline, data = session.baseline, session.stream.tasks[1].train
     sites = list(baseline.sites(session.pool[0]))
     old = [session.memory.space(0, site) for site in sites]
@@ -129,10 +131,10 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
     first, second = ((hfc_old - hfc_pre).mean(dim=0) * halves).sum(dim=(2, 3))
     variance = float((first - second).square().mean()) / 4 * (1 - 22 / 24)
     variance += 0.0 if literal else float(z.var()) / 2
-    assert found.hfc == pytest.approx(float((hfc_old * weights).sum()) / len(z), abs=1e-3)
-    assert found.hfc_pre == pytest.approx(float((hfc_pre * weights).sum()) / len(z), abs=1e-3)
-    assert found.z == pytest.approx(float(z.mean()), abs=1e-3)
-    assert found.z_error == pytest.approx(variance**0.5, rel=1e-2)
+    assert found.parts["hfc"] == pytest.approx(float((hfc_old * weights).sum()) / len(z), abs=1e-3)
+    assert found.parts["hfc_pre"] == pytest.approx(float((hfc_pre * weights).sum()) / len(z), abs=1e-3)
+    assert found.value == pytest.approx(float(z.mean()), abs=1e-3)
+    assert found.error == pytest.approx(variance**0.5, rel=1e-2)
 
 
 def test_d_sub_is_a_balanced_draw(session_of: Callable[..., Session]) -> None:
@@ -169,8 +171,9 @@ def test_all_candidates_are_asked_under_the_same_heads(session_of: Callable[...,
     for site in session.baseline.sites(session.pool[1]):
         key = session.memory.key(1, site)
         session.memory._spaces[key] = session.memory.space(0, site)  # type: ignore[assignment]
-    one, other = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates
-    assert (one.z, one.z_error, one.sites) == (other.z, other.z_error, other.sites)
+    one, other = collect_evidence(session, probe).candidates
+    assert one.measures["hindrance"].value is not None
+    assert one.measures == other.measures
 
 
 @pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "cprompt"])
@@ -209,9 +212,9 @@ def test_the_claimed_error_is_the_spread_of_z(session_of: Callable[..., Session]
     values, errors = [], []
     for seed in range(32):
         probe = Probe(task, images, session.backbone, session.engine, session.config.growth, seed)
-        found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
-        values.append(found.z)
-        errors.append(found.z_error)
+        found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
+        values.append(found.value)
+        errors.append(found.error)
     claimed = float(np.sqrt(np.mean(np.square(errors))))  # type: ignore[arg-type]
     assert claimed == pytest.approx(float(np.std(values, ddof=1)), rel=0.25)  # type: ignore[arg-type]
 
@@ -296,9 +299,8 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
                 space = session.memory.space(0, site)
                 cut = Subspace(basis=space.basis[:, :, :keep].clone(), ranks=(keep,) * 4)  # type: ignore[union-attr]
                 session.memory._spaces[session.memory.key(new, site)] = cut
-        found[count] = collect_evidence(
-            session.baseline, session.pool, session.memory, probe, screen=screen
-        ).candidates
+        component = attrs.evolve(session.policy_component, screen=screen)
+        found[count] = collect_evidence(attrs.evolve(session, policy_component=component), probe).candidates
     shares = [one.captured for one in found[0]]
     assert all(0 < share < 1 for share in shares)  # type: ignore[operator]
     assert shares[1] < shares[2] > shares[3] > shares[1]  # type: ignore[operator]
@@ -309,7 +311,7 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
         if number in kept:
             assert one == plain
         else:
-            assert (one.z, one.rank) == (None, plain.rank)
+            assert (one.measures, one.rank) == ({}, plain.rank)
             assert one.excluded == f"screened out: captures {plain.captured:.1%}"
 
 
@@ -321,30 +323,31 @@ def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Ses
         moment = SecondMoment(32, 4)
         moment.update(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
         session.memory.absorb(0, site, moment)
-    found = collect_evidence(session.baseline, session.pool, session.memory, probe)
+    found = collect_evidence(session, probe)
     assert found.candidates[0].excluded == "space is full"
     assert found.eligible == ()
 
 
 def test_a_zero_gradient_is_undefined_evidence(session_of: Callable[..., Session]) -> None:
-    """A candidate without any gradient is excluded, not taken for unhindered."""
+    """A candidate without any gradient is undefined and says why; it is not taken for unhindered."""
     session = session_of()
     probe = learned_one(session)
     with torch.no_grad():
         session.baseline.head.weight.zero_()  # type: ignore[union-attr]
-    found = collect_evidence(session.baseline, session.pool, session.memory, probe).candidates[0]
-    assert found.excluded == "gradient is zero at every site"
-    assert found.z is None
+    found = collect_evidence(session, probe).candidates[0]
+    measured = found.measures["hindrance"]
+    assert (measured.value, measured.why) == (None, "gradient is zero at every site")
+    assert MinPolicy().decide(Evidence(task=1, candidates=(found,)), np.random.default_rng(0)) == Grow()
 
 
 def test_unmeasured_evidence_names_the_live_sets(session_of: Callable[..., Session]) -> None:
     """Policies that need no evidence still learn which sets exist."""
     session = session_of()
     learned_one(session)
-    found = unmeasured(session.pool, session.memory, session.baseline, 1)
+    found = unmeasured(session, 1)
     assert isinstance(found, Evidence)
     assert [candidate.set for candidate in found.candidates] == [0]
-    assert found.candidates[0].z is None
+    assert found.candidates[0].measures == {}
 
 
 def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of: Callable[..., Session]) -> None:

@@ -1,19 +1,21 @@
-"""Which groups of D_sub give the gradient and which the pre-trained space, for Z and for the error of Z.
+"""Half-samples of the groups of D_sub: the errors of measures, and which groups are compared for Z.
 
-Z compares the gradient of some groups with the pre-trained space of others (ruling f). Its error comes from
-half-samples: the same statistic on disjoint halves of the groups, each with spaces of its own. That holds
-where an integer rank cut makes a delete-one jackknife fail.
+The error of a statistic comes from the same statistic on disjoint halves of the groups: it holds where an
+integer rank cut, or a noisy gradient's squared length, makes a delete-one jackknife fail. Z compares the
+gradient of some groups with the pre-trained space of others (ruling f), so that a half is a plan of
+comparisons itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import attrs
 import torch
 from torch import Tensor
 
-__all__ = ["Comparisons", "disjoint_halves", "in_sample"]
+__all__ = ["Comparisons", "Spread", "disjoint_halves", "half_samples", "in_sample", "spread_over_halves"]
 
 _PARTITIONS = 8
 _PERMUTATIONS = 8
@@ -46,15 +48,91 @@ class Comparisons:
         """Return the statistic on all groups, ``[...]``; NaN where no comparison is defined."""
         return _weighted(table, self.whole)
 
-    def variance(self, table: Tensor) -> float | None:
-        """Return the sampling variance of the statistic from one table ``[width, subsets]``.
+    def spread(self, table: Tensor, left_out: float = 1.0) -> Spread:
+        """Return the standard error of the statistic, from a table by draw, ``[draws, width, subsets]``.
+
+        Draws differ by what is drawn beside the images (a head), and by what it and the images do together.
+
+        Args:
+            table: The values.
+            left_out: Share of all images that are not in the sample: a sample of all images has no error.
+        """
+        halves = _weighted(table.nanmean(dim=0), self.halves)
+        draws = self.value(table)
+        return Spread.of(halves[0] - halves[1], self.share, left_out, draws[~draws.isnan()])
+
+
+@attrs.frozen(kw_only=True)
+class Spread:
+    """How far a statistic would move on other images.
+
+    Attributes:
+        error: Its standard error; None where there are too few groups.
+        replicates: Deviations under resampling, whose mean square is the square of the error.
+    """
+
+    error: float | None = None
+    replicates: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, differences: Tensor, share: float, left_out: float, draws: Tensor | None = None) -> Spread:
+        """Return the spread of a statistic from its differences between disjoint half-samples.
 
         The difference of two disjoint halves, each a share a of the groups, has the variance 2 V / a.
+
+        Args:
+            differences: ``[n]``; NaN where undefined.
+            share: Groups in a half, as a share of all groups.
+            left_out: Share of all images that are not in the sample.
+            draws: The statistic by draw of something else, ``[draws]``; their mean is reported.
         """
-        values = _weighted(table, self.halves)
-        squares = (values[0] - values[1]).square()
-        squares = squares[~squares.isnan()]
-        return float(squares.mean()) * self.share / 2 if len(squares) else None
+        known = torch.nan_to_num(differences.double(), nan=0.0)
+        defined = int((~differences.isnan()).sum())
+        if not defined:
+            return cls()
+        images = float(known.square().sum()) / defined * share / 2 * left_out
+        heads = float(draws.var()) / len(draws) if draws is not None and len(draws) > 1 else 0.0
+        error, length = math.sqrt(images + heads), float(known.square().mean().sqrt())
+        scale = error / length if length > 0 else 0.0
+        return cls(error=error, replicates=tuple((known * scale).tolist()))
+
+
+def half_samples(
+    groups: Tensor, generator: torch.Generator, count: int = _PERMUTATIONS
+) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of disjoint halves of a sample that is cut into groups, as positions of images.
+
+    Args:
+        groups: The group of each image, from 0, ``[n]``.
+        generator: Draws them.
+        count: How many pairs.
+
+    Returns:
+        No pairs where there is but one group.
+    """
+    number = int(groups.max()) + 1
+    found = []
+    for _ in range(count if number > 1 else 0):
+        a, b = torch.randperm(number, generator=generator)[: number // 2 * 2].chunk(2)
+        found.append((torch.isin(groups, a).nonzero()[:, 0], torch.isin(groups, b).nonzero()[:, 0]))
+    return found
+
+
+def spread_over_halves(
+    statistic: Callable[[Tensor], float | None],
+    halves: Sequence[tuple[Tensor, Tensor]],
+    left_out: float,
+) -> Spread:
+    """Return the spread of a statistic of some images.
+
+    Args:
+        statistic: Its value on the images at given positions; None where it is undefined.
+        halves: What :func:`half_samples` returned.
+        left_out: Share of all images that are not in the sample.
+    """
+    pairs = [(statistic(one), statistic(other)) for one, other in halves]
+    differences = [math.nan if one is None or other is None else one - other for one, other in pairs]
+    return Spread.of(torch.tensor(differences, dtype=torch.float64), 0.5, left_out)
 
 
 def disjoint_halves(groups: int, generator: torch.Generator) -> Comparisons:

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from lw2g.training.comparisons import Comparisons, disjoint_halves, in_sample
+from lw2g.blocks.comparisons import (
+    Comparisons,
+    Spread,
+    disjoint_halves,
+    half_samples,
+    in_sample,
+    spread_over_halves,
+)
 
 
 def plan_of(groups: int, make=disjoint_halves) -> Comparisons:
@@ -60,7 +67,7 @@ def test_the_variance_of_a_mean_is_that_of_a_mean(make, groups: int) -> None:
     means = plan.subsets @ torch.as_tensor(values).T / plan.subsets.sum(dim=1, keepdim=True)
     tables = means[plan.gradient].permute(2, 0, 1)  # [200, width, subsets]
     np.testing.assert_allclose(plan.value(tables), values.mean(axis=1), atol=1e-12)
-    found = np.mean([plan.variance(table) for table in tables])
+    found = np.mean([plan.spread(table[None]).error ** 2 for table in tables])
     assert found == pytest.approx(values.var(axis=1, ddof=1).mean() / groups, rel=0.1)
 
 
@@ -70,8 +77,8 @@ def test_undefined_comparisons_are_left_out() -> None:
     table = torch.ones(plan.whole.shape, dtype=torch.float64)
     table[:, 0] = torch.nan
     assert float(plan.value(table)) == 1.0
-    assert plan.variance(table) == 0.0
-    assert plan.variance(torch.full_like(table, torch.nan)) is None
+    assert plan.spread(table[None]).error == 0.0
+    assert plan.spread(torch.full_like(table, torch.nan)[None]) == Spread()
     assert torch.isnan(plan.value(torch.full_like(table, torch.nan)))
 
 
@@ -81,4 +88,33 @@ def test_few_groups_have_a_value_and_no_error(groups: int) -> None:
     plan = plan_of(groups)
     table = torch.ones(plan.whole.shape, dtype=torch.float64)
     assert float(plan.value(table)) == 1.0
-    assert plan.variance(table) is None
+    assert plan.spread(table[None]).error is None
+
+
+def test_a_spread_holds_images_and_draws_and_its_replicates_add_up_to_it() -> None:
+    """The error has a part for draws, alone where no image is left out; replicates have its mean square."""
+    plan = plan_of(16)
+    table = torch.randn(4, *plan.whole.shape, dtype=torch.float64)
+    both, images = plan.spread(table), plan.spread(table.mean(dim=0, keepdim=True))
+    heads = float(plan.value(table).var()) / 4
+    assert both.error**2 == pytest.approx(images.error**2 + heads)
+    assert np.mean(np.square(both.replicates)) == pytest.approx(both.error**2)
+    assert plan.spread(table, 0.0).error == pytest.approx(heads**0.5)
+    assert plan.spread(table, 0.5).error ** 2 == pytest.approx(images.error**2 / 2 + heads)
+
+
+def test_half_samples_of_images_are_disjoint_halves_of_the_groups() -> None:
+    """Groups stay whole, and the error of a mean is that of a mean of so many images."""
+    groups = torch.arange(8).repeat_interleave(5)
+    halves = half_samples(groups, torch.Generator().manual_seed(0), 12)
+    for one, other in halves:
+        assert len(one) == len(other) == 20
+        assert not set(groups[one].tolist()) & set(groups[other].tolist())
+    assert half_samples(torch.zeros(4, dtype=torch.long), torch.Generator()) == []
+    found = []
+    for seed in range(200):
+        values = torch.from_numpy(np.random.default_rng(seed).normal(size=40))
+        spread = spread_over_halves(lambda at, values=values: float(values[at].mean()), halves, 1.0)
+        found.append(spread.error**2)
+    assert np.mean(found) == pytest.approx(1 / 40, rel=0.1)
+    assert spread_over_halves(lambda at: None, halves, 1.0) == Spread()

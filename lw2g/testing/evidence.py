@@ -1,0 +1,103 @@
+"""Evidence and samples made by hand, for tests of policies and of measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.geometry.moments import SecondMoment
+from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.interfaces.evidence import Candidate, Sample, SampleOptions
+from lw2g.interfaces.growth import CandidateEvidence, Measured
+from lw2g.interfaces.memory import SpaceOptions
+from lw2g.interfaces.site import Activation, Site
+from lw2g.vit.taps import Tap
+
+__all__ = ["grouped_moments", "made_sample", "made_site", "measured_set"]
+
+
+def measured_set(
+    set_id: int, value: float | None, error: float | None = None, *, measure: str = "hindrance", **said: Any
+) -> CandidateEvidence:
+    """Return a live set of which one measure says something.
+
+    Args:
+        set_id: The set's id.
+        value: The measure; None for a set of which nothing is known.
+        error: Its standard error.
+        measure: Its name.
+        **said: Other attributes of :class:`~lw2g.interfaces.growth.CandidateEvidence` (``rank``,
+            ``captured``, ``excluded``) or of :class:`~lw2g.interfaces.growth.Measured`.
+
+    >>> measured_set(0, -1.5, rank=3).measures["hindrance"].value
+    -1.5
+    """
+    own = {name: said.pop(name) for name in ("rank", "captured", "excluded") if name in said}
+    measures = {} if value is None else {measure: Measured(value=value, error=error, **said)}
+    return CandidateEvidence(set=set_id, measures=measures, **own)
+
+
+def made_sample(
+    labels: Tensor,
+    *,
+    groups: int = 4,
+    candidates: Sequence[Candidate] = (),
+    moments: Mapping[Tap, list[SecondMoment]] | None = None,
+    energy: float = 0.95,
+    literal: bool = False,
+    **said: Any,
+) -> Sample:
+    """Return what a measure is shown of a task, made by hand: for tests of measures.
+
+    Args:
+        labels: Positions of the images' classes, ``[n]``; the images are dealt into groups in turn, so that
+            each group is a stretch of what is given.
+        groups: How many groups.
+        candidates: The live sets.
+        moments: Of un-prompted activations, by tap and group.
+        energy: Of pre-trained spaces.
+        literal: As of :class:`~lw2g.interfaces.evidence.SampleOptions`.
+        **said: Other attributes of :class:`~lw2g.interfaces.evidence.Sample`.
+    """
+    classes = tuple(sorted(set(labels.tolist())))
+    task = TaskInfo(
+        index=len(said.get("task_to_set", ())),
+        classes=classes,
+        class_names=tuple(f"class {one}" for one in classes),
+        seen=max(classes) + 1,
+        num_images=len(labels),
+    )
+    known = dict(moments or {})
+    defaults: dict[str, Any] = {"left_out": 1.0}
+    return Sample(
+        task=task,
+        labels=labels,
+        groups=torch.arange(len(labels)) * groups // len(labels),
+        options=SampleOptions(pretrained=SpaceOptions(energy=energy), literal=literal),
+        candidates=tuple(candidates),
+        moments=lambda taps: {tap: known[tap] for tap in taps},
+        generator=lambda purpose: torch.Generator().manual_seed(derive_seed(0, purpose)),
+        **(defaults | said),
+    )
+
+
+def made_site(name: str, dim: int, block: int = 0) -> Site:
+    """Return a site of one parameter row that multiplies the input of a block's attention."""
+    return Site(
+        name=name,
+        parameter=nn.Parameter(torch.zeros(1, dim)),
+        activation=Activation(tap=Tap(block=block, kind="attn_in")),
+    )
+
+
+def grouped_moments(rows: Tensor, groups: int, heads: int = 1) -> list[SecondMoment]:
+    """Return the second moments of rows ``[n, dim]``, cut into equal groups."""
+    found = []
+    for part in rows.chunk(groups):
+        moment = SecondMoment(rows.shape[1], heads)
+        moment.update(part)
+        found.append(moment)
+    return found

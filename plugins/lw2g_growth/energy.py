@@ -1,0 +1,246 @@
+"""Energy outside the old tasks' activations: what of a new task is news to a set.
+
+``rho = 1 - tr(B' C B) / tr C`` per tap, averaged over taps: C is the second moment of the new task's
+un-prompted activations, and B a basis of (95 % of) the old tasks', un-prompted too: under different sets
+they would differ for that alone. A space leaves more of *new* images of its own task outside than of those
+that it was built from (in 64 dimensions 23 % for the 5 % that 16 images promise), so rho is read beside
+``own``, what the set's own tasks leave outside of spaces that the other three quarters of their images
+gave. That makes it free of the rank.
+
+SEMA (Wang et al., CVPR 2025) grows by ``z = |residual - mu| / sd`` of an auto-encoder per adapter. The best
+linear one is such a basis about the old mean: :class:`Novelty` is that z with its sign, mu and sd of images
+held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.geometry.moments import SecondMoment, subsets, traces
+from lw2g.geometry.subspace import Subspace
+from lw2g.interfaces.evidence import Candidate, Measure, Sample
+from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.memory import SpaceOptions
+from lw2g.vit.taps import Tap
+from lw2g_growth.options import EnergyConfig, PlainConfig
+
+__all__ = ["Energy", "Novelty"]
+
+_FOLDS = 8
+
+
+class _Residuals(Measure):
+    """Stores spaces of un-prompted activations, and what they leave outside of their tasks' other images."""
+
+    needs = frozenset(("moments",))
+    stores = "end"
+    store_needs = frozenset(("moments",))
+
+    def store(self, sample: Sample) -> Mapping[str, Tensor]:
+        """Extend the set's spaces by the task; add what they leave outside of each eighth of it, unseen."""
+        (candidate,) = sample.candidates
+        held = sample.stored.get(candidate.set, {})
+        found: dict[str, Tensor] = {}
+        for tap in _taps(candidate):
+            groups, old = sample.moments([tap])[tap], _part(held, tap)
+            folds = torch.arange(len(groups)) % _FOLDS
+            own = [torch.zeros(3, 0, dtype=torch.float64)]
+            for fold in range(_FOLDS) if len(groups) >= _FOLDS else ():
+                unseen = folds == fold
+                space, mean = self.extended(old, _total(groups, ~unseen), sample.options.pretrained)
+                kept = [one for one, is_unseen in zip(groups, unseen, strict=True) if is_unseen]
+                images = torch.bincount(sample.groups)[unseen]
+                own.append(_residuals(kept, space, self.centre(mean, groups), images))
+            whole = _total(groups, folds >= 0)
+            space, mean = self.extended(old, whole, sample.options.pretrained)
+            rows = old.get("rows", torch.zeros(())) + whole.count
+            values = space.state() | {"mean": mean, "rows": rows}
+            values["own"] = torch.cat([*([old["own"]] if old else []), *own], dim=1)
+            found |= {f"{tap}|{name}": value for name, value in values.items()}
+        return found
+
+    def extended(
+        self, old: Mapping[str, Tensor], new: SecondMoment, options: SpaceOptions
+    ) -> tuple[Subspace, Tensor]:
+        """Return the space and the mean of old activations and some new ones."""
+        count = float(old["rows"]) if old else 0.0
+        sums = new.row_sum + (old["mean"].to(new.row_sum) * count if old else 0.0)
+        mean = sums / max(count + new.count, 1)
+        about = self.centre(mean, [new])
+        shifted = new if about is None else _about(new, about)
+        if not old:
+            return options.build(shifted), mean
+        return options.extend(Subspace.from_state(old), shifted), mean
+
+    def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
+        """Return what rows are taken about: the set's mean, that of the rows in question, or nothing."""
+        raise NotImplementedError
+
+    def tables(self, sample: Sample, candidate: Candidate) -> dict[Tap, tuple[Tensor, Tensor, Subspace]]:
+        """Return by tap the residuals ``[3, groups]`` of the new task and of old ones, and the space."""
+        held = sample.stored.get(candidate.set, {})
+        images = torch.bincount(sample.groups)
+        found = {}
+        for tap in _taps(candidate):
+            if not (old := _part(held, tap)):
+                continue
+            groups, space = sample.moments([tap])[tap], Subspace.from_state(old)
+            about = self.centre(old["mean"], groups)
+            found[tap] = _residuals(groups, space, about, images), old["own"], space
+        return found
+
+
+class Energy(_Residuals):
+    """The share of the new task's energy outside the old spaces, beside that of the set's own tasks."""
+
+    def __init__(self, config: EnergyConfig) -> None:
+        self._centre = config.centre
+
+    def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
+        """Return the mean of the rows in question, where it is wanted."""
+        whole = _total(groups, torch.ones(len(groups)).bool())
+        return whole.row_sum / max(whole.count, 1) if self._centre else None
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return rho of every candidate of which something is stored."""
+        found = {}
+        halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
+        for candidate in sample.candidates:
+            tables = self.tables(sample, candidate)
+            sites = {str(tap): _shares(*values) for tap, values in tables.items()}
+            if not sites:
+                continue
+            new = torch.stack([one for one, _, _ in tables.values()])  # [taps, 3, groups]
+            spread = spread_over_halves(lambda at, new=new: _ratio(new[:, :, at]), halves, sample.left_out)  # type: ignore[misc]
+            found[candidate.set] = Measured(
+                value=_ratio(new),
+                error=spread.error,
+                replicates=spread.replicates,
+                null=_mean([one["null"] for one in sites.values()]),
+                own=_mean([one["own"] for one in sites.values()]),
+                n=len(sample),
+                unit="share",
+                alike=-1,
+                sites=sites,
+                why="there is no energy" if _ratio(new) is None else None,
+            )
+        return found
+
+
+class Novelty(_Residuals):
+    """Standard deviations of a set's own residuals by which the new task's mean residual exceeds theirs."""
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options."""
+
+    def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
+        """Return the set's mean: an auto-encoder has a bias."""
+        return mean
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return z of every candidate whose own residuals have a spread."""
+        found = {}
+        halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
+        for candidate in sample.candidates:
+            tables = self.tables(sample, candidate)
+            scales = {tap: scale for tap, (_, own, _) in tables.items() if (scale := _scale(own)) is not None}
+            if not tables:
+                continue
+            if not scales:
+                found[candidate.set] = Measured(alike=-1, why="too few images of its own to compare with")
+                continue
+            new = torch.stack([tables[tap][0] for tap in scales])
+            mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
+
+            def z(at: Tensor, new: Tensor = new, mu: Tensor = mu, sd: Tensor = sd) -> Tensor:
+                part = new[:, :, at].sum(dim=2)
+                return (part[:, 0] / part[:, 2] - mu) / sd
+
+            everything = z(torch.arange(sample.num_groups))
+            spread = spread_over_halves(lambda at, z=z: float(z(at).mean()), halves, sample.left_out)  # type: ignore[misc]
+            found[candidate.set] = Measured(
+                value=float(everything.mean()),
+                error=spread.error,
+                replicates=spread.replicates,
+                own=0.0,
+                n=len(sample),
+                unit="standard deviations",
+                alike=-1,
+                sites={str(tap): {"value": float(one)} for tap, one in zip(scales, everything, strict=True)},
+            )
+        return found
+
+
+def _taps(candidate: Candidate) -> list[Tap]:
+    return list(dict.fromkeys(site.activation.tap for site in candidate.sites.values()))
+
+
+def _part(held: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
+    start = f"{tap}|"
+    return {name.removeprefix(start): value for name, value in held.items() if name.startswith(start)}
+
+
+def _total(groups: Sequence[SecondMoment], chosen: Tensor) -> SecondMoment:
+    (found,) = subsets(groups, chosen.to(torch.float64)[None])
+    return found
+
+
+def _about(moment: SecondMoment, mean: Tensor) -> SecondMoment:
+    """Return the second moment of the rows less a vector ``[heads, width]``."""
+    found = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
+    mean = mean.to(moment.matrix)
+    mixed = moment.row_sum[:, :, None] * mean[:, None]
+    found.matrix = moment.matrix - mixed - mixed.mT + moment.count * mean[:, :, None] * mean[:, None]
+    found.row_sum, found.count = moment.row_sum - moment.count * mean, moment.count
+    return found
+
+
+def _residuals(
+    groups: Sequence[SecondMoment], space: Subspace, about: Tensor | None, images: Tensor
+) -> Tensor:
+    """Return energy outside the space, energy, and number of images by group, ``[3, groups]`` float64."""
+    found = []
+    for moment in groups:
+        matrix = (moment if about is None else _about(moment, about)).matrix
+        basis = space.basis.to(matrix)
+        energy = traces(matrix).sum()
+        found.append(torch.stack([(energy - (basis * (matrix @ basis)).sum()).clamp(min=0), energy]))
+    return torch.cat([torch.stack(found, dim=1).cpu(), images[None].double()])
+
+
+def _ratio(table: Tensor) -> float | None:
+    """Return the share outside, mean over taps, from ``[taps, 3, groups]``; None where no tap has energy."""
+    outside, energy, _ = table.sum(dim=2).T
+    known = energy > 0
+    return float((outside[known] / energy[known]).mean()) if known.any() else None
+
+
+def _shares(new: Tensor, own: Tensor, space: Subspace) -> dict[str, float | None]:
+    return {
+        "value": _ratio(new[None]),
+        "own": _ratio(own[None]) if own.shape[1] else None,
+        "null": 1 - space.rank / space.dim,
+        "rank": space.rank,
+        "dim": space.dim,
+    }
+
+
+def _scale(own: Tensor) -> tuple[float, float] | None:
+    """Return mean and standard deviation by image of the residuals of groups ``[3, groups]``."""
+    outside, _, images = own
+    if own.shape[1] < 2:
+        return None
+    mu = float(outside.sum() / images.sum())
+    # a group's mean varies less than an image, by the root of its size
+    sd = math.sqrt(float((images * (outside / images - mu).square()).sum()) / (own.shape[1] - 1))
+    return (mu, sd) if sd > 0 else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

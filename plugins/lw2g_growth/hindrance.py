@@ -1,0 +1,161 @@
+"""Hindrance Z (LW2G, section 4): does an old space hinder the task more than pre-trained knowledge does?
+
+``Z = HFC(g, S_old) - HFC(g, S_pre)`` in degrees, for the gradient g of the new task's loss at a set.
+Gradients and pre-trained spaces come from disjoint halves of D_sub, because a space fitted on the very
+images of the gradient biases Z towards reuse; Z is averaged over partitions into halves and over draws of
+the new classes' head. The literal form takes one draw and the same images. A large Z means that the
+gradient lies in the old space: the task is like the old ones, which LW2G reads as a reason not to share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from lw2g.blocks.comparisons import Comparisons, disjoint_halves, in_sample
+from lw2g.geometry.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
+from lw2g.geometry.moments import side_by_side, subsets
+from lw2g.geometry.subspace import Subspace
+from lw2g.geometry.subspace import side_by_side as spaces_side_by_side
+from lw2g.interfaces.evidence import Candidate, Measure, Sample
+from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.site import Activation
+from lw2g.vit.taps import Tap
+from lw2g_growth.options import PlainConfig
+
+__all__ = ["Hindrance"]
+
+
+class Hindrance(Measure):
+    """Angles of candidates' gradients against old and pre-trained spaces, all comparisons at once."""
+
+    needs = frozenset(("spaces", "gradients", "moments"))
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options: ``growth`` has those of spaces, draws and angles."""
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return Z of every candidate."""
+        plan = in_sample if sample.options.literal else disjoint_halves
+        comparisons = plan(sample.num_groups, sample.generator("half-samples"))
+        angles: dict[tuple[int, str], Tensor] = {}
+        ranks: dict[tuple[int, str], list[int]] = {}
+        # tap by tap: the spaces of one tap serve all candidates, and those of all taps need not fit in memory
+        for tap, here in _by_tap(sample.candidates).items():
+            activations = [one.sites[name].activation for one, name in here]
+            pretrained = _Pretrained(sample, tap, comparisons.subsets).spaces(activations)
+            for (one, name), pre in zip(here, pretrained, strict=True):
+                angles[one.set, name] = _angles(
+                    one.gradients[name], one.spaces[name], pre, comparisons, sample
+                )
+                ranks[one.set, name] = [part.rank for part in pre.parts(len(comparisons.subsets))]
+        if not angles:
+            return {}
+        table = torch.stack(list(angles.values()), dim=1).cpu()  # one transfer for all
+        numbers = {key: number for number, key in enumerate(angles)}
+        found: dict[int, Measured] = {}
+        for one in sample.candidates:
+            if one.spaces:
+                own = table[:, [numbers[one.set, name] for name in one.spaces]]
+                pre_ranks = [ranks[one.set, name] for name in one.spaces]
+                found[one.set] = _summary(one, own, pre_ranks, comparisons, sample)
+        return found
+
+
+def _by_tap(candidates: Sequence[Candidate]) -> dict[Tap, list[tuple[Candidate, str]]]:
+    found: dict[Tap, list[tuple[Candidate, str]]] = {}
+    for one in candidates:
+        for name in one.spaces:
+            found.setdefault(one.sites[name].activation.tap, []).append((one, name))
+    return found
+
+
+def _angles(
+    gradient: Tensor, space: Subspace, pretrained: Subspace, comparisons: Comparisons, sample: Sample
+) -> Tensor:
+    """Return a site's angles against old and pre-trained spaces, ``[2, draws, width, subsets]``."""
+    members, chosen, reduce = comparisons.subsets, comparisons.gradient, sample.options.reduce
+    old = site_angles(gradient, members[None], space, reduce=reduce)[:, :, 0]
+    pre = site_angles(gradient, members[chosen].transpose(0, 1), pretrained, reduce=reduce)
+    return torch.stack([old[:, chosen.to(old.device)], pre])
+
+
+def _summary(
+    candidate: Candidate,
+    angles: Tensor,
+    pre_ranks: Sequence[Sequence[int]],
+    comparisons: Comparisons,
+    sample: Sample,
+) -> Measured:
+    """Return Z of a candidate from its angles ``[2, sites, draws, width, subsets]``."""
+    old, pre = angles
+    spaces = candidate.spaces
+    together = [over_sites(one, reduce=sample.options.reduce).rad2deg() for one in (old, pre)]
+    hfc, hfc_pre = (comparisons.value(one) for one in together)  # [draws]
+    if bool(hfc.isnan().all()):
+        return Measured(n=len(sample), unit="degrees", why="gradient is zero at every site")
+    spread = comparisons.spread(together[0] - together[1], sample.left_out)
+    degrees, degrees_pre = float(hfc.nanmean()), float(hfc_pre.nanmean())
+    per_site = [comparisons.value(one.rad2deg()).nanmean(dim=1).tolist() for one in (old, pre)]
+    dims = [space.dim for space in spaces.values()]
+    null = null_hfc([(space.rank, space.dim) for space in spaces.values()])
+    used = comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist()
+    null_pre = [null_hfc([(own[i], dim) for own, dim in zip(pre_ranks, dims, strict=True)]) for i in used]
+    return Measured(
+        value=degrees - degrees_pre,
+        error=spread.error,
+        replicates=spread.replicates,
+        null=null - sum(null_pre) / len(null_pre),
+        n=len(sample),
+        unit="degrees",
+        parts={
+            "hfc": degrees,
+            "hfc_pre": degrees_pre,
+            "null_hfc": null,
+            "energy_null_hfc": energy_null_hfc(list(candidate.captured.values())),
+        },
+        sites={
+            name: {
+                "value": None if math.isnan(own) else own - own_pre,
+                "hfc": None if math.isnan(own) else own,
+                "hfc_pre": None if math.isnan(own_pre) else own_pre,
+                "rank": space.rank,
+                "dim": space.dim,
+            }
+            for (name, space), own, own_pre in zip(spaces.items(), *per_site, strict=True)
+        },
+    )
+
+
+class _Pretrained:
+    """The un-prompted activations at one tap: second moments and spaces of all subsets of groups."""
+
+    def __init__(self, sample: Sample, tap: Tap, members: Tensor) -> None:
+        self._build = sample.options.pretrained.build
+        found = subsets(sample.moments([tap])[tap], members)
+        self._count = len(found)
+        self._moments = side_by_side([one.centred() for one in found] if sample.options.centre else found)
+
+    def spaces(self, activations: Sequence[Activation]) -> list[Subspace]:
+        """Return the spaces of each activation, one per subset, side by side; each is built once."""
+        own = [number for number, one in enumerate(activations) if one.cut == "map"]
+        found: dict[int, Subspace] = {}
+        if own:
+            together = self._build(side_by_side([activations[i].moment(self._moments) for i in own]))
+            found = dict(zip(own, together.parts(len(own)), strict=True))
+        if len(own) < len(activations):
+            tapped = self._build(self._moments)
+            found |= {
+                number: self._image(one, tapped)
+                for number, one in enumerate(activations)
+                if number not in found
+            }
+        return [found[number] for number in range(len(activations))]
+
+    def _image(self, activation: Activation, tapped: Subspace) -> Subspace:
+        if not activation.is_image:
+            return tapped
+        return spaces_side_by_side([activation.image(part) for part in tapped.parts(self._count)])

@@ -1,0 +1,175 @@
+"""Options of policies and measures."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+from attrs.validators import and_, deep_iterable, ge, le, lt, matches_re
+
+from lw2g.interfaces.options import option
+
+__all__ = [
+    "AffinityConfig",
+    "BudgetConfig",
+    "CapacityConfig",
+    "EnergyConfig",
+    "FixedConfig",
+    "MarginConfig",
+    "PlainConfig",
+    "ThresholdConfig",
+    "TrustRegionConfig",
+]
+
+_FINITE_MARGIN = and_(ge(0.0), lt(float("inf")))
+_MEASURE = "the measure it reads, by name; `lw2g plugins` lists them"
+_READING = "whether tasks alike share a set (affinity), or tasks unlike (hindrance)"
+_MARGIN = "standard errors by which what has to be proved must clear the threshold"
+
+
+def _name(default: str) -> Any:
+    return option(default, _MEASURE, validator=matches_re(r"[a-z][a-z0-9]*(-[a-z0-9+]+)*"))
+
+
+@attrs.frozen(kw_only=True)
+class PlainConfig:
+    """A component without options."""
+
+
+# -- policies ------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class MarginConfig:
+    """Options of the policies that grow when every old space hinders more than the pre-trained one.
+
+    Attributes:
+        margin: Standard errors of Z.
+    """
+
+    margin: float = option(
+        0.0,
+        "standard errors by which Z must exceed 0 before a set is added",
+        validator=_FINITE_MARGIN,
+        published=0.0,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class AffinityConfig:
+    """Options of ``affinity``.
+
+    Attributes:
+        margin: Standard errors of Z.
+        threshold: Degrees, between -90 and 90.
+        scale: What is compared.
+    """
+
+    margin: float = option(
+        0.0, "standard errors by which Z must exceed the threshold to share a set", validator=_FINITE_MARGIN
+    )
+    threshold: float = option(
+        0.0,
+        "degrees of Z above which a task counts as like a set's tasks",
+        validator=and_(ge(-90.0), le(90.0)),
+    )
+    scale: Literal["value", "chance"] = option(
+        "value", "Z as it is, or less what random spaces of the same ranks give (chance): free of the ranks"
+    )
+
+
+def _names_sets_in_turn(_config: object, field: attrs.Attribute[Any], sets: tuple[int, ...]) -> None:
+    """Sets that exist, or the next one."""
+    new = 0
+    for task, named in enumerate(sets):
+        if named > new:
+            raise ValueError(
+                f"'{field.name}' gives task {task + 1} set {named}, and only the sets 0 to {new} can exist "
+                f"by then (new ones are numbered in turn): {list(sets)}"
+            )
+        new = max(new, named + 1)
+
+
+@attrs.frozen(kw_only=True)
+class FixedConfig:
+    """Options of ``fixed``.
+
+    Attributes:
+        map: Set of each task, by their ids from 0.
+    """
+
+    map: tuple[int, ...] = option(
+        (),
+        "the set of each task, such as [0, 0, 1]: its id, or the next number for a new one",
+        validator=[deep_iterable(ge(0)), _names_sets_in_turn],
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ThresholdConfig:
+    """Options of ``threshold``."""
+
+    measure: str = _name("energy")
+    reading: Literal["affinity", "hindrance"] = option("affinity", _READING)
+    scale: Literal["value", "chance", "position", "errors"] = option(
+        "position",
+        "what is held against the threshold: the value; less its null (chance); its place between null (0) "
+        "and what the set's own tasks give (position, 1); less its null in standard errors (errors)",
+    )
+    threshold: float | None = option(
+        None, "where sharing begins, in that scale; empty: 0.5 for a position, else 0"
+    )
+    margin: float = option(0.0, _MARGIN, validator=_FINITE_MARGIN)
+    burden: Literal["grow", "reuse"] = option(
+        "reuse", "what has to be proved: that a task needs a set of its own (grow), or that it may share"
+    )
+    least_of_many: bool = option(
+        False,
+        "whether the margin is at least that which the most extreme of all sets exceeds by noise in 1 of 20",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class TrustRegionConfig:
+    """Options of ``trust-region``."""
+
+    threshold: float | None = option(
+        None, "length from which a site votes for sharing; empty: 0.5, or 0 beyond chance", published=0.5
+    )
+    scale: Literal["value", "chance"] = option(
+        "value", "the length as it is, or less that in a random space of the same rank", published="value"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CapacityConfig:
+    """Options of ``capacity``."""
+
+    threshold: float = option(
+        0.5,
+        "relative length outside the old space below which a set has no room",
+        validator=and_(ge(0.0), le(1.0)),
+        published=0.5,
+    )
+    margin: float = option(0.0, _MARGIN, validator=_FINITE_MARGIN, published=0.0)
+
+
+@attrs.frozen(kw_only=True)
+class BudgetConfig:
+    """Options of ``budget``."""
+
+    sets: int = option(2, "sets at most; the first tasks get them", validator=ge(1))
+    measure: str = _name("energy")
+    reading: Literal["affinity", "hindrance"] = option("affinity", _READING)
+
+
+# -- measures ------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class EnergyConfig:
+    """Options of ``energy``."""
+
+    centre: bool = option(
+        True, "whether activations are taken about their mean, whose energy would drown all else"
+    )

@@ -1,0 +1,103 @@
+"""Length of a gradient's part inside or outside the old space: one overlap, read with opposite signs.
+
+``projection`` (TRGP, Lin et al., ICLR 2022): ``p = |P g| / |g|`` per site. A large part inside means that
+the old tasks are related, so reuse. ``capacity`` (API, Liang and Li, CVPR 2023): ``q = |g - P g| / |g|``. A
+small part outside means that there is no room, so grow. ``p^2 + q^2 = 1`` site by site: what divides them
+is policy. A random space of rank r in R^d gives ``p = sqrt(r / d)``: at the published thresholds of one
+half it is "related" from r > d/4, and "out of capacity" from r > 3d/4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from lw2g.blocks.comparisons import Comparisons, in_sample
+from lw2g.geometry.hindrance import site_angles
+from lw2g.interfaces.evidence import Candidate, Measure, Sample
+from lw2g.interfaces.growth import Measured
+from lw2g_growth.options import PlainConfig
+
+__all__ = ["Capacity", "Projection"]
+
+_DIMENSIONS = 10
+"""New dimensions that API adds where there is no room at all; none from a half on."""
+
+
+class Projection(Measure):
+    """The relative length of the gradient inside the old space, mean over sites."""
+
+    needs = frozenset(("spaces", "gradients"))
+    alike: ClassVar[Literal[1, -1]] = 1
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options."""
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return the mean length of every candidate that has spaces."""
+        comparisons = in_sample(sample.num_groups, sample.generator("half-samples"))
+        return {one.set: self._measured(one, comparisons, sample) for one in sample.candidates if one.spaces}
+
+    def _measured(self, candidate: Candidate, comparisons: Comparisons, sample: Sample) -> Measured:
+        spaces = candidate.spaces
+        angles = [
+            site_angles(candidate.gradients[name], comparisons.subsets[None], space, reduce="global")
+            for name, space in spaces.items()
+        ]
+        lengths = self.length(torch.stack(angles)[..., 0].cpu())  # [sites, draws, subsets]
+        table = lengths[..., comparisons.gradient]  # [sites, draws, width, subsets]
+        values = comparisons.value(table.nanmean(dim=0))
+        if bool(values.isnan().all()):
+            return Measured(n=len(sample), alike=self.alike, why="gradient is zero at every site")
+        value = float(values.nanmean())
+        spread = comparisons.spread(table.nanmean(dim=0), sample.left_out)
+        per_site = comparisons.value(table).nanmean(dim=1).tolist()
+        nulls = [self.null(space.rank / space.dim) for space in spaces.values()]
+        return Measured(
+            value=value,
+            error=spread.error,
+            replicates=spread.replicates,
+            null=sum(nulls) / len(nulls),
+            n=len(sample),
+            unit="relative length",
+            alike=self.alike,
+            parts=self.parts(value),
+            sites={
+                name: {"value": None if math.isnan(own) else own, "null": null}
+                for name, own, null in zip(spaces, per_site, nulls, strict=True)
+            },
+        )
+
+    def length(self, angles: Tensor) -> Tensor:
+        """Return the lengths that belong to angles against the complement, in radians."""
+        return angles.sin()
+
+    def null(self, share: float) -> float:
+        """Return the length that a random space of a share of all dimensions gives."""
+        return math.sqrt(share)
+
+    def parts(self, value: float) -> dict[str, float | None]:
+        """Return further numbers."""
+        return {}
+
+
+class Capacity(Projection):
+    """The relative length of the gradient outside the old space, and the dimensions that API would add."""
+
+    alike = -1
+
+    def length(self, angles: Tensor) -> Tensor:
+        """Return the lengths outside."""
+        return angles.cos()
+
+    def null(self, share: float) -> float:
+        """Return the length outside a random space."""
+        return math.sqrt(1 - share)
+
+    def parts(self, value: float) -> dict[str, float | None]:
+        """Return the new dimensions, ``ceil(10 max(1/2 - q, 0))``."""
+        return {"dimensions": float(math.ceil(_DIMENSIONS * max(0.5 - value, 0.0)))}
