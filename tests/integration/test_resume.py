@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(
             """Nothing to close."""
 
     with pytest.raises(CrashError):
-        start(quick(), catalogue, directory, [AfterSecondTask()])
+        start(quick({"growth.measures": ["energy"]}), catalogue, directory, [AfterSecondTask()])
     newest = max((directory / "checkpoints").glob("*.safetensors"))
     newest.write_bytes(newest.read_bytes()[:100])
     watch = Watch()

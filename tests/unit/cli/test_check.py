@@ -127,7 +127,7 @@ def test_a_component_that_keeps_all_promises_ends_with_0() -> None:
     assert lines[0] == "policy grows"
     words = lines[4].split()
     assert (words[0], words[2], words[3]) == ("pass", "s", "policy_is_total")
-    assert "It decides on any legal evidence" in lines[3]
+    assert "It decides on any legal evidence" in lines[4]
     assert lines[-1].startswith("10 passed, 0 failed, 0 skipped: 1 component in ")
 
 

@@ -123,7 +123,9 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     assert found.parts["hfc_pre"] == pytest.approx(sum(angles) / len(angles), abs=1e-3)
     assert found.parts["hfc"] is not None
     assert 0 < found.parts["energy_null_hfc"] < 90
-    assert {(site.dim, site.site) for site in found.sites} == {(4, f"blocks.{b}.up") for b in range(5)}
+    assert {(site["dim"], name) for name, site in found.sites.items()} == {
+        (4, f"blocks.{b}.up") for b in range(5)
+    }
 
 
 def test_rules_are_made_once_the_set_is_designed(quick, catalogue, tmp_path, monkeypatch):
