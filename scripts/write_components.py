@@ -24,6 +24,7 @@ from lw2g.interfaces.component import (
     BenchmarkComponent,
     Component,
     ConstraintComponent,
+    EvidenceComponent,
     Kind,
     PolicyComponent,
     RetrievalComponent,
@@ -100,6 +101,8 @@ def example(component: Component) -> str:
             return f"lw2g run --baseline {component.name} --policy min"
         case PolicyComponent():
             return f"lw2g run --baseline hide-prompt --policy {component.name}"
+        case EvidenceComponent():
+            return f"lw2g run --baseline hide-prompt --policy threshold --set policy.measure={component.name}"
         case RetrievalComponent():
             return f"lw2g run --baseline hide-prompt --retrieval {component.name}"
         case ConstraintComponent():

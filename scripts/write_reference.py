@@ -36,11 +36,12 @@ WHOLE = {
             "retrieval",
             "calibration",
             "growth",
+            "evidence",
             "constraint",
             "stream",
         ]
     ],
-    "Testing": ["lw2g/testing/kit.py", "lw2g/testing/tiny.py", "lw2g/testing/simulated_device.py"],
+    "Testing": [f"lw2g/testing/{name}.py" for name in ["kit", "tiny", "evidence", "simulated_device"]],
 }
 """Parts with whole docstrings."""
 
@@ -60,6 +61,7 @@ BRIEF = {
             "contrastive",
         ]
     ],
+    "Building blocks of measures": ["lw2g/blocks/comparisons.py"],
     "Building blocks of benchmarks": [
         f"lw2g/blocks/{name}.py" for name in ["rows", "augmentation", "image_files"]
     ],
