@@ -175,7 +175,7 @@ class Rehearsal:
         probes = _Probes(self, index, careful=careful)
         session.begin_task(index)
         if careful and session.collects_evidence and len(session.pool):
-            found.seconds["evidence"] = probes.cost(self._evidence)
+            found.seconds["evidence"] = probes.cost(lambda probe: collect_evidence(session, probe))
         self._assign(index)
         still, moving = _image_sets(thin, index)
         context = thin.task_context(index, still)
@@ -206,9 +206,6 @@ class Rehearsal:
         self._save(found, index)
         found.stored = sum(one.numel() for module in session.modules for one in module.parameters())
         return found
-
-    def _evidence(self, probe: Probe) -> None:
-        collect_evidence(self._session, probe)
 
     def _remember(self, found: Measured, context: TaskContext, probe: Probe, moment: Moment) -> None:
         if self._session.collects_evidence:
