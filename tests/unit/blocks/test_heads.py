@@ -96,7 +96,7 @@ def test_a_ridge_head_predicts_under_lw2g_and_stale_classes_are_told(
     retrieval = {"retrieval": "lda"} if baseline.startswith("hide") else {}  # the quickest
     # so wide a margin makes tasks share
     resolved = quick(
-        {**options, "growth.images": 8, "growth.draws": 1, "policy.margin": 9.0},
+        {**options, "growth.draws": 2, "policy.margin": 9.0},
         baseline=baseline,
         policy="min",
         **retrieval,
