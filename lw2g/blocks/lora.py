@@ -98,18 +98,27 @@ def chosen_factors(routing: Routing) -> Factors:
     )
 
 
-def summed_factors(sets: Sequence[nn.Module]) -> tuple[Factors, ...]:
+def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> tuple[Factors, ...]:
     """Return factors whose products add up to the sum over all sets: stacked along the rank.
 
     Sets that are trained are stacked apart from frozen ones, for which no gradient is then computed.
+
+    Args:
+        sets: The sets.
+        weights: Factor on each product, ``[sets, num_blocks, num_targets]``; 1 where left out.
     """
     owned = [cast(LowRankSet, item) for item in sets]
-    trained = [item.down.requires_grad or item.up.requires_grad for item in owned]
-    groups = [
-        [item for item, flag in zip(owned, trained, strict=True) if flag is kind] for kind in (False, True)
+    ups = [
+        item.up if weights is None else weights[place, :, :, None, None] * item.up
+        for place, item in enumerate(owned)
     ]
+    trained = [item.down.requires_grad or item.up.requires_grad for item in owned]
+    groups = [[place for place, flag in enumerate(trained) if flag is kind] for kind in (False, True)]
     return tuple(
-        (torch.cat([item.down for item in group], dim=-2), torch.cat([item.up for item in group], dim=-1))
+        (
+            torch.cat([owned[place].down for place in group], dim=-2),
+            torch.cat([ups[place] for place in group], dim=-1),
+        )
         for group in groups
         if group
     )

@@ -25,6 +25,7 @@ __all__ = [
     "WeightedPrefixOptions",
     "blocks_option",
     "schedule_option",
+    "targets_option",
 ]
 
 StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
@@ -171,18 +172,20 @@ def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[s
         raise ValueError(f"'{field.name}' must not repeat: {value}")
 
 
+def targets_option(default: tuple[Literal["q", "k", "v"], ...]) -> Any:
+    """Declare an option that lists projections; its default is the published value."""
+    members: Any = [deep_iterable(in_(("q", "k", "v")), iterable_validator=min_len(1)), _are_distinct]
+    return option(
+        default, "projections that are updated", validator=members, converter=tuple, published=default
+    )
+
+
 @attrs.frozen(kw_only=True)
 class LowRankOptions(SteppingOptions, HeadOptions):
     """Options that all low-rank methods share; a method overrides what its authors chose differently."""
 
     blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)
-    targets: tuple[Literal["q", "k", "v"], ...] = option(
-        ("k", "v"),
-        "projections that are updated",
-        validator=[deep_iterable(in_(("q", "k", "v")), iterable_validator=min_len(1)), _are_distinct],
-        converter=tuple,
-        published=("k", "v"),
-    )
+    targets: tuple[Literal["q", "k", "v"], ...] = targets_option(("k", "v"))
     rank: int = option(10, "rank of an update", validator=ge(1))
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(128, "images per step", validator=ge(1))

@@ -17,7 +17,6 @@ from torch.nn import functional
 from lw2g.blocks.options import ReplayOptions
 from lw2g.blocks.schedules import cosine
 from lw2g.blocks.statistics import ClassStatistics
-from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Schedule
 
@@ -43,14 +42,15 @@ def replay_phase(
     steps_for: Literal["old", "seen"] = "old",
     weight_decay: float = 0.0,
     schedule: Schedule | None = None,
-    mean_scale: Tensor | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
+    change: Callable[[Tensor, Tensor, torch.Generator], Tensor] | None = None,
 ) -> ComputePhase:
     """Return the phase that retrains a classifier on samples of all seen classes.
 
     Each epoch draws ``per_centroid`` features from every cluster of every seen class, shuffles them and makes
     exactly one SGD step (momentum 0.9) per *old* class (or seen class), of ``per_centroid`` samples each.
-    Logits of unseen classes are masked. In the first task there is nothing to correct: no step is made and no
-    number drawn.
+    Logits of unseen classes are left out. In the first task there is nothing to correct: no step is made and
+    no number drawn.
 
     Args:
         name: Shown in the progress, and the purpose of the phase's generator.
@@ -64,7 +64,8 @@ def replay_phase(
         steps_for: Of which classes there is a step for each in an epoch.
         weight_decay: L2 coefficient on everything that is trained.
         schedule: Gives the learning rate of each epoch; by default half a cosine.
-        mean_scale: Factor on the mean of each seen class, ``[seen]``, where there is one mean per class.
+        loss: Takes logits of the seen classes ``[B, seen]`` and labels.
+        change: Makes of an epoch's samples and labels, with the phase's generator, what is trained on.
     """
     forward = logits or head
 
@@ -81,14 +82,13 @@ def replay_phase(
             for epoch in range(epochs):
                 optimizer.param_groups[0]["lr"] = rate(lr, epoch, epochs)
                 drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
-                if mean_scale is not None:
-                    moved = (mean_scale[drawn[1]] - 1)[:, None] * statistics.mean[drawn[1], 0]
-                    drawn = (drawn[0] + moved, drawn[1])
+                if change is not None:
+                    drawn = (change(*drawn, generator), drawn[1])
                 batches = (torch.split(part, per_centroid) for part in drawn)
                 for features, labels in zip(*batches, strict=True):
-                    loss = functional.cross_entropy(mask_logits(forward(features), seen), labels)
+                    found = loss(forward(features)[:, : len(seen)], labels)
                     optimizer.zero_grad()
-                    torch.autograd.backward(loss)
+                    torch.autograd.backward(found)
                     optimizer.step()
                 progress(epoch + 1, epochs)
 

@@ -6,11 +6,12 @@ Each of them is a formula. Released code does not run its formulas as they are w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from lw2g.blocks.options import ScheduleOptions, Stepping
 from lw2g.interfaces.phase import Schedule, constant
 
-__all__ = ["chosen_schedule", "coda_cosine", "cosine", "late", "stepped", "steps", "warmed_up"]
+__all__ = ["chosen_schedule", "coda_cosine", "cosine", "late", "milestones", "stepped", "steps", "warmed_up"]
 
 _LEAST, _WARMUP_START = 1e-5, 1e-6
 """Rates at which the cosines of the HiDe-Prompt family end and its warm-up begins, whatever a group's own."""
@@ -39,6 +40,19 @@ def steps(every: int, factor: float = 0.1) -> Schedule:
 
     def schedule(base: float, epoch: int, epochs: int) -> float:
         return base * factor ** (epoch // every)
+
+    return schedule
+
+
+def milestones(epochs: Sequence[int], factor: float) -> Schedule:
+    """Return the group's rate, times ``factor`` from each of the given epochs on.
+
+    >>> [round(milestones((2, 3), 0.1)(1.0, epoch, 4), 4) for epoch in range(4)]
+    [1.0, 1.0, 0.1, 0.01]
+    """
+
+    def schedule(base: float, epoch: int, _: int) -> float:
+        return base * factor ** sum(epoch >= one for one in epochs)
 
     return schedule
 

@@ -1,4 +1,4 @@
-"""Low-rank (or dense) updates of the query, key and value rows of the fused qkv (C-LoRA, InfLoRA)."""
+"""Low-rank (or dense) updates of linear layers: rows of the fused qkv (C-LoRA, InfLoRA), or whole layers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from lw2g.errors import ConfigError
 from lw2g.vit.injection import attention_of, block_at
 
-__all__ = ["LowRank", "LowRankInjection", "Update", "UpdateTarget"]
+__all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
 
 UpdateTarget = Literal["q", "k", "v"]
 _TARGETS: tuple[UpdateTarget, ...] = ("q", "k", "v")
+LinearLayer = Literal["qkv", "proj", "fc1", "fc2"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -94,6 +95,37 @@ class LowRankInjection:
                     # out of place: the chunks are views of an output that autograd may need
                     rows[i] = rows[i] + (self.scale * _apply(part, args[0])).to(output.dtype)
             return torch.cat(rows, dim=-1)
+
+        return add
+
+
+@attrs.frozen(eq=False)
+class LayerInjection:
+    """Updates added to the output of whole linear layers of some blocks (SLCA++).
+
+    Attributes:
+        updates: Block index to layer to its update: ``qkv`` or ``proj`` of the attention, ``fc1`` or ``fc2``
+            of the MLP, whose input or output has the MLP's width.
+        scale: Factor on every update.
+    """
+
+    updates: Mapping[int, Mapping[LinearLayer, Update]]
+    scale: float = attrs.field(default=1.0, kw_only=True)
+
+    @contextmanager
+    def install(self, model: VisionTransformer) -> Iterator[None]:
+        """Add the updates by forward hooks on the layers, removed on leaving."""
+        with ExitStack() as stack:
+            for index, per_layer in self.updates.items():
+                block = block_at(model, index)
+                for name, update in per_layer.items():
+                    layer = getattr(attention_of(block) if name in ("qkv", "proj") else block.mlp, name)
+                    stack.enter_context(layer.register_forward_hook(self._adder(update)))
+            yield
+
+    def _adder(self, update: Update) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+        def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            return output + (self.scale * _apply(update, args[0])).to(output.dtype)
 
         return add
 

@@ -8,7 +8,7 @@ merging bottlenecks of unlike bases would mean nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, cast
 
 import torch
@@ -190,7 +190,7 @@ class Tuna(AdapterBaseline):
                 steps_for="seen",
                 weight_decay=config.weight_decay,
                 schedule=schedule,
-                mean_scale=self.mean_scale(context) if config.mean_decay else None,
+                change=self.shrunk(context) if config.mean_decay else None,
             ),
         )
 
@@ -200,6 +200,15 @@ class Tuna(AdapterBaseline):
         self.newest.fill_(context.set_id)
         for name, value in self.universal.named_buffers():
             value.copy_(merge(torch.stack([getattr(one, name) for one in context.pool.sets])))
+
+    def shrunk(self, context: TaskContext) -> Callable[[Tensor, Tensor, torch.Generator], Tensor]:
+        """Return what moves samples as if the means of their classes were times :meth:`mean_scale`."""
+        scale = self.mean_scale(context)
+
+        def change(features: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:
+            return features + (scale[labels] - 1)[:, None] * self.statistics.mean[labels, 0]
+
+        return change
 
     def mean_scale(self, context: TaskContext) -> Tensor:
         """Return the factor on the mean of each seen class, ``[seen]``: 1 for the newest, towards 0.9."""

@@ -1,1 +1,1 @@
-"""First-party low-rank baselines: c-lora, inflora and hide-lora."""
+"""First-party low-rank baselines: c-lora, inflora, hide-lora, sd-lora and slca-plus-plus."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-from attrs.validators import ge, gt, in_, le, lt, optional
+from attrs.validators import deep_iterable, ge, gt, in_, le, lt, optional
 
 from lw2g.blocks.options import (
+    HeadOptions,
     LowRankOptions,
     ReplayOptions,
     ScheduleOptions,
     TrainedFactorsOptions,
     blocks_option,
+    targets_option,
 )
 from lw2g.interfaces.options import option
 
@@ -20,6 +22,8 @@ __all__ = [
     "CLoraConfig",
     "HideLoraConfig",
     "InfLoraConfig",
+    "SdLoraConfig",
+    "SlcaConfig",
 ]
 
 
@@ -118,4 +122,122 @@ class InfLoraConfig(LowRankOptions):
         "always reach it",
         validator=in_(("reach", "below")),
         published="below",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SlcaConfig(HeadOptions):
+    """Options of ``slca-plus-plus``; defaults are those of the authors on CIFAR-100."""
+
+    rank: int = option(4, "rank of the updates", validator=ge(1), published=4)
+    final_norm: Literal["pretrained", "fresh"] = option(
+        "pretrained",
+        "the final norm goes on from the backbone's, or begins anew (as released: the first features are not "
+        "the pre-trained ones then)",
+        validator=in_(("pretrained", "fresh")),
+        published="fresh",
+    )
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(128, "images per step", validator=ge(1), published=128)
+    lr: float = option(
+        0.01,
+        "learning rate of the newest classifier, by SGD with momentum 0.9",
+        validator=gt(0),
+        published=0.01,
+    )
+    slow_factor: float = option(
+        0.1,
+        "learning rate of everything in the network over that of the classifier",
+        validator=gt(0),
+        published=0.1,
+    )
+    first_factor: float = option(
+        0.5, "the same for the updates in the first task", validator=gt(0), published=0.5
+    )
+    least_lr: float = option(
+        1e-4,
+        "rate towards which half a cosine goes, the same for all (1e-5 with MoCo-v3)",
+        validator=ge(0),
+        published=1e-4,
+    )
+    weight_decay: float = option(
+        5e-4, "L2 coefficient on everything that is trained, in training and alignment", validator=ge(0)
+    )
+    plain: float = option(1.0, "weight of cross-entropy", validator=ge(0))
+    reverse: float = option(0.1, "weight of reverse cross-entropy; 0: none", validator=ge(0))
+    align_epochs: int = option(
+        5, "epochs of alignment, of a step per seen class; 0: none", validator=ge(0), published=5
+    )
+    align_samples: int = option(
+        256, "samples per class and epoch of alignment, and per step", validator=ge(1), published=256
+    )
+    align_lr: float = option(0.01, "learning rate of alignment", validator=gt(0), published=0.01)
+    temperature: float = option(0.1, "temperature of alignment, over the norm of the logits", validator=gt(0))
+
+
+@attrs.frozen(kw_only=True)
+class SdLoraConfig(TrainedFactorsOptions):
+    """Options of ``sd-lora``; defaults are those of the authors' code on CIFAR-100."""
+
+    targets: tuple[Literal["q", "k", "v"], ...] = targets_option(("q", "v"))
+    rank: int = option(10, "rank of an update", validator=ge(1), published=10)
+    reduced_ranks: tuple[int, ...] = option(
+        (),
+        "ranks of later sets (the variant RR has [8, 6]); none: all have the first one's",
+        validator=deep_iterable(ge(1)),
+        converter=tuple,
+    )
+    reduce_after: tuple[int, ...] = option(
+        (4, 8),
+        "number of sets after which each of the reduced ranks holds (as released; the paper's are [3, 7])",
+        validator=deep_iterable(ge(1)),
+        converter=tuple,
+        published=(4, 8),
+    )
+    optimizer: Literal["sgd", "adam"] = option(
+        "sgd", "sgd with momentum 0.9 (as released), or Adam (the paper)", validator=in_(("sgd", "adam"))
+    )
+    lr: float = option(0.008, "learning rate of everything that is trained", validator=gt(0))
+    later_lr: float | None = option(
+        None, "learning rate from the second task on; none: the same", validator=optional(gt(0))
+    )
+    milestones: tuple[int, ...] = option(
+        (), "epochs after which the rate drops", validator=deep_iterable(ge(1)), converter=tuple
+    )
+    drop: float = option(0.05, "factor of each drop", validator=[gt(0), le(1)])
+    magnitude: float = option(
+        0.8, "what magnitudes begin with (as released; the paper: 1)", validator=gt(0), published=0.8
+    )
+    magnitudes: Literal["learned", "ones"] = option(
+        "learned",
+        "magnitudes are learned with every task, or stay 1",
+        validator=in_(("learned", "ones")),
+        published="learned",
+    )
+    directions: Literal["all", "first"] = option(
+        "all",
+        "every task trains its set, or the first task alone and later ones magnitudes and head",
+        validator=in_(("all", "first")),
+        published="all",
+    )
+    new_direction: Literal["raw", "normalised"] = option(
+        "raw",
+        "the set that is trained enters as it is (as released), or divided by its factors' norms like "
+        "finished ones (the paper)",
+        validator=in_(("raw", "normalised")),
+    )
+    boundary: Literal["carry", "reset"] = option(
+        "carry",
+        "a new task begins with the function that the last one ended with, or finished sets are divided by "
+        "their norms and all magnitudes begin anew",
+        validator=in_(("carry", "reset")),
+        literal={
+            "reset": "as released: sizes that were learned are forgotten, old outputs jump at each task"
+        },
+    )
+    absorb: float | None = option(
+        None,
+        "least share of a new set outside the span of the old ones that keeps it (the variant KD); one with "
+        "less is absorbed into their magnitudes; none: all are kept",
+        validator=optional([ge(0), le(1)]),
     )

@@ -1,0 +1,50 @@
+"""Other values for some of the backbone's own parameters: norms, biases, the class token (SLCA++)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor
+
+from lw2g.errors import ConfigError
+
+__all__ = ["ParameterInjection"]
+
+
+@attrs.frozen(eq=False)
+class ParameterInjection:
+    """Tensors that stand in for parameters of the model within a forward.
+
+    Meant for small ones: for a weight matrix a gradient of its own size would be computed.
+
+    Attributes:
+        values: Name in the model's state dict to a tensor of that shape.
+    """
+
+    values: Mapping[str, Tensor]
+
+    @contextmanager
+    def install(self, model: VisionTransformer) -> Iterator[None]:
+        """Put the tensors in place of the parameters, which come back on leaving."""
+        before: list[tuple[Any, str, Any]] = []
+        try:
+            for name, value in self.values.items():
+                owner, _, leaf = name.rpartition(".")
+                module = model.get_submodule(owner)
+                now = module._parameters.get(leaf)
+                if now is None or now.shape != value.shape:
+                    raise ConfigError(
+                        f"parameter {name!r} of {list(value.shape)} does not fit this backbone, whose own is "
+                        f"{None if now is None else list(now.shape)}; make it from the backbone's"
+                    )
+                before.append((module, leaf, now))
+                # what functional_call does; a plain assignment would insist on a Parameter
+                module._parameters[leaf] = value
+            yield
+        finally:
+            for module, leaf, now in before:
+                module._parameters[leaf] = now

@@ -1,0 +1,205 @@
+"""SD-LoRA: low-rank updates that stay as directions, whose magnitudes every task goes on learning.
+
+Wu et al., "SD-LoRA: Scalable Decoupled Low-Rank Adaptation for Class Incremental Learning", ICLR 2025.
+One magnitude per set, shared by all blocks and projections, weighs its update; the sum of all is the model of
+every task, and nothing is chosen. RR (``reduced_ranks``) makes late sets smaller; KD (``absorb``) drops a set
+whose update the old ones nearly span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.blocks.lora import (
+    LowRankBaseline,
+    LowRankSet,
+    factor_sites,
+    inject_factors,
+    summed_factors,
+    trained_factors,
+)
+from lw2g.blocks.schedules import milestones
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+from lw2g.vit.lora import LowRankInjection
+from lw2g_lora.options import SdLoraConfig
+
+__all__ = ["RankedSet", "SdLora", "inner_products"]
+
+_NOTHING = 1e-12
+"""Norms are at least this, so that a set whose up factor is zero adds nothing, and not NaN."""
+
+
+class RankedSet(LowRankSet):
+    """Low-rank updates that take the rank of a state they are loaded with."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
+        for name in ("down", "up"):
+            stored, own = state_dict.get(prefix + name), getattr(self, name)
+            if stored is not None and stored.shape != own.shape:
+                setattr(self, name, nn.Parameter(torch.empty(stored.shape, device=own.device)))
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+def inner_products(one: LowRankSet, other: LowRankSet) -> Tensor:
+    """Return ``<U_i D_i, U_j D_j>`` of each block and target in float64, without forming a product.
+
+    Returns:
+        ``[num_blocks, num_targets]``.
+    """
+    up = one.up.double().mT @ other.up.double()
+    down = one.down.double() @ other.down.double().mT
+    return (up * down).sum(dim=(-2, -1))
+
+
+class SdLora(LowRankBaseline):
+    """Every forward sums the updates of all sets, each times its magnitude.
+
+    The magnitudes are shared: they move with every task, and old features with them, whatever is protected. A
+    reused set is trained on as it is. Published is a set per task; an absorbed set stays in the pool, empty.
+
+    Attributes:
+        magnitudes: ``[num_tasks]``, one for each set by its id.
+        finished: Which sets enter divided by their factors' norms where new ones do not, ``[num_tasks]``.
+        offsets: What absorbed sets have added to the magnitudes, ``[num_tasks, num_blocks, num_targets]``.
+    """
+
+    feature_scope = "pool"
+    set_class: ClassVar[type[LowRankSet]] = RankedSet
+
+    finished: Tensor
+    offsets: Tensor
+
+    def __init__(self, config: SdLoraConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        self.magnitudes = nn.Parameter(torch.full((context.num_tasks,), self.start))
+        self.register_buffer("finished", torch.zeros(context.num_tasks, dtype=torch.bool))
+        places = (context.num_tasks, len(self.blocks), len(self.targets))
+        self.register_buffer("offsets", torch.zeros(places))
+        self.to(context.device)
+
+    @property
+    def start(self) -> float:
+        """What a magnitude begins with."""
+        return self.config.magnitude if self.config.magnitudes == "learned" else 1.0
+
+    def new_head(self) -> nn.Linear:
+        """Return the classifier as released: uniform within ``sqrt(3 / dim)``, bias zero."""
+        head = nn.Linear(self.context.backbone.dim, self.context.num_classes)
+        nn.init.kaiming_uniform_(head.weight, nonlinearity="linear")
+        nn.init.zeros_(head.bias)
+        return head
+
+    def source_of(self, pool: Pool) -> nn.Module | None:
+        """Return the live sets, whose number says the next one's rank."""
+        return nn.ModuleList(pool.sets) if self.config.reduced_ranks and len(pool) else None
+
+    def new_set(self, source: nn.Module | None) -> LowRankSet:
+        """Return a new set, of a lower rank where ``source`` holds as many sets as the options say."""
+        config, live = self.config, 0 if source is None else len(cast(nn.ModuleList, source))
+        steps = zip(config.reduce_after, config.reduced_ranks, strict=False)
+        rank = [config.rank, *(rank for after, rank in steps if live >= after)][-1]
+        made = self.set_class(
+            num_blocks=len(self.blocks),
+            num_targets=len(self.targets),
+            rank=rank,
+            dim=self.context.backbone.dim,
+            bound=self.bound,
+        )
+        if config.new_direction == "normalised":  # nothing has no direction
+            nn.init.uniform_(made.up, -self.bound, self.bound)
+        return made.to(self.context.device)
+
+    def weights(self, sets: Sequence[nn.Module]) -> Tensor:
+        """Return the factor on the product of each set, block and target, ``[sets, blocks, targets]``."""
+        count = len(sets)
+        return (self.magnitudes[:count, None, None] + self.offsets[:count]) / self.divisors(sets)
+
+    def divisors(self, sets: Sequence[nn.Module]) -> Tensor:
+        """Return what the product of each set is divided by: the norms of its factors, or 1."""
+        everywhere = self.config.new_direction == "normalised"
+        if not (everywhere or self.config.boundary == "reset"):
+            return torch.ones_like(self.offsets[: len(sets)])
+        owned = [cast(LowRankSet, one) for one in sets]
+        norms = torch.stack([one.down.norm(dim=(-2, -1)) * one.up.norm(dim=(-2, -1)) for one in owned])
+        divided = torch.ones_like(norms) if everywhere else self.finished[: len(sets), None, None]
+        return torch.where(divided.bool(), norms.clamp(min=_NOTHING), torch.ones_like(norms))
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the weighted updates of all sets."""
+        factors = summed_factors(routing.sets, self.weights(routing.sets))
+        return inject_factors(self.blocks, self.targets, factors)
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors, measured, and the up factors behind them."""
+        return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the boundary between tasks, the training, and what becomes of a set that adds little."""
+        config, later = self.config, context.task.index > 0
+        lr = config.later_lr if later and config.later_lr is not None else config.lr
+        still = config.directions == "first" and later
+        factors, head = self.trained_groups(trained_factors(context, config.up_on_reuse), lr)
+        magnitudes = ParameterGroup(parameters=(self.magnitudes,), lr=lr)
+        train = TrainingPhase(
+            name="lora",
+            groups=(
+                *(() if still else (factors,)),
+                *((magnitudes,) if config.magnitudes == "learned" else ()),
+                head,
+            ),
+            step=lambda batch: self.step(batch, context),
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            optimizer=config.optimizer,
+            momentum=0.9,
+            schedule=milestones(config.milestones, config.drop),
+            host=True,
+        )
+        start = ComputePhase(name="lora-start", run=lambda progress: self.begin(context))
+        absorb = ComputePhase(name="lora-absorb", run=lambda progress: self.absorb(context))
+        absorbs = config.absorb is not None and context.grew and later
+        return (start, train, *((absorb,) if absorbs else ()), *self.head_phases(context))
+
+    @torch.no_grad()
+    def begin(self, context: TaskContext) -> None:
+        """Let all sets but the task's be finished; forget their magnitudes where the options say so."""
+        self.finished.fill_(False)
+        self.finished[[one for one in context.pool.ids if one != context.set_id]] = True
+        if self.config.boundary == "reset":
+            self.magnitudes.fill_(self.start)
+
+    @torch.no_grad()
+    def absorb(self, context: TaskContext) -> None:
+        """Give a new set's update to the old ones' magnitudes if they span nearly all of it."""
+        own, rest = self.residual(context)
+        if rest is None or float(rest.mean()) >= cast(float, self.config.absorb):
+            return
+        sets, old = context.pool.sets, [one for one in context.pool.ids if one != context.set_id]
+        weights, divisors = self.weights(sets), self.divisors(sets)
+        self.offsets[old] += weights[context.set_id] * own.to(weights) * divisors[old]
+        cast(LowRankSet, context.parameters).up.zero_()
+        context.pool.touch(context.set_id)
+
+    def residual(self, context: TaskContext) -> tuple[Tensor, Tensor | None]:
+        """Return how the old sets' products combine best to the new one's, and what they leave of it.
+
+        Returns:
+            Coefficients ``[old sets, num_blocks, num_targets]``, and the share of the squared norm outside
+            their span, ``[num_blocks, num_targets]``; None where the new product is zero.
+        """
+        own = cast(LowRankSet, context.parameters)
+        old = [cast(LowRankSet, context.pool[one]) for one in context.pool.ids if one != context.set_id]
+        gram = torch.stack([torch.stack([inner_products(a, b) for b in old], dim=-1) for a in old], dim=-1)
+        with_own = torch.stack([inner_products(one, own) for one in old], dim=-1)
+        found = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
+        size = inner_products(own, own)
+        left = None if not bool((size > 0).all()) else 1 - (found * with_own).sum(-1) / size
+        return found.permute(2, 0, 1), left

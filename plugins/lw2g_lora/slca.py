@@ -1,0 +1,232 @@
+"""SLCA++: one slowly trained low-rank update that all tasks share, and a classifier aligned after each.
+
+Zhang et al., "SLCA++: Unleash the Power of Sequential Fine-tuning for Continual Learning with Pre-training",
+2024. Beside the updates it trains norms, biases and the class token (Hybrid-SL). Features of old classes move
+with every task, so the Gaussians that the classifier is aligned on are stale by design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.blocks.heads import HeadedBaseline, linear_head
+from lw2g.blocks.replay import replay_phase
+from lw2g.blocks.schedules import cosine
+from lw2g.blocks.statistics import ClassStatistics, statistics_phase
+from lw2g.errors import ConfigError
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.site import Activation, Site
+from lw2g.vit.taps import Tap
+from lw2g_lora.options import SlcaConfig
+from lw2g_lora.slow_set import SlowSet
+
+__all__ = ["SlcaPlusPlus", "TaskHeads", "logit_norm_loss", "symmetric_loss"]
+
+_DRIFT = 0.02
+"""By how much features are thought to grow from task to task."""
+
+
+def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float) -> Tensor:
+    """Return ``plain`` times cross-entropy plus ``reverse`` times the same with roles exchanged.
+
+    Args:
+        logits: ``[B, C]``.
+        labels: ``[B]``.
+        plain: Weight of cross-entropy.
+        reverse: Weight of ``-sum p log q``, q the one-hot labels, which are clamped to 1e-4.
+
+    >>> round(float(symmetric_loss(torch.zeros(1, 2), torch.tensor([0]), 0.0, 1.0)), 4)
+    4.6052
+    """
+    likely = logits.softmax(dim=1).clamp(min=1e-7)
+    wanted = functional.one_hot(labels, logits.shape[1]).to(logits).clamp(min=1e-4)
+    backwards = -(likely * wanted.log()).sum(dim=1).mean()
+    return plain * functional.cross_entropy(logits, labels) + reverse * backwards
+
+
+def logit_norm_loss(logits: Tensor, labels: Tensor, tasks: Tensor, temperature: float) -> Tensor:
+    """Return cross-entropy of logits divided by the temperature and their norm, the mean over tasks.
+
+    Args:
+        logits: ``[B, C]``.
+        labels: ``[B]``.
+        tasks: Task of each class, ``[C]`` from 0 without gaps.
+        temperature: tau.
+    """
+    member = functional.one_hot(tasks).to(logits)
+    # the square root has no gradient at 0, where heads are that nothing has moved yet
+    squares = (logits.square() @ member).clamp(min=torch.finfo(logits.dtype).tiny)
+    norm = (squares.sqrt() + 1e-7).mean(dim=1, keepdim=True)
+    return functional.cross_entropy(logits / (norm * temperature), labels)
+
+
+class TaskHeads(nn.Module):
+    """A linear classifier per task, so that weight decay reaches that of one task alone.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+    """
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.dim, self.num_classes = dim, num_classes
+        self.tasks = nn.ModuleList()
+
+    def grow(self, classes: int) -> None:
+        """Add the classifier of the next task."""
+        self.tasks.append(linear_head(self.dim, classes))
+
+    def forward(self, features: Tensor, scales: Tensor | None = None) -> Tensor:
+        """Return ``[B, num_classes]``, 0 for classes to come.
+
+        Args:
+            features: ``[B, dim]``.
+            scales: Factor on the features for each task.
+        """
+        inputs = [features if scales is None else scales[task] * features for task in range(len(self.tasks))]
+        logits = [task(own) for task, own in zip(self.tasks, inputs, strict=True)]
+        known = torch.cat(logits, dim=1) if logits else features.new_zeros(len(features), 0)
+        return functional.pad(known, (0, self.num_classes - known.shape[1]))
+
+
+class SlcaPlusPlus(HeadedBaseline):
+    """Its one set and the newest task's classifier are trained; a copy of all classifiers is aligned.
+
+    Attributes:
+        head: The classifiers as their tasks left them, from which every alignment starts.
+        aligned: Those that predict.
+        scales: Factor on the features for each task's aligned classifier.
+        statistics: Gaussians of each class's features when its task ended.
+    """
+
+    feature_scope = "set"
+
+    scales: Tensor
+
+    def __init__(self, config: SlcaConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        dim, classes = context.backbone.dim, context.num_classes
+        if config.rank > dim:
+            raise ConfigError(
+                f"baseline.rank: {config.rank!r} exceeds the backbone's width {dim}; use a smaller one"
+            )
+        self.aligned = TaskHeads(dim, classes)
+        self.statistics = ClassStatistics(classes, dim, "covariance")
+        self.register_buffer("scales", torch.ones(context.num_tasks))
+        self.to(context.device)
+
+    def new_head(self) -> TaskHeads:  # type: ignore[override]
+        """Return classifiers for no task yet."""
+        return TaskHeads(self.context.backbone.dim, self.context.num_classes)
+
+    def new_set(self, source: nn.Module | None) -> SlowSet:
+        """Return what changes nothing yet, but for a fresh final norm."""
+        fresh = self.config.final_norm == "fresh"
+        return SlowSet(self.context.backbone, self.config.rank, fresh_norm=fresh).to(self.context.device)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Make room for the task's classifier, and for its aligned copy."""
+        for heads in (self.head, self.aligned):
+            cast(TaskHeads, heads).grow(len(task.classes))
+            heads.to(self.context.device).requires_grad_(False)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the adapted network, ``[B, dim]``."""
+        own = cast(SlowSet, routing.sets[0])
+        rows = self.context.backbone.features(batch.images, own.injections(), norm=False)
+        return cast(Tensor, own.norm(rows)).float()
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return logits of the aligned classifiers, or what predicts in their place."""
+        if self.closed_form is not None:
+            return super().logits(features)
+        return cast(Tensor, self.aligned(features, self.scales))
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors. Norms, biases and class token have none: features move all the same."""
+        own = cast(SlowSet, parameters)
+        return tuple(
+            Site(
+                name=f"blocks.{block}.down_qkv",
+                parameter=own.down["qkv"],
+                index=(block,),
+                activation=Activation(tap=Tap(block=block, kind="attn_in")),
+            )
+            for block in range(self.context.backbone.depth)
+        )
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return training, statistics and alignment."""
+        config, own = self.config, cast(SlowSet, context.parameters)
+        decay, first = config.weight_decay, context.grew
+        task_head = cast(TaskHeads, self.head).tasks[context.task.index]
+        rates = (
+            (tuple(task_head.parameters()), 1.0),
+            (own.others, config.slow_factor),
+            (own.factors, config.first_factor if first else config.slow_factor),
+        )
+        train = TrainingPhase(
+            name="lora",
+            groups=tuple(
+                ParameterGroup(parameters=trained, lr=factor * config.lr, weight_decay=decay)
+                for trained, factor in rates
+            ),
+            step=lambda batch: self.step(batch, context),
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            schedule=cosine(config.least_lr),
+            host=True,
+        )
+        design = ComputePhase(name="lora-design", run=lambda progress: own.design(self.context.backbone))
+        routing = context.pool.force(context.set_id)
+        statistics = statistics_phase(
+            "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
+        )
+        align = ComputePhase(name="alignment", run=lambda progress: self.align(context, progress))
+        return (*((design,) if first else ()), train, statistics, align, *self.head_phases(context))
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return the symmetric loss over the task's classes."""
+        classes = context.task.classes
+        features = self.features(batch, context.pool.force(context.set_id))
+        logits = self.head(features)[:, classes[0] : classes[-1] + 1]
+        loss = symmetric_loss(logits, batch.labels - classes[0], self.config.plain, self.config.reverse)
+        return StepOutput(loss=loss, features=features)
+
+    def align(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+        """Train a copy of all classifiers on samples of all classes, and say how features have grown."""
+        config, newest, tasks = self.config, context.task.index, context.task_of_class()
+        self.aligned.load_state_dict(self.head.state_dict())
+
+        def shrink(features: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+            spread = torch.rand(len(features), generator=generator).to(features)
+            growth = _DRIFT * (spread + 0.5) * (newest - tasks[labels])
+            return features / (1 + growth)[:, None]
+
+        replay_phase(
+            "alignment",
+            context,
+            self.aligned,
+            self.statistics,
+            lr=config.align_lr,
+            epochs=config.align_epochs,
+            per_centroid=config.align_samples,
+            steps_for="seen",
+            weight_decay=config.weight_decay,
+            loss=lambda logits, labels: logit_norm_loss(logits, labels, tasks, config.temperature),
+            change=shrink,
+        ).run(progress)
+        ages = newest - torch.arange(len(self.scales), device=self.scales.device)
+        self.scales.copy_(1 + _DRIFT * ages.clamp(min=0))

@@ -1,0 +1,102 @@
+"""What SLCA++ trains of the network: low-rank updates, norms, biases and the class token."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.injection import attention_of
+from lw2g.vit.lora import LayerInjection, LinearLayer, LowRank
+from lw2g.vit.parameters import ParameterInjection
+
+__all__ = ["SlowSet", "leading_rows"]
+
+_SCALE, _FRESH_EPS = 0.8, 1e-5
+"""Constant factor on every update, and the epsilon of torch's norms, which is not that of ViTs."""
+
+_LAYERS: tuple[LinearLayer, ...] = ("qkv", "fc1", "fc2")
+
+
+def leading_rows(weight: Tensor, rank: int) -> Tensor:
+    """Return the leading right singular vectors of a weight ``[out, in]`` as rows, ``[rank, in]``."""
+    matrix = weight.detach().double()
+    wide = matrix.shape[1] > matrix.shape[0]
+    vectors = torch.linalg.eigh(matrix @ matrix.T if wide else matrix.T @ matrix)[1]
+    leading = vectors[:, -rank:].flip(1).T
+    rows: Tensor = functional.normalize(leading @ matrix, dim=1) if wide else leading
+    return rows.to(weight.dtype)
+
+
+class SlowSet(nn.Module):
+    """What is trained of the network: low-rank updates, norms, biases and the class token.
+
+    Args:
+        backbone: Where values are copied from.
+        rank: Rank of an update.
+        fresh_norm: Whether the final norm begins anew.
+
+    Attributes:
+        down: Of each layer, ``[depth, rank, in]``; its last axis multiplies the layer's input.
+        up: Of each layer, ``[depth, out, rank]``.
+        values: The others, by their names in the model's state dict with ``-`` for the dots.
+        norm: The final norm.
+    """
+
+    def __init__(self, backbone: Backbone, rank: int, *, fresh_norm: bool) -> None:
+        super().__init__()
+        weights = {name: [one.weight for one in _layers(backbone, name)] for name in _LAYERS}
+        shapes = {name: (len(every), *every[0].shape) for name, every in weights.items()}
+        self.down = nn.ParameterDict(
+            {name: nn.Parameter(torch.zeros(n, rank, width)) for name, (n, _, width) in shapes.items()}
+        )
+        self.up = nn.ParameterDict(
+            {name: nn.Parameter(torch.zeros(n, out, rank)) for name, (n, out, _) in shapes.items()}
+        )
+        model = backbone.model
+        self.values = nn.ParameterDict(
+            {
+                name.replace(".", "-"): nn.Parameter(value.detach().float().clone())
+                for name, value in model.named_parameters()
+                if not name.startswith("norm.")
+                and (name == "cls_token" or name.endswith(".bias") or "norm" in name)
+            }
+        )
+        own = cast(nn.LayerNorm, model.norm)
+        self.norm = nn.LayerNorm(backbone.dim, eps=_FRESH_EPS if fresh_norm else own.eps)
+        if not fresh_norm:
+            self.norm.load_state_dict(own.state_dict())
+
+    @torch.no_grad()
+    def design(self, backbone: Backbone) -> None:
+        """Let the down factors be the leading input directions of their weights."""
+        for name, down in self.down.items():
+            for row, layer in zip(down, _layers(backbone, cast(LinearLayer, name)), strict=True):
+                row.copy_(leading_rows(layer.weight.float(), down.shape[1]))
+
+    @property
+    def factors(self) -> tuple[nn.Parameter, ...]:
+        """The low-rank part."""
+        return (*self.down.values(), *self.up.values())
+
+    @property
+    def others(self) -> tuple[nn.Parameter, ...]:
+        """Norms, biases and the class token."""
+        return (*self.values.values(), *self.norm.parameters())
+
+    def injections(self) -> tuple[LayerInjection, ParameterInjection]:
+        """Return what puts them into the network, but for the final norm."""
+        updates = {
+            block: {name: LowRank(down=self.down[name][block], up=self.up[name][block]) for name in _LAYERS}
+            for block in range(len(self.down[_LAYERS[0]]))
+        }
+        values = {name.replace("-", "."): value for name, value in self.values.items()}
+        return LayerInjection(updates, scale=_SCALE), ParameterInjection(values)
+
+
+def _layers(backbone: Backbone, name: LinearLayer) -> list[nn.Linear]:
+    blocks = backbone.model.blocks
+    return [getattr(attention_of(one) if name == "qkv" else one.mlp, name) for one in blocks]
