@@ -31,7 +31,7 @@ _SLCA_ROWS = {
     "stanford-cars": {**_SLCA_CROP, "benchmark.train_scale": 0.56},
 }
 _SD = {**rows.SEED_1993, "backbone.name": "sup21k-ft1k"}
-_SD_ROWS = {"imagenet-r": {**rows.HIDE, **rows.LAMDA_FOLDERS, "benchmark.order_seed": 1995}}
+_SD_R = {"imagenet-r": {**rows.HIDE, **rows.LAMDA_FOLDERS, "benchmark.order_seed": 1995}}
 
 _NO_MERGE = Deviation(
     topic="baseline.ensemble",
@@ -79,7 +79,7 @@ SD_LORA = BaselineComponent(
     summary="low-rank updates that stay as directions, whose magnitudes every task learns anew",
     citation="Wu et al., SD-LoRA: Scalable Decoupled Low-Rank Adaptation for CIL, ICLR 2025",
     build=lazy("lw2g_lora.sd_lora:SdLora"),
-    presets=rows.with_rows(presets.SD_LORA_OFFICIAL, _SD, rows.HIDE, _SD_ROWS),
+    presets=rows.with_rows(presets.SD_LORA_OFFICIAL, _SD, rows.HIDE, _SD_R),
     tuned=presets.SD_LORA_TUNED,
     deviations=(
         Deviation(

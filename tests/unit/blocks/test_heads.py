@@ -21,7 +21,16 @@ from lw2g.testing.kit import Subject
 from lw2g.training.checkpoint import CheckpointStore, part
 from lw2g.training.runner import start
 
-HEADED = ["c-lora", "dual-prompt", "hide-lora", "hide-prompt", "inflora", "joint"]
+HEADED = [
+    "c-lora",
+    "dual-prompt",
+    "hide-lora",
+    "hide-prompt",
+    "inflora",
+    "joint",
+    "sd-lora",
+    "slca-plus-plus",
+]
 CASES = [(name, "lda") for name in HEADED]
 CASES += [("s-prompt-plus-plus", kind) for kind in get_args(HeadKind) if kind != "linear"]
 

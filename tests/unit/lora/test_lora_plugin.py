@@ -12,8 +12,10 @@ def test_the_low_rank_baselines_are_offered():
         "c-lora": None,
         "inflora": None,
         "hide-lora": "lora-classifier",
+        "sd-lora": None,
+        "slca-plus-plus": None,
     }
-    for component in components.values():
-        assert component.growth == "sets"
+    for name, component in components.items():
+        assert component.growth == ("fixed" if name == "slca-plus-plus" else "sets")
         assert {"cifar100", "imagenet-r"} <= set(component.presets)
         assert {"digits", "glyphs", "folder"} == set(component.tuned)

@@ -20,6 +20,7 @@ TRAIN = {
     "B": {SCALE: 0.05, FILTER: "bilinear", JITTER: 0.0},
     "C": {SCALE: 0.08, FILTER: "bilinear", JITTER: 0.0},
     "D": {SCALE: 0.08, FILTER: "bilinear", JITTER: 63 / 255, "jitter_first": True},
+    "E": {SCALE: 0.56, FILTER: "bilinear", JITTER: 0.0},
 }
 TEST = {
     "A": {"normalise": "cifar100", "test_resize": "crop", "test_interpolation": "bicubic"},
@@ -28,6 +29,7 @@ TEST = {
     "D": {"normalise": "unit", "test_resize": "squash", "test_interpolation": "bilinear"},
     "E": {"normalise": "imagenet", "test_resize": "crop", "test_interpolation": "bilinear"},
     "F": {"normalise": "unit", "test_resize": "squash", "test_interpolation": "bicubic"},
+    "G": {"normalise": "imagenet", "test_resize": "crop", "test_interpolation": "bicubic"},
 }
 # method -> backbone, seed of the class order (None: natural), row on CIFAR-100, row elsewhere
 OFFICIAL = {
@@ -42,6 +44,8 @@ OFFICIAL = {
     "one-prompt": ("sup21k-ft1k", None, "CD", "CC"),
     "inflora": ("sup21k-augreg", None, "CD", "CC"),
     "c-lora": ("sup21k-augreg", None, "CD", "CC"),
+    "sd-lora": ("sup21k-ft1k", 1993, "BB", "BB"),
+    "slca-plus-plus": ("sup21k-augreg", 1993, "AA", "CG"),
     "aper-vpt-deep": ("sup21k-ft1k", 1993, "BB", "BB"),
     "aper-adapter": ("sup21k-ft1k", 1993, "BB", "BB"),
     "ranpac": ("sup21k-augreg", 1993, "BF", "BB"),
@@ -55,14 +59,17 @@ OFFICIAL = {
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
 CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
-LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil", "ease", "tuna"}
+LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ease", "ranpac", "sd-lora", "simple-cil", "tuna"}
 # families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
 ELSEWHERE = {
     "aper-vpt-deep": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),
     "aper-adapter": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),
     "ranpac": ("sup21k-ft1k", {"imagenet-r", "imagenet-a", "cub200-lamda", "vtab"}),
 }
-TASKS = {"stanford-cars": {"base": 16, "increment": 20}}
+TASKS = {("ranpac", "stanford-cars"): {"base": 16, "increment": 20}}
+# single families with another class order, or another row than the method's
+SEEDS = {("sd-lora", "imagenet-r"): 1995}
+ROWS = {("slca-plus-plus", "cub200"): "EG", ("slca-plus-plus", "stanford-cars"): "EG"}
 
 
 def methods():
@@ -85,9 +92,8 @@ def test_official_presets_carry_the_authors_row(method, family):
     backbone, seed, on_cifar, elsewhere = OFFICIAL[method.name]
     other, families = ELSEWHERE.get(method.name, ("", ()))
     backbone = other if family in families else backbone
-    if family == "vtab":
-        seed = None
-    train, test = on_cifar if family == "cifar100" else elsewhere
+    seed = None if family == "vtab" else SEEDS.get((method.name, family), seed)
+    train, test = on_cifar if family == "cifar100" else ROWS.get((method.name, family), elsewhere)
     values = method.presets[family]
     options = {
         key[len("benchmark.") :]: value for key, value in values.items() if key.startswith("benchmark.")
@@ -98,7 +104,7 @@ def test_official_presets_carry_the_authors_row(method, family):
     used = "coda" if method.name in CODA_LIST else "folders" if method.name in LAMDA_FOLDERS else "random:42"
     assert options.pop("split", None) == (used if family == "imagenet-r" else None)
     tasks = {key: options.pop(key) for key in ("base", "increment") if key in options}
-    assert tasks == TASKS.get(family, {})
+    assert tasks == TASKS.get((method.name, family), {})
     record, problems = structure(TransformOptions, options)
     assert problems == []
     assert options.keys() == attrs.asdict(record).keys()
