@@ -172,5 +172,5 @@ SD_LORA_OFFICIAL: Presets = {
 }
 
 SD_LORA_TUNED: Presets = {
-    name: {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.05} for name in _OURS
+    name: {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.01} for name in _OURS
 }
