@@ -9,9 +9,8 @@ measured in the first, the second and a late one.
 from __future__ import annotations
 
 import statistics as stats
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +26,25 @@ from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase, constant
 from lw2g.interfaces.stream import TaskStream
 from lw2g.training.boundary import Frozen
 from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.counting import Tally, Uncounted
+from lw2g.training.counting import Tally
 from lw2g.training.evaluation import Evaluator
 from lw2g.training.evidence import collect_evidence, store_statistics
 from lw2g.training.flops import count_flops
+from lw2g.training.gauge import Gauge
 from lw2g.training.images import ImageSet
 from lw2g.training.ledger import Ledger
-from lw2g.training.peak import PeakMemory
 from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
 from lw2g.training.probe import Probe
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
+from lw2g.training.routing import learn_routing
 from lw2g.training.session import Session
 from lw2g.training.spaces import absorb_task
 from lw2g.training.state import Position, snapshot
-from lw2g.training.thinning import Measured, between, on_a_line, part_of, thinned
+from lw2g.training.thinning import Measured, between, part_of, thinned
 
 __all__ = ["Rehearsal"]
 
-_SECONDS, _COUNTED_SECONDS = 0.5, 0.05
-"""What one measurement may take, by the pace of a plain forward: of a whole backbone, of a hollow one."""
 _STEPS, _COUNTED_STEPS = 3, 1
 _WALKED, _COUNTED_WALKED = 6, 3
 """Tasks gone through at most; what later ones cost is continued on a line, exact where it is counted."""
@@ -82,27 +80,21 @@ class Rehearsal:
 
     Attributes:
         flops: Per training and test image.
-        machine_bytes: The most that the process has held, with batches of full size.
-        device_bytes: The most that tensors have held on an accelerator, likewise; None without one.
     """
 
     def __init__(
         self, session: Session, plan: Sequence[int], folder: Path, tally: Tally | None = None
     ) -> None:
         self._session, self._plan = session, list(plan)
-        self._tally = Uncounted() if tally is None else tally
-        self._patience = _SECONDS if tally is None else _COUNTED_SECONDS
+        self._gauge = Gauge(session, tally)
         self._steps = _STEPS if tally is None else _COUNTED_STEPS
         self._walked = _WALKED if tally is None else _COUNTED_WALKED
         self._store = CheckpointStore(folder / "checkpoints")
         self._ledger = Ledger()
         self._reporter = Reporter([], [len(task.train) for task in session.stream.tasks])
         self.flops: dict[str, float | None] = {}
-        self.machine_bytes = 0.0
-        self.device_bytes = None if PeakMemory(session.engine.device).device is None else 0.0
         self._query_seconds = 0.0
-        self._pace = self._seconds_per_image()
-        batch = self._affordable(session.config.run.evaluation_batch)
+        batch = self._gauge.affordable(session.config.run.evaluation_batch)
         stream = thinned(session.stream, batch, batch)
         self._evaluator = self._evaluator_of(stream, batch)
 
@@ -113,55 +105,21 @@ class Rehearsal:
         measured = {}
         for index in range(last + 1):
             careful = index in (0, 1, last)
-            with self._holding():
+            with self._gauge.holding():
                 found = self._learn(index, careful=careful)
             if careful:
                 measured[index] = found
         return [between(measured, index) for index in range(tasks)]
 
-    # -- how much is affordable --------------------------------------------------------------------------
+    @property
+    def machine_bytes(self) -> float:
+        """The most that the process has held, with batches of full size."""
+        return self._gauge.machine_bytes
 
-    def _seconds_per_image(self) -> float:
-        """Return the pace of a plain forward, after one to warm up."""
-        task = self._session.stream.tasks[0]
-        images = self._session.image_set([part_of(task.test, 2)], train=False)
-        batch = next(iter(images.batches([list(range(len(images)))])))
-        taken = []
-        for _ in range(3):
-            began, counted = self._now(), self._tally.seconds
-            with torch.no_grad(), self._session.engine.autocast():
-                self._session.backbone.features(batch.images)
-            taken.append((self._now() - began - (self._tally.seconds - counted)) / len(images))
-        return max(min(taken), 1e-6)
-
-    def _affordable(self, wanted: int, passes: float = 1.0) -> int:
-        """Return how many of some images may be gone through, at so many forwards each."""
-        return min(wanted, max(1, int(self._patience / (passes * self._pace))))
-
-    def _now(self) -> float:
-        """Return the time, with what has been counted beyond what was done."""
-        self._session.engine.synchronize()
-        return time.perf_counter() + self._tally.seconds
-
-    def _timed(self, work: Callable[[], object]) -> float:
-        began = self._now()
-        work()
-        return self._now() - began
-
-    @contextmanager
-    def _holding(self, share: float = 1.0) -> Iterator[None]:
-        """Note what the block holds at most, if what it takes beyond what there was grew by a factor."""
-        peak = PeakMemory(self._session.engine.device)
-        before, tally = (peak.machine, peak.device), self._tally
-        tally.held = 0.0
-        yield
-        more = float(peak.machine - before[0])
-        if before[1] is None or peak.device is None:
-            more += tally.held
-        else:
-            device = before[1] + tally.weights + share * (peak.device - before[1] + tally.held)
-            self.device_bytes = max(self.device_bytes or 0.0, device)
-        self.machine_bytes = max(self.machine_bytes, before[0] + share * more)
+    @property
+    def device_bytes(self) -> float | None:
+        """The most that tensors have held on an accelerator, likewise; None without one."""
+        return self._gauge.device_bytes
 
     # -- one task ----------------------------------------------------------------------------------------
 
@@ -169,10 +127,12 @@ class Rehearsal:
         session, found = self._session, Measured()
         task, classes = session.stream.tasks[index], len(session.stream.tasks[index].classes)
         images = len(task.train)
-        size = images if not careful else max(self._affordable(images), min(images, _PER_CLASS * classes))
+        size = (
+            images if not careful else max(self._gauge.affordable(images), min(images, _PER_CLASS * classes))
+        )
         size = size if careful else min(images, _PER_CLASS * classes)
-        thin = self._thin(size)
-        probes = _Probes(self, index, careful=careful)
+        thin = _thin(session, size)
+        probes = _Probes(session, self._gauge, index, careful=careful)
         session.begin_task(index)
         if careful and session.collects_evidence and len(session.pool):
             found.seconds["evidence"] = probes.cost(lambda probe: collect_evidence(session, probe))
@@ -187,11 +147,13 @@ class Rehearsal:
         if session.retrieval is not None:
             torch.manual_seed(session.seed_of(index, "retrieval"))
             session.retrieval.begin_task(context)
-        began = self._now()
+        began = self._gauge.now()
         for constraint in session.constraints.values():
             constraint.begin_task(rules)
-        found.seconds["spaces"] += self._now() - began
+        found.seconds["spaces"] += self._gauge.now() - began
         self._train(found, context, rules, still, moving, size if careful else None)
+        if careful and session.mixer is not None:
+            found.seconds["training"] += self._mix(context)
         if session.builds_spaces and careful:
             if session.transforms.train_is_deterministic:
                 probes.know_queries()  # training has left them
@@ -202,7 +164,7 @@ class Rehearsal:
         session.pool.touch(context.set_id)
         if careful:
             found.seconds["evaluation"] = self._evaluate(index)
-            found.seconds["checkpoints"] += self._timed(lambda: Frozen.of(session.backbone))
+            found.seconds["checkpoints"] += self._gauge.timed(lambda: Frozen.of(session.backbone))
         self._save(found, index)
         found.stored = sum(one.numel() for module in session.modules for one in module.parameters())
         return found
@@ -253,9 +215,9 @@ class Rehearsal:
         training = [one for one in phases if isinstance(one, TrainingPhase)]
         found.trained = sum(one.numel() for one in {one for phase in training for one in phase.trained})
         if hosts and not self.flops:
-            found.seconds["training"] += self._timed(
+            found.seconds["training"] += self._gauge.timed(
                 lambda: self.flops.update(
-                    count_flops(session, context, hosts[0], still, lambda: self._tally.flops)
+                    count_flops(session, context, hosts[0], still, lambda: self._gauge.tally.flops)
                 )
             )
         protection: Protection | None = None
@@ -264,14 +226,14 @@ class Rehearsal:
                 found.seconds["training"] += self._compute(phase, index, size, pulled)
                 continue
             if phase.host and protection is None:
-                began = self._now()
+                began = self._gauge.now()
                 protection = Protection.for_task(
                     list(session.constraints.values()),
                     [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()],
                     rules,
                     [one for host in hosts for one in host.trained],
                 )
-                found.seconds["spaces"] += self._now() - began
+                found.seconds["spaces"] += self._gauge.now() - began
             rule = protection or Protection()
             self._train_phase(found, phase, context, moving, rule, careful=size is not None)
 
@@ -279,12 +241,12 @@ class Rehearsal:
         """Return the seconds of a phase that does anything but train."""
         session = self._session
         full = len(session.stream.tasks[index].train)
-        began, pulled.count = self._now(), 0
-        patience = self._patience if size is not None else 0.0
+        began, pulled.count = self._gauge.now(), 0
+        patience = self._gauge.patience if size is not None else 0.0
 
         def progress(done: int, total: int) -> None:
             # what reads images leaves behind what others need; what does not can be cut short
-            if not pulled.count and done < total and (taken := self._now() - began) >= patience:
+            if not pulled.count and done < total and (taken := self._gauge.now() - began) >= patience:
                 raise _EnoughError(taken * total / done)
 
         torch.manual_seed(session.seed_of(index, phase.name))
@@ -292,7 +254,7 @@ class Rehearsal:
             phase.run(progress)
         except _EnoughError as enough:
             return float(enough.args[0])
-        taken = self._now() - began
+        taken = self._gauge.now() - began
         # in proportion: its images are as warm as the phases before it have left them
         return taken * full / size if size and pulled.count else taken
 
@@ -308,21 +270,25 @@ class Rehearsal:
     ) -> None:
         """Take a few steps twice: the first time images are read, afterwards some of that is kept."""
         session, full = self._session, len(self._session.stream.tasks[context.task.index].train)
-        batch = min(self._affordable(phase.batch_size, 4), len(images))
+        batch = min(self._gauge.affordable(phase.batch_size, 4), len(images))
         count = min(len(images), batch * (self._steps if careful else 1))
         ticks: list[tuple[float, float]] = []
         kept: list[Any] = []
 
         def tick(optimizer: torch.optim.Optimizer, at: object) -> None:
             kept[:] = [optimizer]
-            ticks.append((self._now(), self._tally.seconds))
+            ticks.append((self._gauge.now(), self._gauge.tally.seconds))
             if not careful:
                 raise _EnoughError
 
         short = attrs.evolve(phase, batch_size=batch, epochs=2, schedule=constant, drop_last=False)
-        ticks.append((self._now(), self._tally.seconds))
+        ticks.append((self._gauge.now(), self._gauge.tally.seconds))
         share = phase.batch_size / batch
-        with self._holding(share), only_trainable(session.modules, phase.trained), suppress(_EnoughError):
+        with (
+            self._gauge.holding(share),
+            only_trainable(session.modules, phase.trained),
+            suppress(_EnoughError),
+        ):
             train_phase(
                 short,
                 context,
@@ -346,6 +312,21 @@ class Rehearsal:
         found.seconds["training"] += per_epoch * (first + later * (phase.epochs - 1))
         self._save_within(found, context.task.index, phase.epochs, protection, kept[0])
 
+    def _mix(self, context: TaskContext) -> float:
+        """Return the seconds of fitting the routing mix to the images that were held back."""
+        session, index = self._session, context.task.index
+        held = session.held_back[index]
+        full = 0 if held is None else len(held)
+        sets = len(session.pool)
+        passes = 1 + (session.mixer.passes(sets) if session.mixer is not None else 0)
+
+        def of(count: int) -> Session:
+            parts = [part_of(held, count) if held is not None else None] * (index + 1)
+            return attrs.evolve(session, held_back=tuple(parts))
+
+        size = min(full, max(self._gauge.affordable(full, passes), 2))
+        return self._gauge.cost(size, full, of, lambda thin: learn_routing(thin, context, self._reporter))
+
     # -- evaluation and checkpoints ----------------------------------------------------------------------
 
     def _evaluator_of(self, stream: TaskStream, batch: int) -> Evaluator:
@@ -367,10 +348,10 @@ class Rehearsal:
                 session.baseline, session.pool, session.retrieval, history, self._reporter
             )
 
-        new = self._timed(evaluate)
-        answers = self._timed(evaluate)
+        new = self._gauge.timed(evaluate)
+        answers = self._gauge.timed(evaluate)
         self._evaluator.forget()
-        features = self._timed(evaluate) - answers
+        features = self._gauge.timed(evaluate) - answers
         sizes = self._evaluator.sizes(index + 1)
         if index == 0:
             self._query_seconds = max(0.0, new - answers - features) / sizes[0]
@@ -416,34 +397,30 @@ class Rehearsal:
         found.seconds["checkpoints"] += taken
 
     def _saved(self, make: Callable[[], Any]) -> tuple[float, int]:
-        began = self._now()
+        began = self._gauge.now()
         path = self._store.save(make())
-        return self._now() - began, path.stat().st_size
-
-    def _thin(self, size: int) -> Session:
-        """Return the session with so many training images a task."""
-        return attrs.evolve(self._session, stream=thinned(self._session.stream, size, 1))
+        return self._gauge.now() - began, path.stat().st_size
 
 
 class _Probes:
     """A task's D_sub in the sizes that are measured, each made once for all uses, as in a run."""
 
-    def __init__(self, rehearsal: Rehearsal, index: int, *, careful: bool) -> None:
-        session = rehearsal._session
+    def __init__(self, session: Session, gauge: Gauge, index: int, *, careful: bool) -> None:
         growth = session.config.growth
-        self._rehearsal, self._index, self._made = rehearsal, index, dict[int, Probe]()
+        self._session, self._gauge = session, gauge
+        self._index, self._made = index, dict[int, Probe]()
         self._full = min(len(session.stream.tasks[index].train), growth.images)
         passes = 2 + 2 * len(session.pool) if session.collects_evidence else 2
         least = min(2 * growth.groups, self._full)
-        self.size = max(rehearsal._affordable(self._full, passes), least) if careful else least
+        self.size = max(gauge.affordable(self._full, passes), least) if careful else least
 
     def of(self, count: int) -> Probe:
         """Return one of so many images."""
         if count not in self._made:
-            session = self._rehearsal._session
+            session = self._session
             growth = attrs.evolve(session.config.growth, images=max(count, session.config.growth.groups))
             config = attrs.evolve(session.config, growth=growth)
-            thin = attrs.evolve(self._rehearsal._thin(count), config=config)
+            thin = attrs.evolve(_thin(session, count), config=config)
             still, _ = _image_sets(thin, self._index)
             self._made[count] = thin.probe(self._index, still)
         return self._made[count]
@@ -455,17 +432,8 @@ class _Probes:
                 pass
 
     def cost(self, work: Callable[[Probe], object]) -> float:
-        """Return the seconds of work on the whole sample: on a line, or by what is counted of it."""
-        tally = self._rehearsal._tally
-        if isinstance(tally, Tally):
-            before = tally.seconds
-            taken = self._timed(work, self.size)
-            return taken + (tally.seconds - before) * (self._full / self.size - 1)
-        return on_a_line(self.size, self._full, lambda count: self._timed(work, count))
-
-    def _timed(self, work: Callable[[Probe], object], count: int) -> float:
-        probe = self.of(count)
-        return self._rehearsal._timed(lambda: work(probe))
+        """Return the seconds of work on the whole sample."""
+        return self._gauge.cost(self.size, self._full, self.of, work)
 
 
 class _Pulled:
@@ -496,3 +464,8 @@ def _image_sets(session: Session, index: int) -> tuple[ImageSet, ImageSet]:
     if session.transforms.train_is_deterministic:
         return still, still
     return still, session.image_set([train], train=True)
+
+
+def _thin(session: Session, size: int) -> Session:
+    """Return the session with so many training images a task."""
+    return attrs.evolve(session, stream=thinned(session.stream, size, 1))

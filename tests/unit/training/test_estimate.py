@@ -12,10 +12,10 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
 from lw2g.testing.tiny import tiny_backbone
 from lw2g.training import estimate as module
-from lw2g.training import pricing
+from lw2g.training import pricing, rehearsal
 from lw2g.training.counting import Rates, Tally
 from lw2g.training.estimate import Estimator, Range
-from lw2g.training.rehearsal import Rehearsal
+from lw2g.training.gauge import Gauge
 from lw2g.training.runner import start
 from lw2g.training.stand_ins import stand_in_weights
 from lw2g.training.thinning import Measured, between, on_a_line
@@ -167,8 +167,8 @@ def test_what_is_missing_is_told_and_stood_in_for(catalogue, quick, tmp_path):
 def test_statistics_without_training_are_counted(catalogue, monkeypatch):
     """Class means over more images than are looked at: nothing has left their features behind."""
     asked = []
-    monkeypatch.setattr(Rehearsal, "_affordable", lambda self, wanted, passes=1.0: min(wanted, 8))
-    monkeypatch.setattr(Rehearsal, "_now", lambda self: float(len(asked)))
+    monkeypatch.setattr(Gauge, "affordable", lambda self, wanted, passes=1.0: min(wanted, 8))
+    monkeypatch.setattr(Gauge, "now", lambda self: float(len(asked)))
     features = Backbone.features
 
     def counted(self, images, *rest, **named):
@@ -180,6 +180,22 @@ def test_statistics_without_training_are_counted(catalogue, monkeypatch):
     overrides = {"benchmark.tasks": 1, "run.device": "cpu", "run.evaluation_batch": 8}
     found = Estimator(catalogue)(resolve(catalogue, overrides=overrides, **names).config)
     assert found.parts["training"] == Range(24, 24)  # two classes of twelve images, each seen once
+
+
+def test_fitting_a_mix_is_priced(catalogue, quick, monkeypatch):
+    """Images held back of a task are answered once it is learned: a second each."""
+    fitted, learn = [], rehearsal.learn_routing
+
+    def learning(session, context, reporter):
+        learn(session, context, reporter)
+        fitted.extend(session.held_back[context.task.index].ids)
+
+    monkeypatch.setattr(Gauge, "now", lambda self: float(len(fitted)))
+    monkeypatch.setattr(Gauge, "affordable", lambda self, wanted, passes=1.0: min(wanted, 2))
+    monkeypatch.setattr(rehearsal, "learn_routing", learning)
+    overrides = {"routing.mix": 2, "routing.held_back": 4, "benchmark.tasks": 2}
+    found = Estimator(catalogue)(quick(overrides, policy="always").config)
+    assert found.parts["training"] == Range(2 * 4, 2 * 4)
 
 
 def test_what_has_no_known_size_is_refused(catalogue, tmp_path):
