@@ -6,7 +6,7 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
 from lw2g.training.goal import require_goal
 from lw2g.training.pricing import Model, Models
-from lw2g.training.rehearsal import Rehearsal
+from lw2g.training.rehearsal import Findings, Rehearsal
 from lw2g.training.session import Session, open_session
 from lw2g.training.stand_ins import Missing, stand_in_data
 from lw2g.training.thinning import PARTS, Measured
@@ -170,6 +170,8 @@ class Estimator:
         self._outlines: dict[str, _Outline] = {}
         self._opened: tuple[Session, float] | None = None
         self._known: dict[tuple[str, tuple[int, ...]], _Scenario] = {}
+        self._evidence: dict[Hashable, float] = {}
+        self._latest: tuple[str, Findings] | None = None
 
     def __call__(
         self, config: ExperimentConfig, *, tasks: int | None = None, counted: bool = False
@@ -253,8 +255,12 @@ class Estimator:
             session, opening = self._opened or _opened(outline.config, outline.catalogue)
             self._opened = None  # a rehearsal leaves it in another state
             with tempfile.TemporaryDirectory(prefix="lw2g-") as folder:
-                rehearsal = Rehearsal(session, plan, Path(folder), outline.model.tally)
+                other = self._latest[1] if self._latest is not None and self._latest[0] == key else None
+                rehearsal = Rehearsal(
+                    session, plan, Path(folder), outline.model.tally, evidence=self._evidence, other=other
+                )
                 tasks = rehearsal.run()
+            self._latest = key, rehearsal.findings
             self._known[key, plan] = _Scenario(
                 tasks=tasks,
                 sets=len(set(plan)),

@@ -8,8 +8,9 @@ measured in the first, the second and a late one.
 
 from __future__ import annotations
 
+import itertools
 import statistics as stats
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import attrs
 import numpy as np
 import torch
 
-from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.evidence import Moment
@@ -38,12 +38,13 @@ from lw2g.training.probe import Probe
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 from lw2g.training.routing import learn_routing
+from lw2g.training.samples import First, Probes, Pulled, image_sets, thin
 from lw2g.training.session import Session
 from lw2g.training.spaces import absorb_task
 from lw2g.training.state import Position, snapshot
 from lw2g.training.thinning import Measured, between, part_of, thinned
 
-__all__ = ["Rehearsal"]
+__all__ = ["Findings", "Rehearsal"]
 
 _STEPS, _COUNTED_STEPS = 3, 1
 _WALKED, _COUNTED_WALKED = 6, 3
@@ -56,17 +57,28 @@ class _EnoughError(Exception):
     """Ends work whose pace is known."""
 
 
-class _First:
-    """The first images of a set, as an image set."""
+@attrs.frozen(kw_only=True)
+class Findings:
+    """What was measured under one plan.
 
-    def __init__(self, images: ImageSet, count: int) -> None:
-        self._images, self._count = images, count
+    Attributes:
+        plan: The set of each task.
+        tasks: What the tasks that were gone through with care take.
+        flops: Per training and test image.
+        query_seconds: What the un-prompted query of a test image takes.
+    """
 
-    def __len__(self) -> int:
-        return self._count
+    plan: tuple[int, ...]
+    tasks: dict[int, Measured] = attrs.field(factory=dict)
+    flops: dict[str, float | None] = attrs.field(factory=dict)
+    query_seconds: float = 0.0
 
-    def batches(self, order: Sequence[Sequence[int]], *, seed: int | None = None) -> Iterator[Batch]:
-        return self._images.batches(order, seed=seed)
+    def common(self, plan: Sequence[int]) -> Findings:
+        """Return what holds under another plan: the tasks before the two part."""
+        both = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self.plan, plan, strict=True))
+        count = len(list(both))
+        known = {index: found for index, found in self.tasks.items() if index < count}
+        return attrs.evolve(self, plan=tuple(plan), tasks=known) if known else Findings(plan=tuple(plan))
 
 
 class Rehearsal:
@@ -77,13 +89,20 @@ class Rehearsal:
         plan: The set of each task that is to be learned.
         folder: For checkpoints, which are looked at and thrown away.
         tally: What the session's backbone leaves out, where it is a hollow one.
-
-    Attributes:
-        flops: Per training and test image.
+        evidence: What evidence has cost so far, wherever the same was measured; added to.
+        other: What was measured of the same run under another plan: tasks before the two part are not
+            measured again.
     """
 
     def __init__(
-        self, session: Session, plan: Sequence[int], folder: Path, tally: Tally | None = None
+        self,
+        session: Session,
+        plan: Sequence[int],
+        folder: Path,
+        tally: Tally | None = None,
+        *,
+        evidence: dict[Hashable, float] | None = None,
+        other: Findings | None = None,
     ) -> None:
         self._session, self._plan = session, list(plan)
         self._gauge = Gauge(session, tally)
@@ -92,8 +111,10 @@ class Rehearsal:
         self._store = CheckpointStore(folder / "checkpoints")
         self._ledger = Ledger()
         self._reporter = Reporter([], [len(task.train) for task in session.stream.tasks])
-        self.flops: dict[str, float | None] = {}
-        self._query_seconds = 0.0
+        self._evidence = {} if evidence is None else evidence
+        known = Findings(plan=tuple(plan)) if other is None else other.common(plan)
+        self._measured, self.flops = dict(known.tasks), dict(known.flops)
+        self._query_seconds = known.query_seconds
         batch = self._gauge.affordable(session.config.run.evaluation_batch)
         stream = thinned(session.stream, batch, batch)
         self._evaluator = self._evaluator_of(stream, batch)
@@ -102,14 +123,23 @@ class Rehearsal:
         """Return what each task of the stream takes."""
         tasks = len(self._plan)
         last = min(tasks, self._walked) - 1
-        measured = {}
         for index in range(last + 1):
-            careful = index in (0, 1, last)
+            careful = index in (0, 1, last) and index not in self._measured
             with self._gauge.holding():
                 found = self._learn(index, careful=careful)
             if careful:
-                measured[index] = found
-        return [between(measured, index) for index in range(tasks)]
+                self._measured[index] = found
+        return [between(self._measured, index) for index in range(tasks)]
+
+    @property
+    def findings(self) -> Findings:
+        """What another plan's rehearsal can take over."""
+        return Findings(
+            plan=tuple(self._plan),
+            tasks=self._measured,
+            flops=self.flops,
+            query_seconds=self._query_seconds,
+        )
 
     @property
     def machine_bytes(self) -> float:
@@ -127,18 +157,16 @@ class Rehearsal:
         session, found = self._session, Measured()
         task, classes = session.stream.tasks[index], len(session.stream.tasks[index].classes)
         images = len(task.train)
-        size = (
-            images if not careful else max(self._gauge.affordable(images), min(images, _PER_CLASS * classes))
-        )
-        size = size if careful else min(images, _PER_CLASS * classes)
-        thin = _thin(session, size)
-        probes = _Probes(session, self._gauge, index, careful=careful)
+        least = min(images, _PER_CLASS * classes)
+        size = max(self._gauge.affordable(images), least) if careful else least
+        small = thin(session, size)
+        probes = Probes(session, self._gauge, index, careful=careful)
         session.begin_task(index)
         if careful and session.collects_evidence and len(session.pool):
-            found.seconds["evidence"] = probes.cost(lambda probe: collect_evidence(session, probe))
+            found.seconds["evidence"] = self._ask(probes)
         self._assign(index)
-        still, moving = _image_sets(thin, index)
-        context = thin.task_context(index, still)
+        still, moving = image_sets(small, index)
+        context = small.task_context(index, still)
         probe = probes.of(probes.size)
         self._remember(found, context, probe, "begin")
         rules = ConstraintContext(
@@ -171,9 +199,27 @@ class Rehearsal:
 
     def _remember(self, found: Measured, context: TaskContext, probe: Probe, moment: Moment) -> None:
         if self._session.collects_evidence:
-            found.seconds["evidence"] += self._timed(
+            found.seconds["evidence"] += self._gauge.timed(
                 lambda: store_statistics(self._session, context, probe, moment)
             )
+
+    def _ask(self, probes: Probes) -> float:
+        """Return the seconds of evidence, measured once for all sets of the same number and shape."""
+        session, pool, config = self._session, self._session.pool, self._session.config
+        key = (
+            (session.backbone.fingerprint, repr(config.evidence)),
+            (config.run.device, config.run.precision, config.baseline.name),
+            # energies decide how many directions are kept, not what is gone through
+            attrs.evolve(config.growth, energy=1.0, energy_pre=None),
+            tuple((name, one.shape) for name, one in pool.sets[-1].named_parameters()),
+            (len(pool), probes.full),
+        )
+        if key not in self._evidence:
+            self._evidence[key] = probes.cost(lambda probe: collect_evidence(session, probe))
+        else:
+            taps = [site.activation.tap for site in session.baseline.sites(pool.sets[-1])]
+            probes.cost(lambda probe: probe.moments(taps[:1]))  # what evidence leaves for others
+        return self._evidence[key]
 
     def _absorbing(self, context: TaskContext, rules: ConstraintContext) -> Callable[[Probe], None]:
         return lambda probe: absorb_task(self._session, context, probe, rules)
@@ -209,7 +255,7 @@ class Rehearsal:
     ) -> None:
         """Measure the phases, from so many images; without a size only leave behind what later tasks need."""
         session, index = self._session, context.task.index
-        pulled = _Pulled()
+        pulled = Pulled()
         phases = self._phases(pulled.watching(context))
         hosts = [one for one in phases if isinstance(one, TrainingPhase) and one.host]
         training = [one for one in phases if isinstance(one, TrainingPhase)]
@@ -237,7 +283,7 @@ class Rehearsal:
             rule = protection or Protection()
             self._train_phase(found, phase, context, moving, rule, careful=size is not None)
 
-    def _compute(self, phase: ComputePhase, index: int, size: int | None, pulled: _Pulled) -> float:
+    def _compute(self, phase: ComputePhase, index: int, size: int | None, pulled: Pulled) -> float:
         """Return the seconds of a phase that does anything but train."""
         session = self._session
         full = len(session.stream.tasks[index].train)
@@ -292,7 +338,7 @@ class Rehearsal:
             train_phase(
                 short,
                 context,
-                _First(images, count),  # type: ignore[arg-type]
+                First(images, count),  # type: ignore[arg-type]
                 owner="",
                 engine=session.engine,
                 protection=protection,
@@ -400,72 +446,3 @@ class Rehearsal:
         began = self._gauge.now()
         path = self._store.save(make())
         return self._gauge.now() - began, path.stat().st_size
-
-
-class _Probes:
-    """A task's D_sub in the sizes that are measured, each made once for all uses, as in a run."""
-
-    def __init__(self, session: Session, gauge: Gauge, index: int, *, careful: bool) -> None:
-        growth = session.config.growth
-        self._session, self._gauge = session, gauge
-        self._index, self._made = index, dict[int, Probe]()
-        self._full = min(len(session.stream.tasks[index].train), growth.images)
-        passes = 2 + 2 * len(session.pool) if session.collects_evidence else 2
-        least = min(2 * growth.groups, self._full)
-        self.size = max(gauge.affordable(self._full, passes), least) if careful else least
-
-    def of(self, count: int) -> Probe:
-        """Return one of so many images."""
-        if count not in self._made:
-            session = self._session
-            growth = attrs.evolve(session.config.growth, images=max(count, session.config.growth.groups))
-            config = attrs.evolve(session.config, growth=growth)
-            thin = attrs.evolve(_thin(session, count), config=config)
-            still, _ = _image_sets(thin, self._index)
-            self._made[count] = thin.probe(self._index, still)
-        return self._made[count]
-
-    def know_queries(self) -> None:
-        """Compute the queries of all samples."""
-        for probe in self._made.values():
-            for _ in probe.batches():
-                pass
-
-    def cost(self, work: Callable[[Probe], object]) -> float:
-        """Return the seconds of work on the whole sample."""
-        return self._gauge.cost(self.size, self._full, self.of, work)
-
-
-class _Pulled:
-    """Counts the images that phases ask their context for."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def watching(self, context: TaskContext) -> TaskContext:
-        """Return the context, watched."""
-        augmented = context.augmented
-        return attrs.evolve(
-            context,
-            statistics=lambda size: self._counted(context.statistics(size)),
-            augmented=None if augmented is None else lambda size, seed: self._counted(augmented(size, seed)),
-        )
-
-    def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self.count += len(batch)
-            yield batch
-
-
-def _image_sets(session: Session, index: int) -> tuple[ImageSet, ImageSet]:
-    """Return a task's training images under the test and under the training transform."""
-    train = session.stream.tasks[index].train
-    still = session.image_set([train], train=False)
-    if session.transforms.train_is_deterministic:
-        return still, still
-    return still, session.image_set([train], train=True)
-
-
-def _thin(session: Session, size: int) -> Session:
-    """Return the session with so many training images a task."""
-    return attrs.evolve(session, stream=thinned(session.stream, size, 1))

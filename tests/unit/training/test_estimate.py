@@ -83,6 +83,28 @@ def test_measurements_are_shared(catalogue, quick, monkeypatch):
     assert len(opened) == 1
 
 
+def test_plans_share_what_they_have_in_common(catalogue, quick, monkeypatch):
+    """Operations are counted once for both bounds of a policy, evidence once per number and shape of sets."""
+    asked, counted, collect, count = [], [], rehearsal.collect_evidence, rehearsal.count_flops
+
+    def collecting(session, probe):
+        asked.append((probe.task.index, len(session.pool), len(probe.sample)))
+        return collect(session, probe)
+
+    monkeypatch.setattr(rehearsal, "collect_evidence", collecting)
+    monkeypatch.setattr(rehearsal, "count_flops", lambda *given: counted.append(given) or count(*given))
+    estimator = Estimator(catalogue)
+    found = estimator(quick(policy="min").config)
+    assert sorted({(task, sets) for task, sets, _ in asked}) == [(1, 1), (2, 2)]
+    assert len(asked) == len(set(asked))
+    assert len(counted) == 1
+    assert (found.sets, found.training_flops) == (Range(1, 3), estimator(quick().config).training_flops)
+    assert found.parts["evidence"].most > found.parts["evidence"].least > 0
+    asked.clear()
+    estimator(quick({"growth.energy": 0.9}, policy="min").config)
+    assert not asked
+
+
 def test_counted_is_as_rehearsed(catalogue, run):
     """Work of a whole backbone, counted on a hollow one: the same operations, parameters, disk and sets."""
     found = run[0]
