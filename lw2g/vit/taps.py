@@ -22,7 +22,9 @@ from lw2g.vit.injection import (
 
 __all__ = ["Publishes", "Tap", "TapKind", "capture"]
 
-TapKind = Literal["query", "attn_in", "block_in", "block_mid", "mlp_in", "published", "feature"]
+TapKind = Literal[
+    "query", "attn_in", "attn_out", "block_in", "block_mid", "mlp_in", "mlp_hidden", "published", "feature"
+]
 _KINDS = get_args(TapKind)
 
 
@@ -43,11 +45,12 @@ class Tap:
     Attributes:
         block: Block index from 0; -1 for a feature tap, which belongs to no block.
         kind: ``query`` = first d channels of the block's qkv output, bias and low-rank updates included;
-            ``attn_in`` = input of the attention, after ``norm1``; ``block_in`` = residual stream entering the
-            block, before ``norm1``; ``block_mid`` = that stream after attention, before ``norm2``; ``mlp_in``
-            = input of the MLP, after ``norm2``; ``published`` = what an injection makes of ``block_mid`` by
-            a non-linearity, of its own width (:class:`Publishes`); ``feature`` = class token after the final
-            norm.
+            ``attn_in`` = input of the attention, after ``norm1``; ``attn_out`` = what the heads give, side by
+            side, before the attention's projection; ``block_in`` = residual stream entering the block, before
+            ``norm1``; ``block_mid`` = that stream after attention, before ``norm2``; ``mlp_in`` = input of
+            the MLP, after ``norm2``; ``mlp_hidden`` = its inner activations, as wide as it is; ``published``
+            = what an injection makes of ``block_mid`` by a non-linearity, of its own width
+            (:class:`Publishes`); ``feature`` = class token after the final norm.
     """
 
     block: int = attrs.field(validator=_block_fits_kind)
@@ -132,6 +135,10 @@ def _hook(model: VisionTransformer, tap: Tap, record: Callable[[Tap, Tensor], No
         return block.norm1.register_forward_hook(on_output)
     if tap.kind == "mlp_in":
         return block.norm2.register_forward_hook(on_output)
+    if tap.kind == "mlp_hidden":
+        return block.mlp.fc2.register_forward_pre_hook(on_input)
+    if tap.kind == "attn_out":
+        return attention_of(block).proj.register_forward_pre_hook(on_input)
     if tap.kind in ("block_mid", "published"):
         return block.norm2.register_forward_pre_hook(on_input)
     return attention_of(block).qkv.register_forward_hook(on_qkv)

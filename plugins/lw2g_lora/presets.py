@@ -144,7 +144,6 @@ SLCA_TUNED: Presets = {
     name: {
         "baseline.epochs": 5,
         "baseline.batch_size": 32,
-        "baseline.lr": 0.05,
         "baseline.align_samples": 64,
     }
     for name in _OURS

@@ -7,7 +7,7 @@ with every task, so the Gaussians that the classifier is aligned on are stale by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -24,11 +24,14 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
-from lw2g.vit.taps import Tap
+from lw2g.vit.taps import Tap, TapKind
 from lw2g_lora.options import SlcaConfig
 from lw2g_lora.slow_set import SlowSet
 
 __all__ = ["SlcaPlusPlus", "TaskHeads", "logit_norm_loss", "symmetric_loss"]
+
+_INPUTS: Mapping[str, TapKind] = {"qkv": "attn_in", "fc1": "mlp_in", "fc2": "mlp_hidden"}
+"""What the layers that are updated multiply."""
 
 _DRIFT = 0.02
 """By how much features are thought to grow from task to task."""
@@ -52,20 +55,47 @@ def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float)
     return plain * functional.cross_entropy(logits, labels) + reverse * backwards
 
 
-def logit_norm_loss(logits: Tensor, labels: Tensor, tasks: Tensor, temperature: float) -> Tensor:
+def logit_norm_loss(
+    logits: Tensor, labels: Tensor, tasks: Tensor, num_tasks: int, temperature: float
+) -> Tensor:
     """Return cross-entropy of logits divided by the temperature and their norm, the mean over tasks.
 
     Args:
         logits: ``[B, C]``.
         labels: ``[B]``.
-        tasks: Task of each class, ``[C]`` from 0 without gaps.
+        tasks: Task of each class, ``[C]``, each of which has one.
+        num_tasks: Their number.
         temperature: tau.
     """
-    member = functional.one_hot(tasks).to(logits)
+    member = functional.one_hot(tasks, num_tasks).to(logits)
     # the square root has no gradient at 0, where heads are that nothing has moved yet
     squares = (logits.square() @ member).clamp(min=torch.finfo(logits.dtype).tiny)
     norm = (squares.sqrt() + 1e-7).mean(dim=1, keepdim=True)
     return functional.cross_entropy(logits / (norm * temperature), labels)
+
+
+def factor_pair(
+    down: nn.Parameter, up: nn.Parameter, block: int, layer: str, kind: TapKind
+) -> tuple[Site, Site]:
+    """Return the sites of one update: down, which multiplies the layer's input, and up behind it."""
+    tap = Tap(block=block, kind=kind)
+    behind = Activation(tap=tap, map=lambda: down[block])
+    return (
+        Site(
+            name=f"blocks.{block}.{layer}_down",
+            parameter=down,
+            index=(block,),
+            activation=Activation(tap=tap),
+        ),
+        Site(
+            name=f"blocks.{block}.{layer}_up",
+            parameter=up,
+            index=(block,),
+            activation=behind,
+            measured=False,
+            soft=False,
+        ),
+    )
 
 
 class TaskHeads(nn.Module):
@@ -153,16 +183,16 @@ class SlcaPlusPlus(HeadedBaseline):
         return cast(Tensor, self.aligned(features, self.scales))
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
-        """Return the down factors. Norms, biases and class token have none: features move all the same."""
-        own = cast(SlowSet, parameters)
+        """Return the factors of all updates; a norm, a bias and the class token multiply no activation.
+
+        So protection of the updates alone promises nothing about features.
+        """
+        own, blocks = cast(SlowSet, parameters), range(self.context.backbone.depth)
         return tuple(
-            Site(
-                name=f"blocks.{block}.down_qkv",
-                parameter=own.down["qkv"],
-                index=(block,),
-                activation=Activation(tap=Tap(block=block, kind="attn_in")),
-            )
-            for block in range(self.context.backbone.depth)
+            site
+            for name, kind in _INPUTS.items()
+            for block in blocks
+            for site in factor_pair(own.down[name], own.up[name], block, name, kind)
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -225,7 +255,9 @@ class SlcaPlusPlus(HeadedBaseline):
             per_centroid=config.align_samples,
             steps_for="seen",
             weight_decay=config.weight_decay,
-            loss=lambda logits, labels: logit_norm_loss(logits, labels, tasks, config.temperature),
+            loss=lambda logits, labels: logit_norm_loss(
+                logits, labels, tasks, newest + 1, config.temperature
+            ),
             change=shrink,
         ).run(progress)
         ages = newest - torch.arange(len(self.scales), device=self.scales.device)

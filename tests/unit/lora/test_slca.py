@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 
+import attrs
 import pytest
 import torch
 from torch.nn import functional
@@ -13,6 +14,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.backbone import load_backbone
+from lw2g.vit.taps import Tap
 from lw2g_lora.options import SlcaConfig
 from lw2g_lora.plugin import SLCA_PLUS_PLUS
 from lw2g_lora.slca import SlcaPlusPlus, TaskHeads, logit_norm_loss, symmetric_loss
@@ -140,6 +142,36 @@ def test_a_step_is_the_authors_formula(bench):
         assert (mine - their).abs().max() <= 5e-6 * their.abs().max().clamp(min=0.01)
 
 
+def test_sites_are_the_factors_of_all_layers(bench):
+    """Down at the input of its layer, up behind it; nothing else of the set has one."""
+    baseline, pool, _ = begun(bench, learn=False)
+    sites = {site.name: site for site in baseline.sites(pool[0])}
+    assert len(sites) == 6 * 3 * 2
+    for layer, kind in (("qkv", "attn_in"), ("fc1", "mlp_in"), ("fc2", "mlp_hidden")):
+        down, up = sites[f"blocks.2.{layer}_down"], sites[f"blocks.2.{layer}_up"]
+        assert {site.activation.tap for site in (down, up)} == {Tap(2, kind)}
+        assert torch.equal(up.activation.map(), pool[0].down[layer][2])
+        assert (down.measured, up.measured) == (True, False)
+    owned = {id(site.parameter) for site in sites.values()}
+    assert owned == {id(parameter) for parameter in pool[0].factors}
+
+
+@pytest.mark.parametrize("bits", [torch.float32, torch.bfloat16])
+def test_values_are_kept_in_float32(bench, bits):
+    """What is trained is float32 also where the backbone is stored in half as many bits."""
+    backbone = copy.deepcopy(bench.backbone)
+    if bits is torch.bfloat16:
+        backbone.to_bf16()
+    build = attrs.evolve(bench.build, backbone=backbone)
+    own = SlcaPlusPlus(SlcaConfig(rank=2), build).new_set(None)
+    own.design(backbone)
+    assert {parameter.dtype for parameter in own.parameters()} == {torch.float32}
+    with torch.no_grad():
+        found = own.norm(backbone.features(bench.batch(0).images, own.injections(), norm=False))
+        plain = backbone.features(bench.batch(0).images)
+    torch.testing.assert_close(found, plain, atol=1e-5 if bits is torch.float32 else 0.05, rtol=0)
+
+
 def test_rates_are_the_published_ones(bench):
     """The classifier at 0.01, norms at a tenth, updates at half in the first task; one floor for all."""
     baseline, _, first = begun(bench)
@@ -177,19 +209,19 @@ def test_the_norm_of_logits_is_the_mean_over_tasks():
     """Scaling all logits changes nothing; for one task it is CE(z / (|z| tau)); tasks weigh alike."""
     logits, labels = torch.randn(5, 6, requires_grad=True), torch.tensor([0, 5, 2, 3, 1])
     uneven = torch.tensor([0, 0, 0, 0, 1, 1])
-    found = logit_norm_loss(logits, labels, uneven, 0.1)
-    torch.testing.assert_close(logit_norm_loss(7 * logits, labels, uneven, 0.1), found)
+    found = logit_norm_loss(logits, labels, uneven, 2, 0.1)
+    torch.testing.assert_close(logit_norm_loss(7 * logits, labels, uneven, 2, 0.1), found)
     norm = (logits[:, :4].norm(dim=1) + logits[:, 4:].norm(dim=1)) / 2 + 1e-7
     expected = functional.cross_entropy(logits / (0.1 * norm[:, None]), labels)
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad(one, logits)[0] for one in (found, expected)]
     torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-6)
-    alone = logit_norm_loss(logits, labels, torch.zeros(6, dtype=torch.long), 0.5)
+    alone = logit_norm_loss(logits, labels, torch.zeros(6, dtype=torch.long), 1, 0.5)
     torch.testing.assert_close(
         alone, functional.cross_entropy(logits / (logits.norm(dim=1, keepdim=True) * 0.5), labels)
     )
     assert torch.isfinite(
-        torch.autograd.grad(logit_norm_loss(0 * logits, labels, uneven, 0.1), logits)[0]
+        torch.autograd.grad(logit_norm_loss(0 * logits, labels, uneven, 2, 0.1), logits)[0]
     ).all()
 
 

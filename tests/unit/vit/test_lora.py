@@ -7,7 +7,8 @@ import torch
 
 from lw2g.errors import ConfigError
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.lora import LowRank, LowRankInjection
+from lw2g.vit.lora import LayerInjection, LowRank, LowRankInjection
+from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.taps import Tap
 
 ROWS = {"q": slice(0, 48), "k": slice(48, 96), "v": slice(96, 144)}
@@ -121,3 +122,38 @@ def test_ranks_must_agree(down, up):
     """Factors of different ranks, or that are no matrices, are refused with their shapes."""
     with pytest.raises(ValueError, match=r"of one rank but got \["):
         LowRank(down=torch.zeros(down), up=torch.zeros(up))
+
+
+def test_updates_of_whole_layers(backbone, make_vit, images, randn):
+    """Updates of qkv, proj, fc1 and fc2 equal ``W + scale * up @ down`` in those layers."""
+    model, updates = make_vit(), {}
+    layers = {"qkv": "attn.qkv", "proj": "attn.proj", "fc1": "mlp.fc1", "fc2": "mlp.fc2"}
+    with torch.no_grad():
+        for name, path in layers.items():
+            weight = model.blocks[1].get_submodule(path).weight
+            updates[name] = LowRank(down=randn(2, weight.shape[1]) / 7, up=randn(weight.shape[0], 2) / 2)
+            weight += 0.5 * updates[name].up @ updates[name].down
+    ours = backbone.features(images, [LayerInjection({1: updates}, scale=0.5)])
+    theirs = Backbone.wrap(model, name="edited").features(images)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-5)
+    assert not torch.allclose(ours, backbone.features(images), atol=1e-2)
+
+
+def test_parameters_stand_in_for_a_forward(backbone, images, randn):
+    """Other values act within the forward, get gradients, and leave no trace; wrong ones are refused."""
+    before = dict(backbone.model.named_parameters())
+    values = {
+        "cls_token": before["cls_token"].detach() + 1,
+        "blocks.1.norm2.weight": before["blocks.1.norm2.weight"].detach() * 2,
+        "patch_embed.proj.bias": before["patch_embed.proj.bias"].detach() - 0.5,
+    }
+    trained = {name: value.requires_grad_(True) for name, value in values.items()}
+    found = backbone.features(images, [ParameterInjection(trained)])
+    assert all(value.abs().max() > 0 for value in torch.autograd.grad(found.sum(), list(trained.values())))
+    assert not torch.allclose(found, backbone.features(images), atol=1e-2)
+    for wrong in ({"blocks.1.norm2.weight": randn(3)}, {"blocks.1.norm2.gain": randn(48)}):
+        with pytest.raises(ConfigError, match=r"parameter 'blocks\.1\.norm2\.\w+' .* does not fit"):
+            backbone.features(images, [ParameterInjection({**values, **wrong})])
+    after = dict(backbone.model.named_parameters())
+    assert list(after) == list(before)
+    assert all(after[name] is value for name, value in before.items())

@@ -38,6 +38,16 @@ def test_taps_of_one_block_hang_together(backbone, images):
     torch.testing.assert_close(read[Tap(2, "query")], expected)
 
 
+def test_taps_of_the_inner_layers_read_their_inputs(backbone, images):
+    """``attn_out`` and ``mlp_hidden`` are what projection and second layer multiply; together, the block."""
+    kinds = ("block_in", "attn_out", "block_mid", "mlp_hidden")
+    start, out, middle, hidden = backbone.activations(images, [Tap(1, kind) for kind in kinds]).values()
+    block = backbone.model.blocks[1]
+    torch.testing.assert_close(middle, start + block.attn.proj(out))
+    torch.testing.assert_close(middle + block.mlp.fc2(hidden), block(start))
+    assert hidden.shape[-1] == block.mlp.fc2.in_features > start.shape[-1]
+
+
 def test_capture_leaves_no_hook(backbone, images, snapshot):
     """Hooks are gone after the context, also when the forward or the installation failed."""
     model = backbone.model
