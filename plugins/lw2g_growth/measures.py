@@ -48,4 +48,32 @@ def lw2g_evidence() -> list[EvidenceComponent]:
             citation="Liang and Li, Adaptive Plasticity Improvement for Continual Learning (API), CVPR 2023",
             build=lazy("lw2g_growth.projection:Capacity"),
         ),
+        EvidenceComponent(
+            name="centroid",
+            config=PlainConfig,
+            summary="largest cosine of new class means with those of a set, less what all have in common",
+            citation="Roy et al., Convolutional Prompting meets Language Models for Continual Learning "
+            "(ConvPrompt), CVPR 2024",
+            build=lazy("lw2g_growth.class_means:Centroid"),
+        ),
+        EvidenceComponent(
+            name="confusion",
+            config=PlainConfig,
+            summary="share of the task's images that retrieval would give to old tasks of a set",
+            build=lazy("lw2g_growth.class_means:Confusion"),
+        ),
+        EvidenceComponent(
+            name="logme",
+            config=PlainConfig,
+            summary="gain in log evidence of a linear model of the new classes under a set",
+            citation="You et al., LogME: Practical Assessment of Pre-trained Models for Transfer Learning, "
+            "ICML 2021",
+            build=lazy("lw2g_growth.separation:LogMe"),
+        ),
+        EvidenceComponent(
+            name="loo-ncm",
+            config=PlainConfig,
+            summary="gain in leave-one-out accuracy of the nearest class mean under a set",
+            build=lazy("lw2g_growth.separation:LeaveOneOut"),
+        ),
     ]

@@ -1,0 +1,164 @@
+"""Class means of un-prompted features: how near new classes are to old ones, how often they are mistaken.
+
+``centroid`` (ConvPrompt, Roy et al., CVPR 2024, which adds fewer prompts the nearer a task is): the mean
+over new classes of the largest cosine with a class mean of the set. The mean of all old class means is
+taken off, because what all images share makes every cosine large (.78 against .23 without it). The largest
+of many cosines grows with their number, so that a large set wins by size: the null is that of as many
+random directions.
+
+``confusion``: the share of the new task's images that would be given to a task of the set, were it one of
+them at test time. Class means of the new task, fitted on half of D_sub, compete for the other half
+(in-sample they win too often); where an old class wins, the run's own retrieval says which old task it is.
+Sharing a set with the tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) /
+N`` of the retrieval accuracy (PRA).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.interfaces.evidence import Measure, Sample
+from lw2g.interfaces.growth import Measured
+from lw2g_growth.options import PlainConfig
+
+__all__ = ["Centroid", "Confusion", "expected_largest_cosine"]
+
+_PARTITIONS = 4
+
+
+class _ClassMeans(Measure):
+    """Stores the mean of the queries of each class."""
+
+    needs = frozenset(("queries",))
+    stores = "end"
+    store_needs = frozenset(("queries",))
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options."""
+
+    def store(self, sample: Sample) -> Mapping[str, Tensor]:
+        """Add the task's class means, and whose they are."""
+        (candidate,) = sample.candidates
+        held = sample.stored.get(candidate.set, {})
+        means = _means(sample, torch.arange(len(sample)))
+        new = {"means": means, "tasks": torch.full((len(means),), sample.task.index)}
+        return {name: torch.cat([held[name], value]) if held else value for name, value in new.items()}
+
+
+class Centroid(_ClassMeans):
+    """Mean over new classes of the largest cosine with a class mean of the set."""
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return the similarity of every candidate of which class means are stored."""
+        if not sample.stored:
+            return {}
+        common = torch.cat([one["means"] for one in sample.stored.values()]).mean(dim=0)
+        halves = half_samples(sample.groups, sample.generator("half-samples"))
+        queries = _queries(sample) - _queries(sample).mean(dim=0)
+        values = torch.linalg.svdvals(queries.double()).square()
+        dimensions = float(values.sum() ** 2 / values.square().sum()) if float(values.sum()) > 0 else 1.0
+        found = {}
+        for one in sample.candidates:
+            if one.set not in sample.stored:
+                continue
+            old = functional.normalize(sample.stored[one.set]["means"] - common, dim=1)
+
+            def nearest(at: Tensor, old: Tensor = old) -> Tensor:
+                new = functional.normalize(_means(sample, at) - common, dim=1)
+                return (new @ old.T).amax(dim=1).double()
+
+            each = nearest(torch.arange(len(sample)))
+            spread = spread_over_halves(
+                lambda at, nearest=nearest: float(nearest(at).mean()),  # type: ignore[misc]
+                halves,
+                sample.left_out,
+            )
+            classes = float(each.var()) / len(each) if len(each) > 1 else 0.0
+            images = (spread.error or 0.0) ** 2
+            error = math.sqrt(images + classes)
+            among = old @ old.T - 2 * torch.eye(len(old))
+            found[one.set] = Measured(
+                value=float(each.mean()),
+                error=error if spread.error is not None else None,
+                replicates=tuple(r * math.sqrt((images + classes) / images) for r in spread.replicates)
+                if images > 0
+                else (),
+                null=expected_largest_cosine(len(old), dimensions),
+                own=float(among.amax(dim=1).mean()) if len(old) > 1 else None,
+                n=len(sample),
+                unit="cosine",
+                parts={"classes": float(len(old)), "dimensions": dimensions},
+            )
+        return found
+
+
+class Confusion(_ClassMeans):
+    """The share of the new task's queries that would be given to a task of the set."""
+
+    needs = frozenset(("queries", "retrieved"))
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return the share of every candidate of which class means are stored."""
+        halves = half_samples(sample.groups, sample.generator("half-samples"), _PARTITIONS)
+        if not sample.stored or not halves:
+            return {}
+        old = torch.cat([one["means"] for one in sample.stored.values()])
+        tasks = torch.cat([one["tasks"] for one in sample.stored.values()])
+        queries = _queries(sample)
+        given: list[Tensor] = []  # the task of each image; the new one's index where it is kept
+        for pair in halves:
+            for fitted, asked in (pair, pair[::-1]):
+                new = _means(sample, fitted)
+                common = torch.cat([old, new]).mean(dim=0)
+                cosine = functional.normalize(queries[asked] - common, dim=1) @ (
+                    functional.normalize(torch.cat([old, new]) - common, dim=1).T
+                )
+                to_old, kept = cosine[:, : len(old)].max(dim=1), cosine[:, len(old) :].amax(dim=1)
+                which = tasks[to_old.indices] if sample.retrieved is None else sample.retrieved[asked]
+                given.append(torch.where(to_old.values > kept, which, sample.task.index))
+        every = torch.cat(given)
+        found = {}
+        for one in sample.candidates:
+            if one.set not in sample.stored:
+                continue
+            share = float(torch.isin(every, torch.tensor(one.tasks)).double().mean())
+            found[one.set] = Measured(
+                value=share,
+                error=math.sqrt(share * (1 - share) / len(sample)),
+                null=len(one.tasks) / (len(sample.task_to_set) + 1),
+                n=len(sample),
+                unit="share",
+                parts={"kept": float((every == sample.task.index).double().mean())},
+            )
+        return found
+
+
+def expected_largest_cosine(count: int, dimensions: float) -> float:
+    """Return the expected largest cosine of a direction with so many random ones in so many dimensions.
+
+    A cosine has the density ``(1 - x^2)^((d - 3) / 2)``, and the largest of K the distribution ``F^K``.
+
+    >>> [round(expected_largest_cosine(count, 64), 2) for count in (5, 10, 50, 100)]
+    [0.15, 0.19, 0.28, 0.31]
+    """
+    x = torch.linspace(-1, 1, 4001, dtype=torch.float64)
+    density = (1 - x.square()).clamp(min=0) ** ((max(dimensions, 3.0) - 3) / 2)
+    share = density.cumsum(dim=0) - density / 2
+    return float(1 - torch.trapezoid((share / density.sum()) ** count, x))
+
+
+def _queries(sample: Sample) -> Tensor:
+    assert sample.queries is not None, "queries are needed, and declared to be"
+    return sample.queries
+
+
+def _means(sample: Sample, at: Tensor) -> Tensor:
+    """Return the mean query of each class of the task that has an image among those at some positions."""
+    labels, queries = sample.labels[at], _queries(sample)[at]
+    return torch.stack([queries[labels == one].mean(dim=0) for one in torch.unique(labels)])

@@ -1,0 +1,177 @@
+"""How well features under a set that has never seen the new classes separate them, against un-prompted ones.
+
+``logme`` (You et al., ICML 2021; 2110.10545): the log evidence of a linear model of each class's 0/1
+labels, ``max over alpha, beta of log N(y; 0, I/beta + F F'/alpha) / n``, mean over classes, in nats per
+sample. The released default keeps ``d/2 log alpha`` though only k < d singular values exist: wrong by ``(d
+- k)/(2n) log alpha`` wherever there are fewer images than dimensions, which is always the case here.
+``loo-ncm``: the accuracy of the nearest class mean with each image left out of its own. The distance to the
+own mean without an image is exactly ``n/(n-1)`` of that with it.
+
+Both are gains over the same images' un-prompted features, beside the gain under permuted labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.interfaces.evidence import Measure, Sample
+from lw2g.interfaces.growth import Measured
+from lw2g_growth.options import PlainConfig
+
+__all__ = ["LeaveOneOut", "LogMe", "is_right_left_out", "log_evidence"]
+
+_ITERATIONS = 500
+_CONVERGED = 1e-9
+_LEAST = 1e-12
+
+
+class LogMe(Measure):
+    """The gain in log evidence of a linear model over un-prompted features."""
+
+    needs = frozenset(("queries", "features"))
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options."""
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return the gain of every candidate."""
+        generator = sample.generator("half-samples")
+        halves = half_samples(sample.groups, generator)
+        labels = sample.labels[torch.randperm(len(sample), generator=generator)]
+        everything = torch.arange(len(sample))
+        plain: dict[bytes, float | None] = {}  # by images and labels; the same for all candidates
+
+        def gain(features: Tensor, at: Tensor, labels: Tensor) -> float | None:
+            key = torch.stack([at, labels[at]]).numpy().tobytes()
+            if key not in plain:
+                plain[key] = log_evidence(_of(sample.queries)[at], labels[at])
+            under, without = log_evidence(features[at], labels[at]), plain[key]
+            return None if under is None or without is None else under - without
+
+        found = {}
+        for one in sample.candidates:
+            features = _of(one.features)
+            value = gain(features, everything, sample.labels)
+            if value is None:
+                found[one.set] = Measured(n=len(sample), unit="nats", why="there is but one class")
+                continue
+            spread = spread_over_halves(
+                lambda at, features=features: gain(features, at, sample.labels),  # type: ignore[misc]
+                halves,
+                sample.left_out,
+            )
+            shuffled = gain(features, everything, labels)
+            found[one.set] = Measured(
+                value=value,
+                error=spread.error,
+                replicates=spread.replicates,
+                null=shuffled,
+                shuffled=shuffled,
+                n=len(sample),
+                unit="nats",
+            )
+        return found
+
+
+class LeaveOneOut(Measure):
+    """The gain in leave-one-out accuracy of the nearest class mean over un-prompted features."""
+
+    needs = frozenset(("queries", "features"))
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options."""
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return the gain of every candidate, in percentage points, with the error of paired answers."""
+        generator = sample.generator("shuffled")
+        shuffled = sample.labels[torch.randperm(len(sample), generator=generator)]
+        queries = _of(sample.queries)
+        without = {
+            True: is_right_left_out(queries, sample.labels),
+            False: is_right_left_out(queries, shuffled),
+        }
+        found = {}
+        for one in sample.candidates:
+            features = _of(one.features)
+            under, plain = is_right_left_out(features, sample.labels), without[True]
+            n = len(under)
+            if n == 0:
+                found[one.set] = Measured(unit="percentage points", why="no class has two images")
+                continue
+            gained, lost = float((under & ~plain).sum()), float((~under & plain).sum())
+            chance = is_right_left_out(features, shuffled).double().mean() - without[False].double().mean()
+            error = 100 * math.sqrt(max(gained + lost - (gained - lost) ** 2 / n, 0.0)) / n
+            found[one.set] = Measured(
+                value=100 * (gained - lost) / n,
+                error=error * math.sqrt(sample.left_out),
+                null=0.0,
+                shuffled=100 * float(chance),
+                n=n,
+                unit="percentage points",
+                parts={
+                    "accuracy": 100 * float(under.double().mean()),
+                    "unprompted": 100 * float(plain.double().mean()),
+                    "chance": 100 / len(torch.unique(sample.labels)),
+                },
+            )
+        return found
+
+
+def log_evidence(features: Tensor, labels: Tensor) -> float | None:
+    """Return LogME of features ``[n, d]`` and labels ``[n]`` in nats per sample; None for a single class."""
+    targets = functional.one_hot(torch.unique(labels, return_inverse=True)[1]).double()
+    n, classes = targets.shape
+    if classes < 2:
+        return None
+    left, singular, _ = torch.linalg.svd(features.double(), full_matrices=False)
+    kept = singular > singular.max() * max(features.shape) * torch.finfo(torch.float64).eps
+    sigma, inside = singular[kept].square(), (left[:, kept].T @ targets).square().T  # [k], [classes, k]
+    outside = (targets.square().sum(dim=0) - inside.sum(dim=1)).clamp(min=0)
+    alpha, beta = torch.ones(classes, 1).double(), torch.ones(classes, 1).double()
+    last = torch.full((classes,), -math.inf, dtype=torch.float64)
+    for _ in range(_ITERATIONS):
+        total = alpha + beta * sigma
+        length = (beta.square() * sigma * inside / total.square()).sum(dim=1)
+        residual = (alpha.square() * inside / total.square()).sum(dim=1) + outside
+        found = (alpha / total).log().sum(dim=1) / 2 + n / 2 * (beta[:, 0].log() - math.log(2 * math.pi))
+        found = (found - beta[:, 0] / 2 * residual - alpha[:, 0] / 2 * length) / n
+        if float((found - last).abs().max()) < _CONVERGED:
+            break
+        last = found
+        gamma = (beta * sigma / total).sum(dim=1)
+        alpha = (gamma / length.clamp(min=_LEAST)).clamp(_LEAST, 1 / _LEAST)[:, None]
+        beta = ((n - gamma) / residual.clamp(min=_LEAST)).clamp(_LEAST, 1 / _LEAST)[:, None]
+    return float(found.mean())
+
+
+def is_right_left_out(features: Tensor, labels: Tensor) -> Tensor:
+    """Return whether each image is nearest to its own class's mean without it, ``[images]`` bool.
+
+    Features are centred and of length 1. Images of a class that has no other are left out.
+
+    Args:
+        features: ``[n, d]``.
+        labels: ``[n]``.
+    """
+    _, numbers, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+    kept = counts[numbers] > 1
+    if not kept.any():
+        return torch.zeros(0, dtype=torch.bool)
+    rows = functional.normalize(features.double() - features.double().mean(dim=0), dim=1)
+    member = functional.one_hot(numbers).double()
+    means = (member.T @ rows) / counts[:, None]
+    distance = torch.cdist(rows, means, compute_mode="donot_use_mm_for_euclid_dist")
+    scale = torch.where(member.bool(), (counts / (counts - 1).clamp(min=1))[None].double(), 1.0)
+    found: Tensor = (distance * scale).argmin(dim=1) == numbers
+    return found[kept]
+
+
+def _of(features: Tensor | None) -> Tensor:
+    assert features is not None, "features are needed, and declared to be"
+    return features
