@@ -26,14 +26,15 @@ from lw2g.vit.taps import Tap
 
 __all__ = ["NEEDS", "Candidate", "Measure", "Moment", "Need", "Sample", "SampleOptions", "Stored", "unread"]
 
-Need = Literal["spaces", "gradients", "moments", "queries", "features", "retrieved"]
+Need = Literal["spaces", "gradients", "fitted", "moments", "queries", "features", "retrieved"]
 """What a measure may ask for; each is an attribute of a sample or its candidates that is else empty.
 
 ``spaces``: the spaces of old tasks that the memory protects. ``gradients``: of the probe loss at the sites
-that have such a space, under draws of the new classes' head (one backward a candidate and draw). ``moments``:
-second moments of un-prompted activations. ``queries``: un-prompted features. ``features``: what the head is
-fed under each candidate (one forward a candidate, the same as that of the gradients). ``retrieved``: the
-old task that the run's own retrieval gives each image.
+that have such a space, under draws of the new classes' head (one backward a candidate and draw).
+``fitted``: of a head fitted to the features (another forward and backward). ``moments``: second moments of
+un-prompted activations. ``queries``: un-prompted features. ``features``: what the head is fed under each
+candidate (one forward a candidate, the same as that of the gradients). ``retrieved``: the old task that the
+run's own retrieval gives each image.
 """
 NEEDS: tuple[Need, ...] = get_args(Need)
 
@@ -72,6 +73,8 @@ class Candidate:
             ``moments``); None where there is no energy.
         gradients: By site that has a space: ``[draws, groups, rows, dim]``, sums over a group's images, by
             draw of the head (``gradients``).
+        fitted: By site, space or not: ``[groups, rows, dim]``, sums over a group's images of the gradients of
+            the cross-entropy of a head fitted to the features of the other half of the groups (``fitted``).
         features: What the head is fed under this set, ``[n, F]`` float32 (``features``).
     """
 
@@ -81,6 +84,7 @@ class Candidate:
     spaces: Mapping[str, Subspace] = attrs.field(factory=dict)
     captured: Mapping[str, float | None] = attrs.field(factory=dict)
     gradients: Mapping[str, Tensor] = attrs.field(factory=dict)
+    fitted: Mapping[str, Tensor] = attrs.field(factory=dict)
     features: Tensor | None = None
 
 

@@ -21,6 +21,7 @@ from lw2g.interfaces.evidence import Candidate, Moment, Need, Sample, SampleOpti
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measured
 from lw2g.interfaces.site import Site
 from lw2g.training.answers import require_measured
+from lw2g.training.fitted import FittedHead
 from lw2g.training.gradients import GroupGradients, group_gradients, set_features
 from lw2g.training.probe import Probe, merged, undisturbed
 from lw2g.training.progress import Steps
@@ -170,9 +171,8 @@ def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -
 
 def _passes(session: Session, probe: Probe, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
     """Return how many batches go through the backbone."""
-    if not needs & {"gradients", "features"}:
-        return 0
-    return probe.num_batches * (1 if session.baseline.feature_scope == "pool" else len(chosen))
+    forwards = bool(needs & {"gradients", "features", "fitted"}) + ("fitted" in needs)
+    return forwards * probe.num_batches * (1 if session.baseline.feature_scope == "pool" else len(chosen))
 
 
 def _sample(
@@ -185,6 +185,7 @@ def _sample(
 ) -> Sample:
     """Look at D_sub, at each set in question, as far as is needed."""
     gradients, features = _through_sets(session, probe, places, needs, step)
+    fitted = _fitted(session, probe, places, features, step) if "fitted" in needs else {}
     options = probe.options
     pool = session.pool
     return Sample(
@@ -207,6 +208,7 @@ def _sample(
                 spaces=at.spaces,
                 captured=captured.get(one, {}),
                 gradients=dict(zip(at.spaces, gradients.get(one, ()), strict=False)),
+                fitted=dict(zip(at.sites, (rows[0] for rows in fitted.get(one, ())), strict=False)),
                 features=features.get(one),
             )
             for one, at in places.items()
@@ -235,10 +237,23 @@ def _through_sets(
         gradients = group_gradients(
             probe, baseline, pool, sites, step, lambda one, features: seen[one].append(features)
         )
-    if "features" in needs:
+    if needs & {"features", "fitted"}:
         unseen = [one for one, found in seen.items() if not found]
         seen |= set_features(probe, baseline, pool, unseen, step)
     return gradients, {one: torch.cat(found).float().cpu() for one, found in seen.items() if found}
+
+
+def _fitted(
+    session: Session,
+    probe: Probe,
+    places: Mapping[int, _Places],
+    features: Mapping[int, Tensor],
+    step: Callable[[], None],
+) -> dict[int, GroupGradients]:
+    """Return the gradients of heads fitted to the features of each set, at all its sites."""
+    sites = {one: list(at.sites.values()) for one, at in places.items() if at.sites}
+    heads = {one: FittedHead(probe, features[one]) for one in sites}
+    return group_gradients(probe, session.baseline, session.pool, sites, step, fitted=heads.__getitem__)
 
 
 def _retrieved(session: Session, probe: Probe) -> Tensor | None:
@@ -266,6 +281,7 @@ def _shown(sample: Sample, needs: Set[Need]) -> Sample:
             spaces=one.spaces if "spaces" in needs else {},
             captured=one.captured if {"spaces", "moments"} <= needs else {},
             gradients=one.gradients if "gradients" in needs else {},
+            fitted=one.fitted if "fitted" in needs else {},
             features=one.features if "features" in needs else None,
         )
         for one in sample.candidates

@@ -24,6 +24,9 @@ from lw2g.training.probe import Probe
 
 __all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients", "set_features"]
 
+Loss = Callable[[Tensor, Batch], Tensor]
+"""The mean loss of features of some images."""
+
 GroupGradients = list[Tensor]
 """One tensor ``[draws, groups, rows, dim]`` per site: sums over a group's images, by draw of the head."""
 
@@ -113,6 +116,7 @@ def group_gradients(
     sites: Mapping[int, Sequence[Site]],
     step: Callable[[], None] = lambda: None,
     seen: Callable[[int, Tensor], object] = lambda candidate, features: None,
+    fitted: Callable[[int], Loss] | None = None,
 ) -> dict[int, GroupGradients]:
     """Return each candidate's gradients of the probe loss.
 
@@ -127,11 +131,13 @@ def group_gradients(
         sites: The measured sites of each candidate, shared ones included.
         step: Called once a batch and pass.
         seen: Told each candidate's features of some images ``[B, F]``, in the order of D_sub.
+        fitted: Gives the loss of a candidate in place of the probe loss under draws of the head: then there
+            is one draw.
     """
     alone = baseline.feature_scope != "pool"
     passes = [[one] for one in sites] if alone else [list(sites)]
     found: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
-    with head_draws(baseline, probe.task, probe.options, probe.seed) as heads:
+    with _losses(probe, baseline, fitted) as losses:
         for batch, sizes in probe.batches():
             for together in passes:
                 wanted = [site for candidate in together for site in sites[candidate]]
@@ -142,7 +148,7 @@ def group_gradients(
                     else:
                         routing = pool.force(together[0]) if alone else pool.route(None)
                         way = Way(baseline=baseline, routing=routing, sites=[wanted])
-                    features, gradients = _gradients(probe, way, part, heads)
+                    features, gradients = _gradients(probe, way, part, losses(together[0]))
                     groups += gradients
                     for candidate in together:
                         seen(candidate, features)
@@ -181,8 +187,29 @@ def set_features(
     return found
 
 
+@contextmanager
+def _losses(
+    probe: Probe, baseline: Baseline, fitted: Callable[[int], Loss] | None
+) -> Iterator[Callable[[int], Sequence[Loss]]]:
+    """Yield what returns the losses of a candidate: a fitted one, or the probe loss under each draw."""
+    if fitted is not None:
+        yield lambda candidate: [fitted(candidate)]
+        return
+    with head_draws(baseline, probe.task, probe.options, probe.seed) as heads:
+
+        def under(put: Callable[[], None]) -> Loss:
+            def loss(features: Tensor, batch: Batch) -> Tensor:
+                put()
+                return baseline.probe_loss(features, batch, probe.task)
+
+            return loss
+
+        draws = [under(put) for put in heads]
+        yield lambda candidate: draws
+
+
 def _gradients(
-    probe: Probe, way: Way, batch: Batch, heads: Sequence[Callable[[], None]]
+    probe: Probe, way: Way, batch: Batch, losses: Sequence[Loss]
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
     every = [site for own in way.sites for site in own]
@@ -192,11 +219,10 @@ def _gradients(
     with torch.enable_grad(), probe.engine.autocast():
         features = way.features(batch)
     found: list[list[Tensor]] = []
-    for number, put in enumerate(heads):
-        put()
+    for number, of in enumerate(losses):
         with torch.enable_grad(), probe.engine.autocast():
-            loss = way.baseline.probe_loss(features, batch, probe.task)
-        raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(heads))
+            loss = of(features, batch)
+        raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(losses))
         by_id = {
             id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
             for parameter, gradient in zip(parameters, raw, strict=True)

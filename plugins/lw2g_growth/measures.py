@@ -49,6 +49,14 @@ def lw2g_evidence() -> list[EvidenceComponent]:
             build=lazy("lw2g_growth.projection:Capacity"),
         ),
         EvidenceComponent(
+            name="gradient-agreement",
+            config=PlainConfig,
+            summary="cosine of the task's mean gradient with that of the set's tasks when they began",
+            citation="Lin et al., Beyond Not-Forgetting: Continual Learning with Backward Knowledge Transfer "
+            "(CUBER), NeurIPS 2022",
+            build=lazy("lw2g_growth.agreement:Agreement"),
+        ),
+        EvidenceComponent(
             name="centroid",
             config=PlainConfig,
             summary="largest cosine of new class means with those of a set, less what all have in common",

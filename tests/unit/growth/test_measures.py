@@ -15,6 +15,7 @@ from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measured
 from lw2g.testing.evidence import grouped_moments, made_sample, made_site
+from lw2g_growth.agreement import Agreement
 from lw2g_growth.energy import Energy, Novelty
 from lw2g_growth.options import EnergyConfig, PlainConfig
 from lw2g_growth.projection import Capacity, Projection
@@ -231,6 +232,54 @@ def test_a_zero_gradient_says_why_it_is_undefined():
     """It has no direction."""
     found = overlap(torch.zeros(1, 4, 1, 4), span(0))
     assert [(one.value, one.why) for one in found] == [(None, "gradient is zero at every site")] * 2
+
+
+# -- gradient agreement --------------------------------------------------------------------------------------
+
+
+def agreeing(old, new, space):
+    """What gradient agreement says of mean gradients ``[groups, rows, dim]``."""
+    measure = Agreement(PlainConfig())
+    one = candidate(spaces={"here": space}, fitted={"here": old})
+    stored = {0: measure.store(made_sample(LABELS, groups=8, candidates=[one]))}
+    one = candidate(spaces={"here": space}, fitted={"here": new})
+    return measure.measure(made_sample(LABELS, groups=8, candidates=[one], stored=stored))[0]
+
+
+def test_gradients_agree_with_themselves_and_not_with_their_negative():
+    """1, -1, 0 where they are orthogonal; only what lies in the space counts."""
+    pull = torch.tensor([1.0, 2.0, 0.0, 5.0]).expand(8, 1, 4)
+    across = torch.tensor([2.0, -1.0, 0.0, 5.0]).expand(8, 1, 4)
+    space = span(0, 1)
+    assert agreeing(pull, 3 * pull, space).value == pytest.approx(1.0)
+    assert agreeing(pull, -pull, space).value == pytest.approx(-1.0)
+    assert agreeing(pull, across, space).value == pytest.approx(0.0, abs=1e-9)
+    found = agreeing(pull, pull, space)
+    assert (found.own, found.error) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-9))
+    assert found.parts["projection"] == pytest.approx(math.sqrt(5 / 30))
+    assert agreeing(pull, pull, span(2)).why == "a gradient is zero in the space"
+
+
+def test_noise_lowers_agreement_and_its_ceiling_alike():
+    """With as much noise as signal the cosine of one direction is about what its reliabilities allow."""
+    signal = torch.randn(1, 1, 64, generator=generator(1))
+
+    def noisy(seed):
+        return signal + 2.5 * torch.randn(8, 1, 64, generator=generator(seed))
+
+    found = [agreeing(noisy(seed), noisy(50 + seed), span(*range(64), dim=64)) for seed in range(20)]
+    value, ceiling = np.mean([one.value for one in found]), np.mean([one.own for one in found])
+    assert value < 0.75
+    assert ceiling == pytest.approx(value, abs=0.1)
+
+
+def test_a_reused_set_stores_the_sum_of_its_tasks_gradients():
+    """Each task adds its mean gradient."""
+    measure, kept = Agreement(PlainConfig()), {}
+    for scale in (1.0, 2.0):
+        one = candidate(fitted={"here": torch.full((4, 1, 4), scale)})
+        kept = measure.store(made_sample(LABELS, candidates=[one], stored={0: kept} if kept else {}))
+    torch.testing.assert_close(kept["here"], torch.full((2, 1, 4), 2 * 3 / 16, dtype=torch.float64))
 
 
 # -- the record of a measure ---------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.growth import Evidence, Grow
 from lw2g.interfaces.pool import Routing
-from lw2g.training.evidence import collect_evidence, unmeasured
-from lw2g.training.gradients import group_gradients
+from lw2g.training.evidence import collect_evidence, store_statistics, unmeasured
+from lw2g.training.fitted import FittedHead
+from lw2g.training.gradients import group_gradients, set_features
 from lw2g.training.probe import Probe, balanced
 from lw2g.training.session import Session
 from lw2g.training.spaces import absorb_task
@@ -39,7 +40,9 @@ def learned_one(session: Session) -> Probe:
     context = session.task_context(0, images)
     probe = session.probe(0, images)
     rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
+    store_statistics(session, context, probe, "begin")
     absorb_task(session, context, probe, rules)
+    store_statistics(session, context, probe, "end")
     session.begin_task(1)
     return session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
 
@@ -365,3 +368,49 @@ def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of: Callable[
     assert found.ranks == wanted.ranks
     rows = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.on(rows), wanted.on(rows), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "coda-prompt"])
+def test_gradients_of_a_fitted_head_are_those_of_its_loss(
+    session_of: Callable[..., Session], baseline: str
+) -> None:
+    """Groups add up to the whole, the head of one half is asked on the other, and parameters stay."""
+    session = session_of({"growth.measures": ["gradient-agreement"]}, baseline=baseline)
+    probe = learned_one(session)
+    sites = [one for one in session.baseline.sites(session.pool[0]) if one.measured]
+    features = torch.cat(set_features(probe, session.baseline, session.pool, [0])[0])
+    head = FittedHead(probe, features)
+    found = group_gradients(probe, session.baseline, session.pool, {0: sites}, fitted=lambda one: head)[0]
+    assert {len(rows) for rows in found} == {1}
+    batch = next(iter(probe.batches()))[0]
+    assert len(batch) == 16
+    for site in sites:
+        site.parameter.requires_grad_(True)
+    routing = session.pool.force(0) if baseline == "s-prompt-plus-plus" else session.pool.route(None)
+    loss = head(session.baseline.features(batch, routing), batch)
+    wanted = torch.autograd.grad(loss, [site.parameter for site in sites])
+    for site in sites:
+        site.parameter.requires_grad_(False)
+    for rows, site, raw in zip(found, sites, wanted, strict=True):
+        torch.testing.assert_close(rows[0].sum(dim=0), 16 * site.rows(raw), rtol=1e-3, atol=1e-5)
+    # whoever asks for its own half's head gets another loss
+    swapped = FittedHead(probe, features)
+    swapped._side = 1 - swapped._side
+    assert float(swapped(features, batch)) < float(head(features, batch))
+
+
+def test_what_stands_beside_a_measure_does_not_change_it(session_of: Callable[..., Session]) -> None:
+    """One pass for all says what a pass of its own says, of measures that store and of those that do not."""
+    names = ["energy", "novelty", "projection", "gradient-agreement", "centroid", "confusion", "logme"]
+    chosen = {"growth.draws": 2, "baseline.blocks": [0, 1]}
+    every = {}
+    for measures in (names, *([name] for name in names)):
+        session = session_of(
+            chosen | {"growth.measures": measures}, policy="always", baseline="s-prompt-plus-plus"
+        )
+        probe = learned_one(session)
+        (found,) = collect_evidence(session, probe).candidates
+        assert list(found.measures) == measures
+        for name, said in found.measures.items():
+            assert said.value is not None, name
+            assert every.setdefault(name, said) == said

@@ -1,0 +1,119 @@
+"""Gradient agreement (CUBER, Lin et al., NeurIPS 2022): does the new task pull where the old ones pulled?
+
+``c = <P g_new, P g_old> / (|P g_new| |P g_old|)`` per site, in the set's own old space, mean over sites.
+The old gradient is the one from the beginning of each task of the set: at its end it is nearly zero, and
+its sign is noise. Both are of heads fitted to the features, since through a random head agreement means
+nothing. Noise shrinks every cosine: ``own`` is what two noiseless copies of one direction would show, the
+root of the product of both reliabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.geometry.subspace import Subspace
+from lw2g.interfaces.evidence import Measure, Sample
+from lw2g.interfaces.growth import Measured
+from lw2g_growth.options import PlainConfig
+
+__all__ = ["Agreement"]
+
+_Site = tuple[Tensor, Tensor, Subspace]
+"""The new gradient by group, the halves of the old one, and the space."""
+
+
+class Agreement(Measure):
+    """Cosine of the new mean gradient with that of old tasks when they began, inside the old space."""
+
+    needs = frozenset(("spaces", "fitted"))
+    stores = "begin"
+    store_needs = frozenset(("fitted",))
+
+    def __init__(self, config: PlainConfig) -> None:
+        """Take no options."""
+
+    def store(self, sample: Sample) -> Mapping[str, Tensor]:
+        """Add the task's mean gradient, by half of its images: ``[2, rows, dim]`` per site."""
+        (candidate,) = sample.candidates
+        held = sample.stored.get(candidate.set, {})
+        return {
+            name: _halves(gradient).cpu() / len(sample) + held.get(name, torch.zeros(()))
+            for name, gradient in candidate.fitted.items()
+        }
+
+    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+        """Return the agreement of every candidate whose old gradients are stored."""
+        halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
+        found = {}
+        for one in sample.candidates:
+            old = sample.stored.get(one.set, {})
+            sites = {
+                name: (one.fitted[name], old[name], one.spaces[name]) for name in one.spaces if name in old
+            }
+            if not sites:
+                continue
+            everything = torch.arange(sample.num_groups)
+
+            def agreement(at: Tensor, sites: Mapping[str, _Site] = sites) -> float | None:
+                return _mean([_agreement(site, at) for site in sites.values()])
+
+            value = agreement(everything)
+            if value is None:
+                found[one.set] = Measured(n=len(sample), unit="cosine", why="a gradient is zero in the space")
+                continue
+            spread = spread_over_halves(agreement, halves, sample.left_out)
+            found[one.set] = Measured(
+                value=value,
+                error=spread.error,
+                replicates=spread.replicates,
+                null=0.0,
+                own=_mean([_ceiling(*site) for site in sites.values()]),
+                n=len(sample),
+                unit="cosine",
+                parts={"projection": _mean([_inside(new, space) for new, _, space in sites.values()])},
+                sites={name: {"value": _agreement(site, everything)} for name, site in sites.items()},
+            )
+        return found
+
+
+def _halves(gradient: Tensor) -> Tensor:
+    """Return the sums over either half of the groups, in which they take turns, ``[2, rows, dim]``."""
+    return torch.stack([gradient[0::2].sum(dim=0), gradient[1::2].sum(dim=0)]).double()
+
+
+def _cosine(one: Tensor, other: Tensor) -> float | None:
+    lengths = float(one.norm() * other.norm())
+    return float((one * other).sum()) / lengths if lengths > 0 else None
+
+
+def _agreement(site: _Site, at: Tensor) -> float | None:
+    new, old, space = site
+    total = new[at].sum(dim=0).double()
+    return _cosine(space.on(total), space.on(old.sum(dim=0).to(total)))
+
+
+def _reliability(halves: Tensor) -> float:
+    """Return how far the mean of two halves is signal, from the cosine of the halves (Spearman-Brown)."""
+    found = max(_cosine(*halves) or 0.0, 0.0)
+    return 2 * found / (1 + found)
+
+
+def _ceiling(new: Tensor, old: Tensor, space: Subspace) -> float:
+    return math.sqrt(
+        _reliability(space.on(_halves(new))) * _reliability(space.on(old.to(new.device).double()))
+    )
+
+
+def _inside(new: Tensor, space: Subspace) -> float | None:
+    total = new.sum(dim=0).double()
+    return float(space.on(total).norm() / total.norm()) if float(total.norm()) > 0 else None
+
+
+def _mean(values: list[float | None] | list[float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
