@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -166,6 +166,10 @@ class Baseline(nn.Module, ABC):
                 for parameter in module.parameters(recurse=False):
                     now = parameter.data[rows]
                     parameter.data[rows] = torch.randn_like(now) * now.square().mean().sqrt()
+
+    def findings(self) -> Mapping[str, Any]:
+        """Return what the method has to tell of itself, for the record: JSON values by name."""
+        return {}
 
     # -- what can be measured and protected ------------------------------------------------------------
 

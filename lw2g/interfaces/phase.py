@@ -21,6 +21,10 @@ _FUSED = frozenset({"cpu", "cuda"})
 """Devices for which every torch release that lw2g runs with has fused optimizers."""
 
 
+def _always() -> bool:
+    return True
+
+
 def constant(base: float, epoch: int, epochs: int) -> float:
     """Return the group's own learning rate."""
     return base
@@ -77,6 +81,8 @@ class TrainingPhase:
         host: True for the phase that trains the task's set: the retrieval strategy's loss and parameters
             join it, and constraints act on it.
         drop_last: Whether a last, smaller batch is left out (never the only one).
+        wanted: Whether it takes place, asked when its turn comes, and again after a resume within it: what a
+            phase before has found may decide (a scan that finds nothing new).
     """
 
     name: str
@@ -91,6 +97,7 @@ class TrainingPhase:
     clip_norm: float | None = None
     host: bool = False
     drop_last: bool = False
+    wanted: Callable[[], bool] = _always
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return a fresh optimizer over the groups."""

@@ -267,6 +267,8 @@ def learn(bench: Bench, index: int) -> None:
         if isinstance(phase, ComputePhase):
             phase.run(lambda done, total: None)
             continue
+        if not phase.wanted():
+            continue
         phase = hosted(phase, context, "baseline", retrieval, {})
         with only_trainable(list(bench.modules.values()), phase.trained), torch.enable_grad():
             optimizer = phase.build_optimizer()

@@ -227,6 +227,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         }
         | {"per_test_image": round(session.evaluator.seconds_per_image, 6)},
         "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
+        "findings": dict(session.baseline.findings()),
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": {**ledger.files, **predictions},
     }

@@ -271,6 +271,8 @@ class Rehearsal:
             if isinstance(phase, ComputePhase):
                 found.seconds["training"] += self._compute(phase, index, size, pulled)
                 continue
+            if not phase.wanted():
+                continue
             if phase.host and protection is None:
                 began = self._gauge.now()
                 protection = Protection.for_task(

@@ -7,10 +7,10 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, in_
 
-from lw2g.blocks.options import UpOnReuse
+from lw2g.blocks.options import HeadOptions, UpOnReuse
 from lw2g.interfaces.options import option
 
-__all__ = ["AdapterOptions", "EaseConfig", "TunaConfig"]
+__all__ = ["AdapterOptions", "EaseConfig", "SemaConfig", "TunaConfig"]
 
 
 @attrs.frozen(kw_only=True)
@@ -104,3 +104,33 @@ class TunaConfig(AdapterOptions):
     mean_decay: bool = option(
         False, "whether the means of old classes are shrunk in alignment, to 0.9 of their size at most"
     )
+
+
+@attrs.frozen(kw_only=True)
+class SemaConfig(HeadOptions):
+    """Options of ``sema``; defaults are the authors' for CIFAR-100."""
+
+    bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
+    latent: int = option(128, "inner width of a descriptor", validator=ge(1), published=128)
+    growing: int = option(3, "last blocks that may get further adapters", validator=ge(1), published=3)
+    threshold: float = option(
+        2.0, "how far a task must lie from all descriptors of a block, in deviations of their own errors"
+    )
+    distance: Literal["signed", "absolute"] = option(
+        "signed",
+        "whether images are novel that are described worse than a descriptor's own, or better ones too",
+        validator=in_(("signed", "absolute")),
+        literal={"absolute": "the release takes unusually well described images for novel ones"},
+    )
+    unit: Literal["task", "batch"] = option(
+        "task",
+        "what must be novel: the mean over a task's images, or over some batch of 128 of them",
+        validator=in_(("task", "batch")),
+        literal={"batch": "the release grows once a single batch is novel: their order decides"},
+    )
+    epochs: int = option(5, "passes over a task's images for an adapter and the head", validator=ge(0))
+    lr: float = option(0.005, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    descriptor_epochs: int = option(20, "passes for a descriptor", validator=ge(0), published=20)
+    descriptor_lr: float = option(0.01, "learning rate of a descriptor", validator=gt(0), published=0.01)
+    batch_size: int = option(32, "images per step", validator=ge(1), published=32)
+    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))

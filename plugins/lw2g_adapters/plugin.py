@@ -8,7 +8,7 @@ from lw2g.interfaces.deviations import Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_adapters import options, presets
 
-__all__ = ["EASE", "TUNA", "lw2g_baselines"]
+__all__ = ["EASE", "SEMA", "TUNA", "lw2g_baselines"]
 
 _AUGREG = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-augreg"}
 _ROWS = {
@@ -27,6 +27,19 @@ _MEAN_DECAY = Deviation(
     value="the older a task, the nearer to 0.9",
     published="next to all old classes alike, the newest least",
     note="the release takes the number of the task with the wrong sign; without effect where it is off",
+)
+
+_OWN_ERRORS = Deviation(
+    topic="baseline.own_errors",
+    value="of all images of the task, by the finished descriptor",
+    published="the last 500 met while it was trained",
+    note="what is novel should not depend on the order of images, nor on a descriptor that is still moving",
+)
+_BLOCK_BY_BLOCK = Deviation(
+    topic="baseline.scan",
+    value="once per block, the shallowest first",
+    published="batch by batch over all blocks, again after every growth",
+    note="the same where whole tasks are novel; with single batches a deeper block may come first there",
 )
 
 EASE = BaselineComponent(
@@ -52,7 +65,21 @@ TUNA = BaselineComponent(
 )
 
 
+SEMA = BaselineComponent(
+    name="sema",
+    config=options.SemaConfig,
+    summary="adapters mixed by a router, added block by block where a task is novel to all descriptors",
+    citation="Wang et al., Self-Expansion of Pre-trained Models with Mixture of Adapters for Continual "
+    "Learning, CVPR 2025",
+    build=lazy("lw2g_adapters.sema:Sema"),
+    growth="fixed",
+    presets=rows.with_rows(presets.SEMA_OFFICIAL, {}, _AUGREG, {**_ROWS, "imagenet-a": _ROWS["vtab"]}),
+    tuned=presets.SEMA_TUNED,
+    deviations=(_OWN_ERRORS, _BLOCK_BY_BLOCK),
+)
+
+
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the adapter baselines."""
-    return [EASE, TUNA]
+    return [EASE, SEMA, TUNA]

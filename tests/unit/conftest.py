@@ -84,6 +84,8 @@ class Bench:
             if not isinstance(phase, TrainingPhase):
                 phase.run(lambda done, total: None)
                 continue
+            if not phase.wanted():
+                continue
             groups: Sequence[ParameterGroup] = ()
             if phase.host and retrieval is not None:
                 groups = retrieval.parameter_groups(context, phase.groups[0].lr)

@@ -19,7 +19,7 @@ from lw2g.training.session import open_session
 from lw2g_prompts.cprompt import CPrompt
 
 BASELINES = load_catalogue().names("baseline")
-WITHOUT_SITES = {"aper-adapter", "aper-vpt-deep", "no-prompt", "ranpac", "simple-cil"}
+WITHOUT_SITES = {"aper-adapter", "aper-vpt-deep", "no-prompt", "ranpac", "sema", "simple-cil"}
 # what trains nothing but its head, or nothing after the first task, has nothing to guide
 WITHOUT_GUIDANCE = {*WITHOUT_SITES, "joint"}
 KEYED = {"key-cosine", "class-keys"}

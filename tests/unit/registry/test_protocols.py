@@ -51,6 +51,7 @@ OFFICIAL = {
     "ranpac": ("sup21k-augreg", 1993, "BF", "BB"),
     "ease": ("sup21k-augreg", 1993, "BB", "BB"),
     "tuna": ("sup21k-augreg", 1993, "BB", "BB"),
+    "sema": ("sup21k-augreg", 1993, "BB", "BB"),
     "simple-cil": ("sup21k-augreg", 1993, "-B", "-B"),
     "no-prompt": ("sup21k", None, "AA", "BB"),
     "joint": ("sup21k", None, "AA", "BB"),
@@ -59,7 +60,7 @@ OFFICIAL = {
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
 CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
-LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ease", "ranpac", "sd-lora", "simple-cil", "tuna"}
+LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ease", "ranpac", "sd-lora", "sema", "simple-cil", "tuna"}
 # families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
 ELSEWHERE = {
     "aper-vpt-deep": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),
@@ -68,7 +69,7 @@ ELSEWHERE = {
 }
 TASKS = {("ranpac", "stanford-cars"): {"base": 16, "increment": 20}}
 # single families with another class order, or another row than the method's
-SEEDS = {("sd-lora", "imagenet-r"): 1995}
+SEEDS = {("sema", "imagenet-a"): None, ("sd-lora", "imagenet-r"): 1995}
 ROWS = {("slca-plus-plus", "cub200"): "EG", ("slca-plus-plus", "stanford-cars"): "EG"}
 
 

@@ -1,0 +1,355 @@
+"""SEMA: adapters that are added block by block, where a task is novel to all that is there.
+
+Wang et al., "Self-Expansion of Pre-trained Models with Mixture of Adapters for Continual Learning", CVPR
+2025. Each of the last blocks has modules: an adapter, a row of the router that mixes them, and a descriptor,
+which knows what the adapter was trained on by how well it rebuilds the mean token. What was added is frozen
+after its task; nothing chooses a set, so that the baseline itself grows and no growth policy applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.blocks.adapters import AdapterSet, bottlenecks
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.schedules import cosine
+from lw2g.errors import ConfigError
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
+from lw2g.vit.adapter import AdapterInjection
+from lw2g.vit.taps import Tap
+from lw2g_adapters.options import SemaConfig
+
+__all__ = ["Descriptor", "Module", "Modules", "Sema", "is_novel"]
+
+_SCAN = 128
+"""Images of a batch that may be novel."""
+
+_LEAST_SPREAD = 1e-12
+"""Errors that hardly differ are taken to differ by this much."""
+
+
+class Descriptor(nn.Module):
+    """An affine map through a narrow middle, without a non-linearity: at best the principal components.
+
+    Attributes:
+        mean: Mean of its own errors, over the images that it was trained on.
+        spread: Their standard deviation.
+    """
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, dim: int, latent: int) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(dim, latent), nn.Linear(latent, dim)
+        for layer in (self.encode, self.decode):
+            nn.init.zeros_(layer.bias)
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("spread", torch.ones(()))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the mean squared error of mean tokens, ``[B, dim]`` -> ``[B]``."""
+        rebuilt: Tensor = self.decode(self.encode(tokens))
+        return (rebuilt - tokens).square().mean(dim=-1)
+
+    def settle(self, errors: Tensor) -> None:
+        """Remember its own errors ``[n]``."""
+        own = errors.double()
+        self.mean.copy_(own.mean())
+        self.spread.copy_(own.std(correction=int(len(own) > 1)).clamp(min=_LEAST_SPREAD))
+
+    def distance(self, errors: Tensor) -> Tensor:
+        """Return errors in deviations from its own ones, ``[n]``."""
+        return (errors - self.mean) / self.spread
+
+
+class Module(nn.Module):
+    """An adapter of one block with its row of the router and its descriptor."""
+
+    def __init__(self, dim: int, bottleneck: int, latent: int) -> None:
+        super().__init__()
+        self.adapter = AdapterSet(1, dim, bottleneck)
+        self.router = nn.Linear(dim, 1)
+        self.descriptor = Descriptor(dim, latent)
+
+
+class Modules(nn.ModuleDict):
+    """Modules by ``"<block>-<number>"``, and by ``"<block>-new"`` those a task may add.
+
+    Its state may hold others than it has: it then makes room for them.
+
+    Args:
+        make: Makes a module.
+    """
+
+    def __init__(self, make: Callable[[], Module]) -> None:
+        super().__init__()
+        self._make = make
+
+    def of_block(self, block: int) -> list[Module]:
+        """Return the modules that a block has, in the order in which they came."""
+        names = (f"{block}-{number}" for number in range(len(self)))
+        return [cast(Module, self[name]) for name in names if name in self]
+
+    def offer(self, block: int) -> None:
+        """Draw a module that the block may adopt."""
+        self[f"{block}-new"] = self._make()
+
+    def adopt(self, block: int) -> None:
+        """Add the offered module to the block's."""
+        self[f"{block}-{len(self.of_block(block))}"] = self.pop(f"{block}-new")
+
+    def withdraw(self) -> None:
+        """Drop what was offered and not adopted."""
+        for name in [name for name in self if name.endswith("-new")]:
+            del self[name]
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        held = {key.removeprefix(prefix).split(".")[0] for key in state if key.startswith(prefix)}
+        for name in [name for name in self if name not in held]:
+            del self[name]
+        for name in sorted(held - self.keys()):
+            self[name] = self._make()
+        super()._load_from_state_dict(state, prefix, *others)
+
+
+def is_novel(distances: Tensor, threshold: float) -> bool:
+    """Return whether some batch lies beyond the threshold for every descriptor.
+
+    Args:
+        distances: ``[batches, descriptors]``, means over the images of a batch.
+        threshold: In deviations.
+
+    >>> is_novel(torch.tensor([[3.0, 1.0], [2.5, 4.0]]), 2.0), is_novel(torch.tensor([[3.0, 1.0]]), 2.0)
+    (True, False)
+    """
+    return bool((distances.amin(dim=1) > threshold).any())
+
+
+class Sema(HeadedBaseline):
+    """One network for all images: adapters of all blocks, mixed by a router where a block has several.
+
+    The blocks below the growing ones have one adapter each, trained on the first task.
+
+    Attributes:
+        shallow: Those adapters.
+        grown: The modules of the growing blocks.
+        growing: These blocks.
+    """
+
+    feature_scope = "set+shared"
+
+    def __init__(self, config: SemaConfig, context: BuildContext) -> None:
+        depth, dim = context.backbone.depth, context.backbone.dim
+        if config.growing > depth:
+            raise ConfigError(
+                f"baseline.growing: {config.growing!r} blocks cannot grow in a backbone of {depth}; lower it"
+            )
+        super().__init__(config, context)
+        self.config = config
+        self.growing = tuple(range(depth - config.growing, depth))
+        self.shallow = AdapterSet(depth - config.growing, dim, config.bottleneck)
+        self.grown = Modules(lambda: Module(dim, config.bottleneck, config.latent).to(context.device))
+        for block in self.growing:
+            self.grown.offer(block)
+            self.grown.adopt(block)
+        self.to(context.device)
+
+    def new_head(self) -> nn.Linear:
+        """Return a head that starts as torch's linear layers do, without bias."""
+        head = nn.Linear(self.context.backbone.dim, self.context.num_classes)
+        nn.init.zeros_(head.bias)
+        return head
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a module without parameters: what grows belongs to the baseline."""
+        return nn.Module()
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Offer every growing block a module, but in the first task, which has its own."""
+        if task.index:
+            for block in self.growing:
+                self.grown.offer(block)
+
+    def findings(self) -> dict[str, Any]:
+        """Return how many modules each growing block has."""
+        return {"modules": {str(block): len(self.grown.of_block(block)) for block in self.growing}}
+
+    # -- forward ---------------------------------------------------------------------------------------
+
+    def injection(self) -> AdapterInjection:
+        """Return the branches of all blocks."""
+        shallow = Routing(sets=(self.shallow,), chosen=0)
+        branches: dict[int, Callable[[Tensor], Tensor]] = dict(
+            enumerate(bottlenecks(shallow, len(self.shallow.down), scale=1.0))
+        )
+        for block in self.growing:
+            branches[block] = self._mixture(self.grown.of_block(block))
+        return AdapterInjection(branches, whole=True)
+
+    def _mixture(self, modules: Sequence[Module]) -> Callable[[Tensor], Tensor]:
+        """Return the branch of a block: its adapters, weighted by a softmax over its mean token."""
+        adapters = [bottlenecks(Routing(sets=(one.adapter,), chosen=0), 1, scale=1.0)[0] for one in modules]
+
+        def branch(stream: Tensor) -> Tensor:
+            mean = stream.mean(dim=1)
+            weights = torch.cat([one.router(mean) for one in modules], dim=1).softmax(dim=1)
+            return torch.stack(
+                [weights[:, place, None, None] * one(stream) for place, one in enumerate(adapters)]
+            ).sum(dim=0)
+
+        return branch
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return features of the adapted network, ``[B, dim]``."""
+        return self.context.backbone.features(batch.images, (self.injection(),))
+
+    def means(self, batch: Batch, blocks: Sequence[int]) -> list[Tensor]:
+        """Return the mean token after attention at some blocks, ``[B, dim]`` each, without gradient."""
+        taps = [Tap(block=block, kind="block_mid") for block in blocks]
+        read = self.context.backbone.activations(batch.images, taps, (self.injection(),))
+        return [read[tap].mean(dim=1) for tap in taps]
+
+    # -- learning --------------------------------------------------------------------------------------
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return phases block by block: a scan, and if it finds the task novel an adapter and a descriptor.
+
+        The shallowest block comes first: what it adds changes what deeper ones see. Where nothing is added
+        the head alone is trained. In the first task all adapters are trained together, then all descriptors.
+        """
+
+        def nothing_grew() -> bool:
+            return not any(map(self._adopted, self.growing))
+
+        if not context.task.index:
+            own = {block: self.grown.of_block(block)[-1] for block in self.growing}
+            first = (*self.shallow.parameters(), *(one for made in own.values() for one in _function(made)))
+            phases: list[Phase] = [
+                self._function_phase("adapters", context, first),
+                *self._descriptor_phases("descriptors", context, own),
+            ]
+            return (*phases, *self.head_phases(context))
+        phases = []
+        for block in self.growing:
+            phases += self._block_phases(block, context)
+        phases.append(self._function_phase("head-alone", context, (), nothing_grew))
+        phases.append(ComputePhase(name="withdraw", run=lambda progress: self.grown.withdraw()))
+        return (*phases, *self.head_phases(context))
+
+    def _adopted(self, block: int) -> bool:
+        """Whether a block has taken the module that this task offered it."""
+        return f"{block}-new" not in self.grown
+
+    def _block_phases(self, block: int, context: TaskContext) -> list[Phase]:
+        made = self.grown.of_block(block)[-1] if self._adopted(block) else self.grown[f"{block}-new"]
+        module = cast(Module, made)
+
+        def grew() -> bool:
+            return self._adopted(block)
+
+        def scan(progress: Callable[[int, int], None]) -> None:
+            if self.is_novel(block, context):
+                self.grown.adopt(block)
+
+        return [
+            ComputePhase(name=f"scan-{block}", run=scan),
+            self._function_phase(f"adapter-{block}", context, _function(module), grew),
+            *self._descriptor_phases(f"descriptor-{block}", context, {block: module}, grew),
+        ]
+
+    def is_novel(self, block: int, context: TaskContext) -> bool:
+        """Return whether a task is novel to all descriptors of a block."""
+        config, descriptors = self.config, [one.descriptor for one in self.grown.of_block(block)]
+        means = self._means_of(context, f"scan-{block}", block)
+        distances = torch.stack([one.distance(one(means)) for one in descriptors], dim=1)
+        distances = distances.abs() if config.distance == "absolute" else distances
+        parts: Iterable[Tensor] = [distances]
+        if config.unit == "batch":
+            order = torch.randperm(len(means), generator=context.generator(f"scan-{block}"))
+            parts = torch.split(distances[order.to(distances.device)], _SCAN)
+        return is_novel(torch.stack([part.mean(dim=0) for part in parts]), config.threshold)
+
+    @torch.no_grad()
+    def _means_of(self, context: TaskContext, purpose: str, block: int) -> Tensor:
+        """Return the mean tokens of the task's images under the training transform, ``[n, dim]``."""
+        batches = context.training_images(self.config.batch_size, purpose)
+        return torch.cat([self.means(batch, [block])[0] for batch in batches])
+
+    def _function_phase(
+        self,
+        name: str,
+        context: TaskContext,
+        parameters: Sequence[nn.Parameter],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> TrainingPhase:
+        """Return the phase that trains adapters with their rows of the router, and the head."""
+
+        def step(batch: Batch) -> StepOutput:
+            features = self.features(batch, context.pool.force(context.set_id))
+            return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
+
+        trained = (*parameters, *self.head.parameters())
+        return self._phase(name, trained, step, self.config.epochs, self.config.lr, wanted, host=True)
+
+    def _descriptor_phases(
+        self,
+        name: str,
+        context: TaskContext,
+        modules: Mapping[int, Module],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> list[Phase]:
+        """Return the phases that train descriptors, one per block, and remember their own errors."""
+
+        def step(batch: Batch) -> StepOutput:
+            found = zip(modules.values(), self.means(batch, list(modules)), strict=True)
+            return StepOutput(loss=torch.stack([one.descriptor(mean).mean() for one, mean in found]).sum())
+
+        @torch.no_grad()
+        def settle(progress: Callable[[int, int], None]) -> None:
+            for block, one in modules.items() if wanted() else ():
+                one.descriptor.settle(one.descriptor(self._means_of(context, f"{name}-errors", block)))
+
+        config = self.config
+        trained = tuple(one for made in modules.values() for one in made.descriptor.parameters())
+        return [
+            self._phase(name, trained, step, config.descriptor_epochs, config.descriptor_lr, wanted),
+            ComputePhase(name=f"{name}-errors", run=settle),
+        ]
+
+    def _phase(
+        self,
+        name: str,
+        trained: tuple[nn.Parameter, ...],
+        step: Callable[[Batch], StepOutput],
+        epochs: int,
+        lr: float,
+        wanted: Callable[[], bool],
+        *,
+        host: bool = False,
+    ) -> TrainingPhase:
+        group = ParameterGroup(parameters=trained, lr=lr, weight_decay=self.config.weight_decay)
+        return TrainingPhase(
+            name=name,
+            groups=(group,),
+            step=step,
+            epochs=epochs,
+            batch_size=self.config.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            schedule=cosine(),
+            host=host,
+            wanted=wanted,
+        )
+
+
+def _function(module: Module) -> tuple[nn.Parameter, ...]:
+    """Return what is trained for the task's sake: adapter and row of the router."""
+    return (*module.adapter.parameters(), *module.router.parameters())
