@@ -171,11 +171,13 @@ def train_phase(
         after_epoch: Called after every epoch.
 
     Returns:
-        The number of images trained on.
+        The number of images trained on; 0 where the phase is not wanted.
 
     Raises:
         ConfigError: A loss is not finite, or parameters are not after an epoch.
     """
+    if not phase.wanted():
+        return 0
     optimizer = phase.build_optimizer()
     base = [group["lr"] for group in optimizer.param_groups]
     if progress.optimizer:

@@ -324,8 +324,6 @@ class Run:
             if number == max(first_host, position.phase):
                 # not earlier: a phase before it may design the set (InfLoRA)
                 self._protect(context, hosts, position)
-            if isinstance(phase, TrainingPhase) and not phase.wanted():
-                continue
             begin = position.progress if number == position.phase else PhaseProgress()
             share = begin.epoch / phase.epochs if isinstance(phase, TrainingPhase) else 0.0
             self._reporter.begin(index, phase.name, share)
