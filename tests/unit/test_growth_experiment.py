@@ -1,0 +1,164 @@
+"""The fork experiment: histories, what is forked, and every figure of the table on outcomes made by hand."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    """Import a module of the experiment by name."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield lambda name: importlib.import_module(name)
+    for name in ("forks", "streams", "table"):
+        sys.modules.pop(name, None)
+
+
+def test_histories_vary_and_number_new_sets_in_turn(script):
+    """A history depends on its seed alone; sets appear in turn, and some are reused."""
+    behaviour = script("streams").behaviour
+    found = [behaviour(10, seed) for seed in range(20)]
+    assert found == [behaviour(10, seed) for seed in range(20)]
+    assert len(set(found)) > 15
+    for history in found:
+        assert history[0] == 0
+        assert all(one <= max(history[:task]) + 1 for task, one in enumerate(history) if task)
+    assert 3.5 < sum(max(history) + 1 for history in found) / 20 < 7.5
+
+
+def test_every_choice_of_every_decision_is_forked_once(script):
+    """Each live set under each arm and one new set, from the second task on; again for each repetition."""
+    forks = script("forks")
+    found = list(forks.forks((0, 1, 0), ["protected", "free"], 2, []))
+    assert len(found) == len(set(found)) == 2 * ((1 + 2) + (1 + 4))
+    assert {one.choice for one in found if one.task == 1} == {"grow", 0}
+    assert {one.task for one in forks.forks((0, 1, 0), ["free"], 1, [2])} == {2}
+
+
+def decision(table, values, *, likeness=None, history=(0, 1, 2), again=None):
+    """A decision with given outcomes ``{choice: FAA}``, in one or two repetitions."""
+    readings = likeness or {}
+    candidates = [
+        {
+            "set": one,
+            "rank": 10 * one,
+            "captured": None,
+            "excluded": None,
+            "measures": {"energy": {"value": -readings[one], "alike": -1}} if one in readings else {},
+        }
+        for one in sorted(set(history))
+    ]
+    outcomes = [values] if again is None else [values, again]
+    return table.Decision(task=len(history), history=history, candidates=candidates, outcomes=outcomes)
+
+
+def cluster(table, *decisions, groups=()):
+    """A cluster of decisions."""
+    return table.Clustered(name="toy", groups=groups, decisions=decisions)
+
+
+def test_figures_by_hand(script):
+    """Rank correlation, worth of the choice, gain over growing and regret are what they are by hand."""
+    table = script("table")
+    outcomes = {"grow": 50.0, 0: 52.0, 1: 47.0, 2: 49.0}
+    again = {"grow": 51.0, 0: 50.0, 1: 46.0, 2: 52.0}
+    one = cluster(table, decision(table, outcomes, likeness={0: 3.0, 1: 1.0, 2: 2.0}, again=again))
+    reading = table.readings([one])["energy"]
+    assert reading(one.decisions[0]) == {0: 3.0, 1: 1.0, 2: 2.0}
+    assert table.mean_tau(one, reading) == pytest.approx(1.0)  # means are 51, 46.5 and 50.5
+    assert table.ceiling(one) == pytest.approx(1 / 3)
+    assert table.pick(one, reading) == pytest.approx(51 - 148 / 3)
+    assert table.gain(one, lambda _: 0) == pytest.approx(0.5)
+    # the best of the first repetition is set 0, of the second set 2
+    assert table.regret(one, lambda _: "grow") == pytest.approx(((50 - 51) + (49 - 50)) / 2)
+    assert table.agreement(one, lambda _: 0) == 100.0
+    assert table.regret(cluster(table, decision(table, outcomes)), lambda _: 0) is None
+
+
+def test_intervals_are_over_clusters(script):
+    """Mean and Student's t over clusters; one cluster has no interval, none no mean."""
+    over_clusters = script("table").over_clusters
+    found = over_clusters([1.0, 3.0, None, float("nan")])
+    assert (found.mean, found.clusters) == (2.0, 2)
+    assert found.half == pytest.approx(12.706, abs=1e-3)
+    assert str(over_clusters([2.5])) == "2.50"
+    assert str(over_clusters([])) == "-"
+
+
+def test_auc_counts_pairs(script):
+    """The share of pairs of decisions in which reuse pays where the reading is higher."""
+    table = script("table")
+    pays, does_not = {"grow": 1.0, 0: 2.0}, {"grow": 2.0, 0: 1.0}
+    one = cluster(
+        table,
+        decision(table, pays, likeness={0: 0.9}, history=(0,)),
+        decision(table, does_not, likeness={0: 0.5}, history=(0, 0)),
+        decision(table, does_not, likeness={0: 0.95}, history=(0, 0, 0)),
+    )
+    assert table.auc([one], table.readings([one])["energy"]) == 0.5
+    assert table.auc([cluster(table, one.decisions[0])], table.readings([one])["energy"]) is None
+
+
+def test_a_person_takes_the_last_of_the_same_group(script):
+    """By hand: the set of the last task of the group, wherever the history has put it; else a new one."""
+    table = script("table")
+    rule = table._by_hand((0, 1, 0, 2))
+    assert rule(decision(table, {}, history=(0, 1))) == 0
+    assert rule(decision(table, {}, history=(0, 0, 1))) == "grow"
+
+
+def test_a_line_cut_short_is_not_read(script, tmp_path):
+    """What a kill has left half written is run again."""
+    log = tmp_path / "forks.jsonl"
+    log.write_text(json.dumps({"task": 1}) + "\n" + '{"task": 2, "cho')
+    assert script("forks").read_forks(log) == [{"task": 1}]
+    assert script("forks").read_forks(tmp_path / "none") == []
+
+
+@pytest.mark.slow
+def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp_path, monkeypatch, capsys):
+    """History, forks and table on few glyphs; a second call runs what is missing alone, alike."""
+    streams, forks, table = (script(name) for name in ("streams", "forks", "table"))
+    sizes = {"increment": 5, "classes_per_family": 3, "train_per_class": 10, "test_per_class": 4}
+    options = {"benchmark.name": "glyphs", **{f"benchmark.{key}": value for key, value in sizes.items()}}
+    toy = streams.Stream(options=options, groups=(0, 1, 0), tasks=3)
+    monkeypatch.setitem(forks.STREAMS, "natural", lambda data, seed: toy)
+    base = tmp_path / "base.toml"
+    base.write_text(
+        '[policy]\nname = "fixed"\n[retrieval]\nname = "lda"\n[baseline]\nepochs = 1\n'
+        '[routing]\nmix = "all"\nheld_back = 2\n[growth]\nimages = 16\n'
+    )
+    arguments = ["--streams", "natural", "--baselines", "s-prompt-plus-plus", "--seeds", "1", "--no-table"]
+    arguments += ["--base", str(base), "--out", str(tmp_path / "out"), "--arms", "protected", "free"]
+    arguments += ["--measures", "energy"]
+    monkeypatch.setattr(sys, "argv", ["forks.py", *arguments])
+    forks.main()
+    log = tmp_path / "out" / "natural-s-prompt-plus-plus-1" / "forks.jsonl"
+    found = forks.read_forks(log)
+    history = streams.behaviour(3, 1)
+    wanted = list(forks.forks(history, ["protected", "free"], 1, []))
+    assert [(row["task"], row["choice"], row["arm"]) for row in found] == [
+        (one.task, one.choice, one.arm) for one in wanted
+    ]
+    for row in found:
+        assert set(row["routings"]) == {"soft", "hard", "told", "within"}
+        assert all(0 <= each["faa"] <= 100 for each in row["routings"].values())
+    log.write_text("".join(json.dumps(row) + "\n" for row in found[1:]) + '{"task": 1')
+    forks.main()
+    again = forks.read_forks(log)
+    assert len(again) == len(found)
+    assert again[-1]["routings"] == found[0]["routings"]
+    monkeypatch.setattr(sys, "argv", ["table.py", str(tmp_path / "out")])
+    table.main()
+    printed = capsys.readouterr().out
+    assert "2 decisions of 1 clusters" in printed
+    assert "| energy |" in printed
+    assert "| (by hand) |" in printed
+    assert "| threshold energy |" in printed
