@@ -14,7 +14,7 @@ from lw2g.report.columns import Column
 from lw2g.report.statistics import Difference, Summary
 from lw2g.report.table import Row, Table
 
-__all__ = ["as_csv", "as_json", "as_latex", "as_markdown"]
+__all__ = ["as_csv", "as_json", "as_latex", "as_markdown", "mean_cells", "remarks_on", "shown_columns"]
 
 Cells = list[list[str]]
 
@@ -24,12 +24,12 @@ def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str
     parts = []
     for table in tables:
         parts.append(f"### {table.title}\n")
-        shown = _shown(table, columns)
+        shown = shown_columns(table, columns)
         if table.rows:
-            parts.append(_pipes(_means(table, shown, "±")))
+            parts.append(_pipes(mean_cells(table, shown, "±")))
         if against is not None and table.rows:
             parts.append(_pipes(_differences(table, shown, table.row(against), "±")))
-        parts += [f"- {line}" for line in _remarks(table, shown, against)]
+        parts += [f"- {line}" for line in remarks_on(table, shown, against)]
         parts.append("")
     return "\n".join(parts)
 
@@ -47,13 +47,13 @@ def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | 
     r"""Return LaTeX for ``\usepackage{booktabs}``, with remarks as comments."""
     parts = []
     for table in tables:
-        shown = _shown(table, columns)
-        blocks = [_means(table, shown, "\\pm")] if table.rows else []
+        shown = shown_columns(table, columns)
+        blocks = [mean_cells(table, shown, "\\pm")] if table.rows else []
         if against is not None and table.rows:
             blocks.append(_differences(table, shown, table.row(against), "\\pm"))
         parts.append(f"% {table.title}")
         parts += [_tabular(cells) for cells in blocks]
-        parts += [f"% {line}" for line in _remarks(table, shown, against)]
+        parts += [f"% {line}" for line in remarks_on(table, shown, against)]
     return "\n".join(parts) + "\n"
 
 
@@ -145,12 +145,13 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
 # -- cells -----------------------------------------------------------------------------------------------
 
 
-def _shown(table: Table, columns: Sequence[Column]) -> list[Column]:
+def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Return the columns in which any row has a value."""
     return [one for one in columns if any(row.summary(one).mean is not None for row in table.rows)]
 
 
-def _means(table: Table, columns: Sequence[Column], sign: str) -> Cells:
+def mean_cells(table: Table, columns: Sequence[Column], sign: str = "±") -> Cells:
+    """Return the texts of a table of means: a head, then a line for each row of the table."""
     mixed = any(row.marks for row in table.rows)
     printed = {one.name for one in columns if any(one.name in row.paper for row in table.rows)}
     head = ["row", *(["mixed"] if mixed else []), "n"]
@@ -220,7 +221,7 @@ def _difference(found: Difference | None, column: Column, sign: str) -> str:
     return text if found.half is None else f"{text} {sign} {found.half:.{column.digits}f}"
 
 
-def _remarks(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
+def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return what the columns are, how to read the numbers, what they do not say, and what is missing."""
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:

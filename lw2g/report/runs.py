@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,7 +65,7 @@ class Run:
         """Seconds that a running one is expected to take yet."""
         return self.progress.get("remaining")
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
         """The configuration by dotted keys."""
         return flat(self.config)

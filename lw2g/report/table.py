@@ -42,6 +42,11 @@ class Row:
     marks: tuple[str, ...]
     paper: Mapping[str, Printed]
 
+    @property
+    def finished(self) -> bool:
+        """Whether its runs are; those that are not stand in rows of their own."""
+        return self.runs[0].state == "finished"
+
     def summary(self, column: Column) -> Summary:
         """Return mean, deviation and n of a column."""
         return summary([column.of(run.record) for run in self.runs])
@@ -59,7 +64,7 @@ class Table:
     Attributes:
         title: The benchmark and its tasks, checkpoint and protocol.
         rows: In the order in which their first runs were found.
-        unfinished: Runs that are not averaged.
+        unfinished: Runs that stand in no row.
         notes: What a reader should know, one sentence each.
     """
 
@@ -87,13 +92,16 @@ class Table:
         return found[0]
 
 
-def tables_of(runs: Iterable[Run], catalogue: Catalogue, mix: Sequence[str] = ()) -> list[Table]:
+def tables_of(
+    runs: Iterable[Run], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
+) -> list[Table]:
     """Return one table per benchmark and task size.
 
     Args:
         runs: Finished or not.
         catalogue: Knows which components are controls.
         mix: What one table may mix.
+        so_far: Whether unfinished runs get rows of their own, as far as they have come.
 
     Raises:
         ConfigError: Runs of one table mix what it may not.
@@ -102,18 +110,18 @@ def tables_of(runs: Iterable[Run], catalogue: Catalogue, mix: Sequence[str] = ()
     for run in runs:
         options = run.options
         found[tuple(options.get(f"benchmark.{key}") for key in ("name", "increment", "base"))].append(run)
-    return [_table(group, catalogue, mix) for group in found.values()]
+    return [_table(group, catalogue, mix, so_far) for group in found.values()]
 
 
-def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str]) -> Table:
-    finished = [run for run in runs if run.state == "finished"]
-    ways = (_checkpoint, _splits(finished), lambda run: str(run.record["protocol"]))
+def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far: bool) -> Table:
+    counted = [run for run in runs if run.state == "finished" or (so_far and run.record)]
+    ways = (_checkpoint, _splits(counted), lambda run: str(run.record["protocol"]))
     kinds: dict[str, Callable[[Run], str]] = dict(zip(MIXABLE, ways, strict=True))
-    mixed = [kind for kind, of in kinds.items() if len({of(run) for run in finished}) > 1]
+    mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
     for kind in mixed:
         if kind not in mix:
-            _refuse(kind, kinds[kind], finished)
-    groups = _groups(finished, lambda run: tuple(of(run) for of in kinds.values()))
+            _refuse(kind, kinds[kind], counted)
+    groups = _groups(counted, lambda run: (*(of(run) for of in kinds.values()), *_reached(run)))
     labels = _labels([group[0] for group in groups])
     rows, notes = [], []
     for label, group in zip(labels, groups, strict=True):
@@ -134,9 +142,9 @@ def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str]) -> Tab
     notes += _warnings(rows)
     notes += [f"mixes {kind}: rows of different ones do not compare" for kind in mixed]
     return Table(
-        title=_title(runs[0], finished, kinds, mixed),
+        title=_title(runs[0], counted, kinds, mixed),
         rows=tuple(rows),
-        unfinished=tuple(run for run in runs if run.state != "finished"),
+        unfinished=tuple(run for run in runs if run not in counted),
         notes=tuple(notes),
     )
 
@@ -226,10 +234,11 @@ def _groups(runs: Sequence[Run], also: Callable[[Run], tuple[str, ...]]) -> list
     order = {id(run): place for place, run in enumerate(runs)}
     found: list[list[Run]] = []
     for group in alike.values():
-        common = set.intersection(*(set(_compared(run)) for run in group))
+        compared = [_compared(run) for run in group]
+        common = sorted(set.intersection(*map(set, compared)))
         rows: dict[str, list[Run]] = defaultdict(list)
-        for run in group:
-            rows[json.dumps({key: _compared(run)[key] for key in sorted(common)})].append(run)
+        for run, options in zip(group, compared, strict=True):
+            rows[json.dumps({key: options[key] for key in common})].append(run)
         found += rows.values()
     return sorted(found, key=lambda group: order[id(group[0])])
 
@@ -239,6 +248,11 @@ def _stem(run: Run) -> str:
     origin = run.record.get("origin")
     began = "" if origin is None else f", forked after task {origin['task'] + 1}"
     return " x ".join(_names(run)[:2]) + began
+
+
+def _reached(run: Run) -> list[str]:
+    """Say how far a run has come that is not finished."""
+    return [] if run.state == "finished" else [f"{run.done} of {run.tasks or '?'} tasks"]
 
 
 def _names(run: Run) -> tuple[str, ...]:
@@ -262,7 +276,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     found = []
     for stem, run in zip(stems, runs, strict=True):
         rivals = [other for other, name in zip(runs, stems, strict=True) if name == stem]
-        found.append(", ".join([stem, *_distinctions(run, rivals)]))
+        found.append(", ".join([stem, *_distinctions(run, rivals), *_reached(run)]))
     return found
 
 
@@ -274,11 +288,8 @@ def _distinctions(run: Run, rivals: Sequence[Run]) -> list[str]:
         parts.append(f"retrieval {names[2]}")
     if len({_names(other)[3:] for other in rivals}) > 1:
         parts.append("+".join(names[3:]) or "no constraints")
-    mine = _compared(run)
-    values = {
-        key: {json.dumps(_compared(other).get(key)) for other in rivals if key in _compared(other)}
-        for key in mine
-    }
+    mine, compared = _compared(run), [_compared(other) for other in rivals]
+    values = {key: {json.dumps(other[key]) for other in compared if key in other} for key in mine}
     parts += [
         f"{key.partition('.')[2]} {mine[key]}"
         for key, found in values.items()

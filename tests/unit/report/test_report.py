@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
-from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.columns import COLUMNS
 from lw2g.report.render import as_markdown
 from lw2g.report.runs import read_run
@@ -21,12 +20,6 @@ from lw2g.report.table import tables_of
 
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
 FAA = COLUMNS["faa"]
-
-
-@pytest.fixture(scope="module")
-def installed() -> Catalogue:
-    """The installed plugins."""
-    return load_catalogue()
 
 
 def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):

@@ -1,0 +1,162 @@
+"""Numbers that compare configurations: one line, bar or point a row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from lw2g.report.columns import COLUMNS
+from lw2g.report.page.numbers import Numbers, Value, mean
+from lw2g.report.runs import Run
+from lw2g.report.statistics import summary
+from lw2g.report.table import Row
+
+__all__ = ["costs", "curves", "differences", "paper", "pareto", "times"]
+
+_COMPARED = ("faa", "ffm", "bwt", "pra", "total_s")
+"""Columns of which paired differences are drawn."""
+
+
+def curves(rows: Sequence[Row]) -> Numbers:
+    """Return mean accuracy over the seen tasks after each task: row, task, mean, low, high, n, control.
+
+    What learned all tasks as one has a single value, which is drawn as a level line.
+    """
+    last = max((len(_curve(row.runs[0])) for row in rows), default=0)
+    found: list[Sequence[Value]] = []
+    for row in rows:
+        each = [_curve(run) for run in row.runs]
+        level = row.runs[0].tasks == 1
+        for after in range(last if level else len(each[0])):
+            over = summary([curve[0 if level else after] for curve in each])
+            half = over.std or 0.0
+            middle = over.mean or 0.0
+            found.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
+    return Numbers(rows=found)
+
+
+def _curve(run: Run) -> list[float]:
+    matrix = run.record["accuracy_matrix"]
+    return [mean(matrix[task][after] for task in range(after + 1)) for after in range(len(matrix))]
+
+
+# -- prices ----------------------------------------------------------------------------------------------
+
+
+def _vectors(run: Run) -> float | None:
+    prompts, bases = (COLUMNS[f"{name}_vectors"].of(run.record) for name in ("prompt", "basis"))
+    return None if prompts is None or bases is None else prompts + bases
+
+
+def _column(name: str) -> Callable[[Run], float | None]:
+    return lambda run: COLUMNS[name].of(run.record)
+
+
+_PRICES: Mapping[str, Callable[[Run], float | None]] = {
+    "sets": _column("ssp"),
+    "vectors kept (prompts and bases)": _vectors,
+    "seconds of the whole run": _column("total_s"),
+    "milliseconds a test image": _column("test_ms"),
+}
+
+
+def pareto(rows: Sequence[Row]) -> Numbers:
+    """Return FAA against prices: row, price, its mean and deviation, FAA's, n, best, control.
+
+    A row is among the best if no other gives as much FAA for less, or more for as little; controls are not.
+    """
+    found: list[Sequence[Value]] = []
+    steps = []
+    for price, of in _PRICES.items():
+        priced = [
+            (row, summary([of(run) for run in row.runs]), row.summary(COLUMNS["faa"]))
+            for row in rows
+            if any(map(of, row.runs))
+        ]
+        known = [
+            (row, cost, faa) for row, cost, faa in priced if cost.mean is not None and faa.mean is not None
+        ]
+        rivals = [(cost.mean or 0.0, faa.mean or 0.0) for row, cost, faa in known if not row.control]
+        for row, cost, faa in known:
+            point = (cost.mean or 0.0, faa.mean or 0.0)
+            best = not row.control and not any(_dominates(other, point) for other in rivals)
+            found.append((row.label, price, *point, cost.std, faa.std, len(row.runs), best, row.control))
+            if best:
+                steps.append({"price": price, "cost": point[0], "faa": point[1]})
+    why = "" if len({row[0] for row in found}) > 1 else "there are no two finished rows to compare"
+    return Numbers(rows=found, extra={"best": steps}, why=why)
+
+
+def _dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one != other and one[0] <= other[0] and one[1] >= other[1]
+
+
+_COSTS = (
+    ("vectors of the backbone's width", "prompts", "prompt_vectors"),
+    ("vectors of the backbone's width", "bases", "basis_vectors"),
+    ("numbers added to the backbone", "parameters", "parameters"),
+    ("MFLOP of a training step, per image", "training", "training_mflop"),
+    ("MFLOP of a prediction, per image", "inference", "inference_mflop"),
+)
+
+
+def costs(rows: Sequence[Row]) -> Numbers:
+    """Return storage and operations: row, kind, part, mean over runs."""
+    found = [
+        (row.label, kind, part, value)
+        for row in rows
+        for kind, part, name in _COSTS
+        if (value := row.summary(COLUMNS[name]).mean) is not None
+    ]
+    return Numbers(rows=found, why="" if found else "the records tell neither storage nor operations")
+
+
+def times(rows: Sequence[Row]) -> Numbers:
+    """Return mean seconds of a run by part: row, part, seconds."""
+    parts = ("evidence", "training", "subspace", "evaluation")
+    found: list[Sequence[Value]] = []
+    for row in rows:
+        clocks = [run.record.get("seconds", {}) for run in row.runs]
+        if not all("total" in clock for clock in clocks):
+            continue
+        known = {part: mean(clock.get(part, 0.0) for clock in clocks) for part in parts}
+        rest = mean(clock["total"] for clock in clocks) - sum(known.values())
+        found += [(row.label, part, value) for part, value in {**known, "other": max(rest, 0.0)}.items()]
+    return Numbers(rows=found, why="" if found else "the records tell no times")
+
+
+# -- comparisons -----------------------------------------------------------------------------------------
+
+
+def paper(rows: Sequence[Row]) -> Numbers:
+    """Return the paper's values beside ours: row, metric, theirs, std, ours, std, n, table, what differs."""
+    found: list[Sequence[Value]] = []
+    for row in rows:
+        for name, printed in row.paper.items():
+            ours = row.summary(COLUMNS[name])
+            if ours.mean is not None:
+                theirs = (printed.value, printed.std, ours.mean, ours.std, ours.n, printed.table)
+                found.append((row.label, _title(name), *theirs, "; ".join(printed.differs)))
+    return Numbers(rows=found, why="" if found else "the paper prints nothing for these configurations")
+
+
+def differences(rows: Sequence[Row]) -> Numbers:
+    """Return paired differences of all rows: against, row, metric, mean, low, high, pairs."""
+    found = list(_differences(rows))
+    why = "" if found else "no two finished rows have runs of the same seed and class order"
+    return Numbers(rows=found, why=why)
+
+
+def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
+    for other in rows:
+        for row in rows:
+            if row is other:
+                continue
+            for name in _COMPARED:
+                gap = row.difference(other, COLUMNS[name])
+                if gap is not None:
+                    ends = (None, None) if gap.half is None else (gap.mean - gap.half, gap.mean + gap.half)
+                    yield (other.label, row.label, _title(name), gap.mean, *ends, gap.n)
+
+
+def _title(name: str) -> str:
+    return {"total_s": "seconds"}.get(name, name.replace("_", " ").upper())

@@ -1,0 +1,158 @@
+"""Test images that a run got wrong, as thumbnails: what only the data set itself can show."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from lw2g.config.sources import resolve_source
+from lw2g.config.toml import read_json
+from lw2g.errors import DataError, Lw2gError
+from lw2g.registry.catalogue import Catalogue
+from lw2g.report.page.inside import Inside
+from lw2g.report.runs import Run
+from lw2g.training.recomputed import Columns
+
+__all__ = ["Gallery", "Picture", "gallery_of", "mistakes"]
+
+_SIDE = 96
+"""Pixels of a thumbnail's longer side."""
+_PICTURES, _EACH = 400, 5
+"""So many thumbnails at most, and so many of one kind of mistake in a task."""
+
+RETRIEVED, CLASSIFIED = "wrong set retrieved", "right set, wrong class"
+
+
+@attrs.frozen(kw_only=True)
+class Picture:
+    """A test image that went wrong.
+
+    Attributes:
+        task: Its task, from 1.
+        mistake: What went wrong.
+        true: Name of its class.
+        predicted: Name of the class it was given.
+        retrieved: The task that retrieval named, from 1; None where nothing is chosen.
+        sample: Its id.
+        source: The thumbnail as a data URL.
+    """
+
+    task: int
+    mistake: str
+    true: str
+    predicted: str
+    retrieved: int | None
+    sample: str
+    source: str
+
+
+@attrs.frozen(kw_only=True)
+class Gallery:
+    """Pictures, or why there are none."""
+
+    pictures: Sequence[Picture] = ()
+    why: str = ""
+
+
+def mistakes(predicted: Columns, task_to_set: Sequence[int]) -> list[tuple[int, str]]:
+    """Return rows of predictions that are shown, with what went wrong, by task.
+
+    Of each task's mistakes of a kind some are taken, evenly from the first to the last.
+    """
+    own = np.asarray(task_to_set)[predicted["task"]]
+    elsewhere = (predicted["set"] >= 0) & (predicted["set"] != own)
+    wrong = predicted["predicted"] != predicted["true"]
+    tasks = int(predicted["task"].max()) + 1
+    each = max(1, min(_EACH, _PICTURES // (2 * tasks)))
+    found = []
+    for task in range(tasks):
+        here = predicted["task"] == task
+        for mistake, rows in ((RETRIEVED, here & elsewhere), (CLASSIFIED, here & wrong & ~elsewhere)):
+            found += [(row, mistake) for row in _spread(np.flatnonzero(rows), each)]
+    return found
+
+
+def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
+    places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
+    return [int(rows[place]) for place in places]
+
+
+def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
+    """Return thumbnails of a run's mistakes, where its data set is present."""
+    if inside.predicted is None:
+        return Gallery(why=inside.why)
+    columns, record = inside.predicted, inside.record
+    shown = mistakes(columns, record["task_to_set"])
+    if not shown:
+        return Gallery(why="nothing was retrieved or classified wrongly")
+    try:
+        images = _TestImages(inside.run, catalogue)
+    except (Lw2gError, OSError) as error:
+        return Gallery(why=f"the data set cannot be read: {error}")
+    names = record["class_names"]
+    pictures = []
+    for row, mistake in shown:
+        sample, retrieved = int(columns["sample"][row]), int(columns["retrieved"][row])
+        pictures.append(
+            Picture(
+                task=int(columns["task"][row]) + 1,
+                mistake=mistake,
+                true=names[columns["true"][row]],
+                predicted=names[columns["predicted"][row]],
+                retrieved=None if retrieved < 0 else retrieved + 1,
+                sample=images.ids[sample],
+                source=images.thumbnail(sample),
+            )
+        )
+    return Gallery(pictures=pictures)
+
+
+class _TestImages:
+    """The test images of a run's stream by their place in it.
+
+    Raises:
+        DataError: They are not those that the run was tested on.
+    """
+
+    def __init__(self, run: Run, catalogue: Catalogue) -> None:
+        from lw2g.training.streams import joined
+
+        whole = [{"benchmark": run.config["benchmark"]}]
+        chosen = []
+        for source in run.record.get("sources") or whole:
+            options = {key: value for key, value in source["benchmark"].items() if key != "name"}
+            chosen.append(
+                resolve_source(
+                    catalogue,
+                    source["benchmark"]["name"],
+                    {f"benchmark.{key}": value for key, value in options.items()},
+                )
+            )
+        streams = [catalogue.get("benchmark", one.name).build(one.config).stream() for one in chosen]
+        _, stream = joined(chosen, streams)
+        self._parts = [task.test for task in stream.tasks]
+        self._starts = np.cumsum([0, *map(len, self._parts)])
+        self.ids = [name for part in self._parts for name in part.ids]
+        files = [name for name in run.record["files"] if name.startswith("samples")]
+        told = [name for file in sorted(files, key=len) for name in read_json(run.path / file)]
+        if told != self.ids:
+            raise DataError("the images there are not those that the run was tested on")
+
+    def thumbnail(self, sample: int) -> str:
+        """Return an image, made small, as a data URL."""
+        from PIL import Image
+
+        part = int(np.searchsorted(self._starts, sample, side="right")) - 1
+        data = self._parts[part]
+        pixels = data.source.image(int(data.indices[sample - self._starts[part]]))
+        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        picture.thumbnail((_SIDE, _SIDE))
+        content = io.BytesIO()
+        picture.save(content, "WEBP", quality=80)
+        return "data:image/webp;base64," + base64.b64encode(content.getvalue()).decode()

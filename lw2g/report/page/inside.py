@@ -1,0 +1,247 @@
+"""Numbers from inside one run: matrices, confusions, decisions, drift. Tasks count from 1 here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g.report.page.evidence import measured
+from lw2g.report.page.numbers import Numbers, Value
+from lw2g.report.runs import Run
+from lw2g.training.recomputed import Columns, read_columns
+from lw2g.training.sealed import sha256_of
+
+__all__ = [
+    "Inside",
+    "accuracies",
+    "classes",
+    "decisions",
+    "drift",
+    "flow",
+    "forgetting",
+    "look_inside",
+    "nulls",
+    "retrieval",
+]
+
+_CELLS = 4000
+"""So many cells of a class confusion are kept, those of most images first."""
+_UNMEASURED = "this policy measured nothing before it decided"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Inside:
+    """A run with its last predictions.
+
+    Attributes:
+        run: The run; it has a record.
+        label: What it is called.
+        predicted: Columns of its last evaluation; None where they cannot be used.
+        why: Why not.
+    """
+
+    run: Run
+    label: str
+    predicted: Columns | None
+    why: str
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The run's record."""
+        return self.run.record
+
+
+def look_inside(run: Run, label: str) -> Inside:
+    """Return a run with the predictions that its record tells of."""
+    files = run.record.get("files", {})
+    name = max((name for name in files if name.startswith("predictions/")), default="")
+    path = run.path / name
+    columns, why = None, ""
+    if not name or not path.is_file():
+        why = "the run's predictions are not there"
+    elif sha256_of(path) != files[name]:
+        why = f"{name} is not the file that the record tells of"
+    else:
+        columns = read_columns(path)
+    return Inside(run=run, label=label, predicted=columns, why=why)
+
+
+def accuracies(inside: Inside) -> Numbers:
+    """Return A[i, t]: task, after which task, accuracy in percent."""
+    return Numbers(rows=_triangle(inside.record["accuracy_matrix"]))
+
+
+def _triangle(matrix: Sequence[Sequence[float | None]]) -> list[Sequence[Value]]:
+    return [
+        (task + 1, after + 1, value)
+        for task, row in enumerate(matrix)
+        for after, value in enumerate(row)
+        if value is not None
+    ]
+
+
+def forgetting(inside: Inside) -> Numbers:
+    """Return what became of each task but the last: task, learned, best, final, forgotten, in percent."""
+    matrix = inside.record["accuracy_matrix"]
+    found: list[Sequence[Value]] = []
+    for task, row in enumerate(matrix[:-1]):
+        known = [value for value in row if value is not None]
+        found.append((task + 1, known[0], max(known), known[-1], max(known) - known[-1]))
+    metrics = inside.record.get("metrics", {})
+    told = [(name.upper(), metrics.get(name)) for name in ("ffm", "bwt")]
+    return Numbers(
+        rows=found,
+        facts=[f"{name} {value:.2f}" for name, value in told if value is not None and found],
+        why="" if found else "a single task cannot be forgotten",
+    )
+
+
+# -- confusions ------------------------------------------------------------------------------------------
+
+
+def classes(inside: Inside) -> Numbers:
+    """Return true against predicted classes: number and name of both, what it is, images, percent."""
+    if inside.predicted is None:
+        return Numbers(why=inside.why)
+    true, predicted, task = (inside.predicted[name] for name in ("true", "predicted", "task"))
+    names = inside.record["class_names"]
+    size = max(int(true.max()), int(predicted.max())) + 1
+    task_of = np.zeros(size, dtype=int)
+    task_of[true] = task
+    counts = np.bincount(true * size + predicted, minlength=size * size)
+    images = np.bincount(true, minlength=size)
+    right = int(np.sum(true == predicted))
+    inner = int(np.sum(task_of[true] == task_of[predicted])) - right
+    parts = (right, inner, len(true) - right - inner)
+    said = ("right", "another class of the right task", "a wrong task")
+    facts = [f"{100 * part / len(true):.1f} % {text}" for part, text in zip(parts, said, strict=True)]
+    cells = sorted(map(int, np.flatnonzero(counts)), key=lambda cell: -counts[cell])
+    rows: list[Sequence[Value]] = []
+    for cell in cells[:_CELLS]:
+        one, other = divmod(cell, size)
+        alike = task_of[one] == task_of[other]
+        kind = "right" if one == other else "wrong class, right task" if alike else "wrong task"
+        share = 100 * counts[cell] / images[one]
+        rows.append((one, names[one], other, names[other], kind, int(counts[cell]), float(share)))
+    if len(cells) > _CELLS:
+        facts.append(f"the {_CELLS} fullest of {len(cells)} cells")
+    starts = [{"at": int(at)} for at in np.flatnonzero(np.diff(task_of)) + 1]
+    rows.sort(key=lambda row: row[4] == "right")  # of a table mistakes are read first
+    return Numbers(rows=rows, facts=facts, extra={"blocks": starts, "size": [{"at": size}]})
+
+
+def retrieval(inside: Inside) -> Numbers:
+    """Return true against retrieved tasks: task, retrieved, whether of one set, images, share in percent."""
+    if inside.predicted is None:
+        return Numbers(why=inside.why)
+    task, retrieved = (inside.predicted[name] for name in ("task", "retrieved"))
+    if (retrieved < 0).any():
+        return Numbers(why="this run makes no hard choice of a set")
+    size = max(int(task.max()), int(retrieved.max())) + 1
+    counts = np.bincount(task * size + retrieved, minlength=size * size).reshape(size, size)
+    held = inside.record["task_to_set"]
+    rows: list[Sequence[Value]] = [
+        (one + 1, other + 1, held[one] == held[other], int(counts[one, other]), _percent(counts[one], other))
+        for one in range(size)
+        for other in range(size)
+        if counts[one, other] or held[one] == held[other]
+    ]
+    metrics = inside.record.get("metrics", {})
+    told = (("PRA", "pra"), ("chance", "chance_pra"), ("own set among the first three", "coverage_3"))
+    facts = [f"{text} {metrics[name]:.1f} %" for text, name in told if metrics.get(name) is not None]
+    return Numbers(rows=rows, facts=facts)
+
+
+def _percent(counts: Any, place: int) -> float:
+    return float(100 * counts[place] / max(1, counts.sum()))
+
+
+# -- growth ----------------------------------------------------------------------------------------------
+
+
+def flow(inside: Inside) -> Numbers:
+    """Return which set each task got: task, decision, set, tasks of that set, classes."""
+    made = inside.record.get("decisions", [])
+    held = inside.record.get("task_to_set", [])
+    if not made or inside.record.get("metrics", {}).get("ssp") is None:
+        return Numbers(why="this run keeps no parameter sets")
+    names = inside.record["class_names"]
+    first = _first_classes(inside)
+    rows: list[Sequence[Value]] = []
+    paths = []
+    sets = sorted(set(held))
+    places = {one: (number + 0.5) * len(held) / len(sets) for number, one in enumerate(sets)}
+    for entry in made[: len(held)]:
+        task, chosen = entry["task"], entry["set"]
+        own = names[first[task] : first[task + 1]] if task + 1 < len(first) else []
+        shown = ", ".join(own[:4]) + (f" and {len(own) - 4} more" if len(own) > 4 else "")
+        rows.append((task + 1, entry["decision"], f"#{chosen}", held.count(chosen), shown))
+        ends = ((0.0, task + 0.5), (0.35, task + 0.5), (0.65, places[chosen]), (1.0, places[chosen]))
+        paths += [{"task": task + 1, "decision": entry["decision"], "x": x, "y": y} for x, y in ends]
+    grown = sum(entry["decision"] == "grow" for entry in made)
+    labels = [{"label": f"#{one} · {held.count(one)}", "y": place} for one, place in places.items()]
+    facts = [
+        f"{len(held)} tasks in {len(sets)} sets",
+        f"{grown} times grown, {len(made) - grown} times reused",
+    ]
+    return Numbers(rows=rows, facts=facts, extra={"paths": paths, "sets": labels})
+
+
+def _first_classes(inside: Inside) -> list[int]:
+    """Return the first class of each task, and one past the last; nothing where no prediction tells."""
+    if inside.predicted is None:
+        return [0] * (len(inside.record["task_to_set"]) + 1)
+    true, task = inside.predicted["true"], inside.predicted["task"]
+    last = int(task.max())
+    return [*(int(true[task == one].min()) for one in range(last + 1)), int(true.max()) + 1]
+
+
+def decisions(inside: Inside) -> Numbers:
+    """Return all evidence: task, set, measure, value, error, low, high, threshold, outcome, kind, why."""
+    made = {entry["task"]: entry for entry in inside.record.get("decisions", ())}
+    rows: list[Sequence[Value]] = []
+    for one in measured(inside.record):
+        if one.value is None and not one.excluded:
+            continue
+        half = one.error or 0.0
+        ends = (None, None) if one.value is None else (one.value - half, one.value + half)
+        entry = made[one.task]
+        outcome = "grow" if entry["decision"] == "grow" else f"reuse #{entry['set']}"
+        kind = "reused" if one.reused else "excluded" if one.excluded else "not taken"
+        values = (one.name, one.value, one.error, *ends, one.threshold)
+        rows.append((one.task + 1, one.set, *values, outcome, kind, one.excluded))
+    return Numbers(rows=rows, why="" if rows else _UNMEASURED)
+
+
+def nulls(inside: Inside) -> Numbers:
+    """Return hindrance beside what chance would give: task, candidate, what, degrees."""
+    rows: list[Sequence[Value]] = []
+    above: dict[str, list[bool]] = defaultdict(list)
+    for one in measured(inside.record):
+        if one.value is None or not one.nulls:
+            continue
+        rows.append((one.task + 1, one.set, "measured", one.value))
+        rows += [(one.task + 1, one.set, kind, null) for kind, null in one.nulls.items()]
+        for kind, null in one.nulls.items():
+            above[kind].append(one.value > null)
+    facts = [f"above {kind} in {sum(found)} of {len(found)}" for kind, found in above.items()]
+    return Numbers(rows=rows, facts=facts, why="" if rows else _UNMEASURED)
+
+
+def drift(inside: Inside) -> Numbers:
+    """Return how far features of old tasks moved: task, after which task, change in percent."""
+    told = inside.record.get("feature_drift") or []
+    rows: list[Sequence[Value]] = [
+        (task + 1, after + 1, 100 * value)
+        for after, column in enumerate(told)
+        for task, value in enumerate(column)
+        if value is not None
+    ]
+    if not rows:
+        return Numbers(why="there was no old task whose features could move")
+    still = "no feature of an old task moved: its set and all it shares stayed as they were"
+    return Numbers(rows=rows, facts=[] if any(row[2] for row in rows) else [still])

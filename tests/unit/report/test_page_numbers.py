@@ -1,0 +1,267 @@
+"""The numbers behind the figures of a page: the right values, and why there are none."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lw2g.cli.options import experiment_options
+from lw2g.config.toml import flat, to_mapping
+from lw2g.report.page import compare, inside
+from lw2g.report.page.commands import command_of
+from lw2g.report.page.figures import FIGURES
+from lw2g.report.page.gallery import CLASSIFIED, RETRIEVED, gallery_of, mistakes
+from lw2g.report.page.inside import look_inside
+from lw2g.report.table import tables_of
+
+MORE = {"accuracy_matrix": [[80.0, 55.0, 30.0], [None, 55.0, 30.0], [None, None, 80.0]]}
+
+
+@pytest.fixture
+def rows(write_full_run, installed):
+    """Two seeds of one configuration, one seed of another, one that is not finished, and a bound."""
+    seeds = ({"run.seed": 0}, {"run.seed": 1})
+    runs = [
+        write_full_run("a", overrides=seeds[0], policy="min"),
+        write_full_run("b", {**MORE, "metrics.faa": 140 / 3}, overrides=seeds[1], policy="min"),
+        write_full_run("c", {"metrics.faa": 60.0, "metrics.ssp": 3}, overrides=seeds[0], policy="always"),
+        write_full_run("d", {"tasks": 5}, overrides=seeds[0], policy="max"),
+        write_full_run(
+            "e",
+            {"tasks": 1, "accuracy_matrix": [[90.0]], "metrics": {"faa": 90.0}},
+            overrides=seeds[0],
+            baseline="joint",
+        ),
+    ]
+    (table,) = tables_of(runs, installed, so_far=True)
+    return table.rows
+
+
+@pytest.fixture
+def opened(write_full_run):
+    """One run with its predictions."""
+    return look_inside(write_full_run("one", policy="min", overrides={"policy.margin": 2.0}), "one")
+
+
+def test_unfinished_runs_have_rows_of_their_own(rows, installed):
+    """They say how far they have come, and never stand in a row that is averaged."""
+    assert [(row.label, len(row.runs), row.finished) for row in rows] == [
+        ("hide-prompt x min", 2, True),
+        ("hide-prompt x always", 1, True),
+        ("hide-prompt x max, 3 of 5 tasks", 1, False),
+        ("joint x always", 1, True),
+    ]
+    (table,) = tables_of([run for row in rows for run in row.runs], installed)
+    assert [len(row.runs) for row in table.rows] == [2, 1, 1]
+    assert [run.path.name for run in table.unfinished] == ["d"]
+
+
+def test_curves_have_a_seed_band_and_level_lines(rows):
+    """Means of seen tasks after each task, one deviation around; joint training is a line to the end."""
+    found = {(row[0], row[1]): row[2:] for row in compare.curves(rows).rows}
+    mean, low, high, n, control = found["hide-prompt x min", 3]
+    assert (mean, n, control) == (pytest.approx((200 / 3 + 140 / 3) / 2), 2, False)
+    assert [high - mean, mean - low] == pytest.approx([np.std([200 / 3, 140 / 3], ddof=1)] * 2)
+    assert [found["joint x always", after] for after in (1, 3)] == [(90.0, 90.0, 90.0, 1, True)] * 2
+
+
+def test_only_rows_that_nothing_beats_are_best(rows):
+    """More FAA for less, in every price; controls take no part."""
+    finished = [row for row in rows if row.finished]
+    found = {(row[0], row[1]): row for row in compare.pareto(finished).rows}
+    best = {key: row[-2] for key, row in found.items()}
+    assert best["hide-prompt x min", "sets"]
+    assert best["hide-prompt x always", "sets"]
+    assert best["hide-prompt x always", "milliseconds a test image"]
+    assert not best["hide-prompt x min", "milliseconds a test image"]
+    assert not best["joint x always", "milliseconds a test image"]
+    assert found["hide-prompt x min", "vectors kept (prompts and bases)"][2] == 100.0
+    assert compare.pareto(finished[:1]).why == "there are no two finished rows to compare"
+
+
+def test_costs_and_times_are_told_by_part(rows):
+    """Prompts beside bases, operations in millions; what no clock took is other."""
+    costs = {row[1:3]: row[3] for row in compare.costs(rows[:1]).rows}
+    kind = "vectors of the backbone's width"
+    assert (costs[kind, "prompts"], costs[kind, "bases"]) == (40.0, 60.0)
+    assert costs["MFLOP of a training step, per image", "training"] == 3.0
+    times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
+    assert times == {"evidence": 1.0, "training": 6.0, "subspace": 0.5, "evaluation": 2.0, "other": 0.5}
+
+
+def test_differences_are_paired_and_go_both_ways(rows):
+    """Over seeds that both rows have; a single pair has no interval."""
+    found = {row[:3]: row[3:] for row in compare.differences(rows[:2]).rows}
+    first, second = (row.label for row in rows[:2])
+    assert found[first, second, "FAA"] == (pytest.approx(60 - 200 / 3), None, None, 1)
+    assert found[second, first, "FAA"][0] == pytest.approx(200 / 3 - 60)
+
+
+def test_the_paper_stands_beside_ours(write_run, installed):
+    """Its value, ours, and in what its runs differ."""
+    (table,) = tables_of([write_run(80.0)], installed)
+    ((_, metric, theirs, _, ours, _, n, number, differs), *_) = compare.paper(table.rows).rows
+    assert (metric, ours, n) == ("FAA", 80.0, 1)
+    assert theirs == table.rows[0].paper["faa"].value
+    assert number == table.rows[0].paper["faa"].table
+    assert differs == "; ".join(table.rows[0].paper["faa"].differs)
+
+
+def test_matrices_count_from_one(opened):
+    """A[i, t] below the diagonal is left out; forgetting is from the best a task ever had."""
+    assert inside.accuracies(opened).rows[:3] == [(1, 1, 100.0), (1, 2, 75.0), (1, 3, 50.0)]
+    assert inside.forgetting(opened).rows == [(1, 100.0, 100.0, 50.0, 50.0), (2, 75.0, 75.0, 50.0, 25.0)]
+    assert inside.drift(opened).rows == [(1, 2, 2.0), (1, 3, 10.0), (2, 3, 0.0)]
+
+
+def test_class_confusion_tells_wrong_tasks_from_wrong_classes(opened):
+    """Every cell with its images, and the three shares sum to all."""
+    found = inside.classes(opened)
+    cells = {(row[1], row[3]): row[4:] for row in found.rows}
+    assert cells["bee", "ant"] == ("wrong class, right task", 1, 50.0)
+    assert cells["bee", "cat"] == ("wrong task", 1, 50.0)
+    assert cells["ant", "ant"] == ("right", 2, 100.0)
+    assert sum(row[5] for row in found.rows) == 12
+    assert found.facts == ["66.7 % right", "16.7 % another class of the right task", "16.7 % a wrong task"]
+    assert found.extra["blocks"] == [{"at": 2}, {"at": 4}]
+
+
+def test_retrieval_counts_a_shared_set_as_right(opened):
+    """Tasks 1 and 3 share a set; PRA and chance stand beside the map."""
+    found = inside.retrieval(opened)
+    cells = {row[:2]: row[2:] for row in found.rows}
+    assert cells[1, 3] == (True, 1, 25.0)
+    assert cells[1, 2] == (False, 1, 25.0)
+    assert (2, 3) not in cells
+    assert found.facts[:2] == ["PRA 75.0 %", "chance 55.6 %"]
+
+
+def test_growth_tells_sets_and_all_evidence(opened):
+    """Which set each task got; per candidate value, error and threshold, and why one was excluded."""
+    flow = inside.flow(opened)
+    assert [row[:4] for row in flow.rows] == [
+        (1, "grow", "#0", 2),
+        (2, "grow", "#1", 1),
+        (3, "reuse", "#0", 2),
+    ]
+    assert flow.rows[1][4] == "cat, dog"
+    assert len(flow.extra["paths"]) == 12
+    z = [row for row in inside.decisions(opened).rows if row[2] == "Z (degrees)"]
+    assert z[0] == (2, 0, "Z (degrees)", 3.0, 0.5, 2.5, 3.5, 1.0, "grow", "not taken", "")
+    assert z[1][-2:] == ("reused", "")
+    assert z[2][3:] == (None, 0.5, None, None, 1.0, "reuse #0", "excluded", "its space is full")
+
+
+def test_evidence_stands_beside_its_nulls(opened):
+    """What was measured, against the pre-trained space and two kinds of chance."""
+    found = inside.nulls(opened)
+    assert {row[2]: row[3] for row in found.rows if row[:2] == (2, 0)} == {
+        "measured": 73.0,
+        "pre-trained space": 70.0,
+        "null by rank": 40.0,
+        "null by energy": 72.0,
+    }
+    assert "above null by energy in 1 of 2" in found.facts
+
+
+def test_records_that_lack_something_say_so(write_full_run):
+    """A run of an older lw2g, or without sets or predictions, still gives every figure, or one line why."""
+    changes = {
+        "files": {},
+        "decisions": [],
+        "feature_drift": [],
+        "metrics": {"faa": 50.0},
+        "accuracy_matrix": [[50.0]],
+        "tasks": 1,
+        "task_to_set": [0],
+        "storage": {},
+        "flops": {},
+        "seconds": {},
+    }
+    run = look_inside(write_full_run("old", changes), "old")
+    told = {figure.name: figure.of(run) for figure in FIGURES if figure.scope == "run"}
+    assert {name for name, numbers in told.items() if numbers.rows} == {"accuracies"}
+    assert all(numbers.rows or numbers.why for numbers in told.values())
+    assert all("\n" not in numbers.why for numbers in told.values())
+
+
+def test_altered_predictions_are_not_drawn(write_full_run):
+    """What does not match its checksum is told, not shown."""
+    run = write_full_run("edited")
+    path = run.path / "predictions/task-002.safetensors"
+    path.write_bytes(path.read_bytes() + b" ")
+    assert inside.classes(look_inside(run, "x")).why == (
+        "predictions/task-002.safetensors is not the file that the record tells of"
+    )
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"policy": "min", "overrides": {"growth.energy": 0.9, "baseline.epochs": 3, "run.seed": 5}},
+        {"policy": "min", "constraints": ["none"]},
+        {"baseline": "s-prompt-plus-plus", "retrieval": "lda", "overrides": {"routing.mix": 2}},
+        {"baseline": "simple-cil", "overrides": {"benchmark.increment": 5, "run.precision": "bf16-mixed"}},
+    ],
+    ids=["defaults", "options", "no constraints", "retrieval", "control"],
+)
+def test_the_command_makes_the_same_configuration(write_full_run, installed, named):
+    """What the command line parses to is the configuration of the run, however that was written."""
+    import click
+
+    from lw2g.cli.options import ExperimentOptions
+
+    run = write_full_run("run", **named)
+    words = shlex.split(command_of(run, installed))
+    assert words[:2] == ["lw2g", "run"]
+    command = experiment_options(click.Command("run", callback=lambda **values: values))
+    values = command.main(words[2:], standalone_mode=False)
+    found = ExperimentOptions.of(values).resolve(installed)
+    assert flat(to_mapping(found.config)) == run.options
+
+
+def test_a_command_that_means_something_else_today_reads_the_file(write_full_run, installed):
+    """An option that is no more, or weights that are elsewhere: then the run's own file is the command."""
+    run = write_full_run("run", {"config.baseline.gone": 1})
+    assert command_of(run, installed) == f"lw2g run {run.path}/config.toml --out NEW"
+
+
+def test_a_fork_and_a_continued_run_say_how_they_came(write_full_run, installed):
+    """The run they began with, the task, and what was changed; the benchmarks that followed."""
+    origin = {
+        "run": "old run",
+        "task": 1,
+        "changed": [{"option": "policy.map", "before": None, "after": [0, 0]}],
+    }
+    fork = write_full_run("fork", {"origin": origin})
+    assert command_of(fork, installed) == ("lw2g fork 'old run' --at-task 2 --set 'policy.map=[0, 0]'")
+    sources = [{"benchmark": {"name": "digits"}}, {"benchmark": {"name": "glyphs", "increment": 5}}]
+    longer = write_full_run("longer", {"sources": sources})
+    assert command_of(longer, installed).endswith(
+        " && lw2g continue NEW --benchmark glyphs --set benchmark.increment=5"
+    )
+
+
+def test_mistakes_are_of_two_kinds(opened):
+    """A wrong set, or the right set and a wrong class; a shared set is no wrong one."""
+    found = [
+        (int(opened.predicted["task"][row]), row, why) for row, why in mistakes(opened.predicted, [0, 1, 0])
+    ]
+    assert found == [
+        (0, 3, RETRIEVED),
+        (0, 2, CLASSIFIED),
+        (1, 7, RETRIEVED),
+        (1, 5, CLASSIFIED),
+        (2, 9, RETRIEVED),
+    ]
+
+
+def test_the_gallery_needs_the_very_images(opened, installed, tmp_path: Path):
+    """Data that are others, or not there, are told in one line."""
+    assert gallery_of(opened, installed).why == (
+        "the data set cannot be read: the images there are not those that the run was tested on"
+    )
