@@ -128,15 +128,15 @@ def times(rows: Sequence[Row]) -> Numbers:
 
 
 def paper(rows: Sequence[Row]) -> Numbers:
-    """Return the paper's values beside ours: row, metric, theirs, std, ours, std, n, table, what differs."""
+    """Return published values beside ours: row, metric, theirs, std, ours, std, n, source, what differs."""
     found: list[Sequence[Value]] = []
     for row in rows:
         for name, printed in row.paper.items():
             ours = row.summary(COLUMNS[name])
             if ours.mean is not None:
-                theirs = (printed.value, printed.std, ours.mean, ours.std, ours.n, printed.table)
+                theirs = (printed.value, printed.std, ours.mean, ours.std, ours.n, printed.told)
                 found.append((row.label, _title(name), *theirs, "; ".join(printed.differs)))
-    return Numbers(rows=found, why="" if found else "the paper prints nothing for these configurations")
+    return Numbers(rows=found, why="" if found else "no paper prints anything for these configurations")
 
 
 def differences(rows: Sequence[Row]) -> Numbers:

@@ -33,10 +33,17 @@ def _task(field: str, title: str, **more: Any) -> Spec:
     }
 
 
+_LEGEND: Spec = {
+    "orient": "top",
+    "title": None,
+    "columns": {"expr": "width < 420 ? 2 : 5"},
+    "labelLimit": 300,
+}
+
+
 def _parts(domain: list[str], colours: list[str], **more: Any) -> Spec:
-    legend = {"orient": "top", "title": None, "columns": {"expr": "width < 420 ? 2 : 5"}, "labelLimit": 300}
     scale = {"domain": domain, "range": colours}
-    return {"type": "nominal", "legend": legend, "scale": scale, **more}
+    return {"type": "nominal", "legend": _LEGEND, "scale": scale, **more}
 
 
 def _kinds(*pairs: tuple[str, str]) -> Spec:
@@ -120,7 +127,7 @@ CURVES: Spec = {
             },
         },
         {
-            "mark": {"type": "line", "strokeWidth": 2, "interpolate": "monotone"},
+            "mark": {"type": "line", "strokeWidth": 2},
             "encoding": {
                 "y": _number("accuracy"),
                 "strokeDash": {"field": "row", "type": "nominal", "legend": None, "scale": "@dashes"},
@@ -394,13 +401,9 @@ DECISIONS: Spec = {
         },
     ],
 }
-_MEASURED = _kinds(
-    ("measured", _INK), ("pre-trained space", _BLUE), ("null by rank", _GREEN), ("null by energy", _RED)
-)
-_SHAPED = {
-    "domain": _MEASURED["scale"]["domain"],
-    "range": ["circle", "square", "diamond", "triangle-up"],
-}
+_MEASURED: Spec = {"field": "what", "type": "nominal", "sort": None, "legend": _LEGEND}
+_TINTS = [_INK, _BLUE, _GREEN, _RED, "var(--c4)", "var(--c5)", "var(--c3)"]
+_FORMS = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-left"]
 NULLS: Spec = {
     "height": 300,
     "encoding": _ARRIVED,
@@ -416,14 +419,14 @@ NULLS: Spec = {
                 }
             ],
             "mark": {"type": "rule", "stroke": _LINE},
-            "encoding": {"y": _SPREAD | {"field": "low", "title": "degrees"}, "y2": {"field": "high"}},
+            "encoding": {"y": _SPREAD | {"field": "low"}, "y2": {"field": "high"}},
         },
         {
             "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
             "encoding": {
                 "y": _number("value"),
-                "fill": {"field": "what", **_MEASURED},
-                "shape": {"field": "what", **_MEASURED, "scale": _SHAPED},
+                "fill": {**_MEASURED, "scale": {"range": _TINTS}},
+                "shape": {**_MEASURED, "scale": {"range": _FORMS}},
                 "tooltip": "@tip",
             },
         },

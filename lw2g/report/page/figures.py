@@ -126,20 +126,20 @@ FIGURES = (
     ),
     Figure(
         name="paper",
-        title="The paper against ours",
-        reading="Diamonds are what the LW2G paper prints, dots are ours. The table says in what its runs are "
-        "known to differ from ours.",
+        title="Published values against ours",
+        reading="Diamonds are what papers print, dots are ours. The table says where from, and in what their "
+        "runs are known to differ from ours.",
         of=compare.paper,
         fields=_fields(
             row="row",
             metric="metric",
-            theirs=("paper", 2),
-            theirs_std=("paper's deviation", 2),
+            theirs=("published", 2),
+            theirs_std=("its deviation", 2),
             ours=("ours", 2),
             ours_std=("our deviation", 2),
             n="our runs",
-            table="table",
-            differs="its runs differ in",
+            source="source",
+            differs="differs in",
         ),
         drawing=drawings.PAPER,
         scope="rows",
@@ -279,6 +279,7 @@ FIGURES = (
             high=("one error above", 3),
             threshold=("threshold", 3),
             outcome="decision",
+            sure=("confidence (%)", 1),
             kind="candidate",
             excluded="why excluded",
         ),
@@ -289,12 +290,13 @@ FIGURES = (
     Figure(
         name="nulls",
         title="Evidence against its nulls",
-        reading="Hindrance (HFC) of each candidate, from set #0 on the left, beside what the task's own "
-        "pre-trained space gives and what chance would give: a random space of the same rank (null by rank), "
-        "and a random combination of the task's activations (null by energy).",
+        reading="What was measured of each candidate, from set #0 on the left, beside what chance would give "
+        "(a random space of the same rank, a random combination of the task's activations, permuted labels), and "
+        "beside what the task's own pre-trained space or the set's own tasks give.",
         of=inside.nulls,
-        fields=_fields(task="task", set="candidate set", what="what", value=("degrees", 2)),
+        fields=_fields(task="task", set="candidate set", measure="measure", what="what", value=("value", 3)),
         drawing=drawings.NULLS,
         scope="run",
+        panel="measure",
     ),
 )

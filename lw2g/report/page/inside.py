@@ -213,22 +213,24 @@ def decisions(inside: Inside) -> Numbers:
         outcome = "grow" if entry["decision"] == "grow" else f"reuse #{entry['set']}"
         kind = "reused" if one.reused else "excluded" if one.excluded else "not taken"
         values = (one.name, one.value, one.error, *ends, one.threshold)
-        rows.append((one.task + 1, one.set, *values, outcome, kind, one.excluded))
+        sure = entry.get("confidence")
+        told = (outcome, None if sure is None else 100 * sure, kind, one.excluded)
+        rows.append((one.task + 1, one.set, *values, *told))
     return Numbers(rows=rows, why="" if rows else _UNMEASURED)
 
 
 def nulls(inside: Inside) -> Numbers:
-    """Return hindrance beside what chance would give: task, candidate, what, degrees."""
+    """Return what was measured beside what chance would give: task, candidate, measure, what, value."""
     rows: list[Sequence[Value]] = []
     above: dict[str, list[bool]] = defaultdict(list)
     for one in measured(inside.record):
         if one.value is None or not one.nulls:
             continue
-        rows.append((one.task + 1, one.set, "measured", one.value))
-        rows += [(one.task + 1, one.set, kind, null) for kind, null in one.nulls.items()]
+        rows.append((one.task + 1, one.set, one.name, "measured", one.value))
         for kind, null in one.nulls.items():
-            above[kind].append(one.value > null)
-    facts = [f"above {kind} in {sum(found)} of {len(found)}" for kind, found in above.items()]
+            rows.append((one.task + 1, one.set, one.name, kind, null))
+            above[f"{one.name.partition(' (')[0]} above {kind}"].append(one.value > (null or 0.0))
+    facts = [f"{text} in {sum(found)} of {len(found)}" for text, found in above.items()]
     return Numbers(rows=rows, facts=facts, why="" if rows else _UNMEASURED)
 
 

@@ -143,7 +143,7 @@
 
   async function draw(figure, definition, numbers, section) {
     const field = (name) => definition.fields.findIndex((one) => one.name === name);
-    figure.querySelector(".facts").textContent = numbers.facts.join(" · ");
+    figure.querySelector(".facts").textContent = numbers.facts.join(" · ").replaceAll(" %", "\u00a0%");
     let rows = numbers.rows;
     for (const choice of figure.querySelectorAll(".picks select")) {
       const at = field(choice.name);

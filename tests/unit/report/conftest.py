@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import to_mapping, to_toml
+from lw2g.interfaces.growth import CandidateEvidence, Measured
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.runs import Run, read_run
 
@@ -106,11 +107,14 @@ MATRIX = [[100.0, 75.0, 50.0], [None, 75.0, 50.0], [None, None, 100.0]]
 catalogue = cache(load_catalogue)
 
 
-def candidate(number: int, z: float | None, **more: Any) -> dict[str, Any]:
+def candidate(number: int, z: float | None, excluded: str | None = None) -> dict[str, Any]:
     """Return a candidate's evidence as records hold it."""
-    hfc = None if z is None else 70.0 + z
-    found = {"set": number, "hfc": hfc, "hfc_pre": 70.0, "z": z, "z_error": 0.5, "rank": 9}
-    return {**found, "null_hfc": 40.0, "energy_null_hfc": 72.0, "captured": 0.9, "excluded": None, **more}
+    measures = {}
+    if z is not None:
+        parts = {"hfc": 70.0 + z, "hfc_pre": 70.0, "null_hfc": 40.0, "energy_null_hfc": 72.0}
+        found = Measured(value=z, error=0.5, null=-2.0, n=16, unit="degrees", parts=parts)
+        measures["hindrance"] = found
+    return CandidateEvidence(set=number, measures=measures, rank=9, excluded=excluded).as_mapping()
 
 
 DECISIONS = [
@@ -121,7 +125,9 @@ DECISIONS = [
         "decision": "reuse",
         "set": 0,
         "margin": 2.0,
-        "candidates": [candidate(0, -1.0), candidate(1, None, excluded="its space is full")],
+        "candidates": [candidate(0, -1.0), candidate(1, None, "its space is full")],
+        "confidence": 0.9,
+        "limits": {"hindrance": {"0": 1.0}},
     },
 ]
 

@@ -103,10 +103,10 @@ def test_differences_are_paired_and_go_both_ways(rows):
 def test_the_paper_stands_beside_ours(write_run, installed):
     """Its value, ours, and in what its runs differ."""
     (table,) = tables_of([write_run(80.0)], installed)
-    ((_, metric, theirs, _, ours, _, n, number, differs), *_) = compare.paper(table.rows).rows
+    ((_, metric, theirs, _, ours, _, n, source, differs), *_) = compare.paper(table.rows).rows
     assert (metric, ours, n) == ("FAA", 80.0, 1)
     assert theirs == table.rows[0].paper["faa"].value
-    assert number == table.rows[0].paper["faa"].table
+    assert source == table.rows[0].paper["faa"].told
     assert differs == "; ".join(table.rows[0].paper["faa"].differs)
 
 
@@ -149,22 +149,40 @@ def test_growth_tells_sets_and_all_evidence(opened):
     ]
     assert flow.rows[1][4] == "cat, dog"
     assert len(flow.extra["paths"]) == 12
-    z = [row for row in inside.decisions(opened).rows if row[2] == "Z (degrees)"]
-    assert z[0] == (2, 0, "Z (degrees)", 3.0, 0.5, 2.5, 3.5, 1.0, "grow", "not taken", "")
-    assert z[1][-2:] == ("reused", "")
-    assert z[2][3:] == (None, 0.5, None, None, 1.0, "reuse #0", "excluded", "its space is full")
+    z = [row[:2] + row[3:] for row in inside.decisions(opened).rows if row[2] == "hindrance (degrees)"]
+    assert z == [
+        (2, 0, 3.0, 0.5, 2.5, 3.5, None, "grow", None, "not taken", ""),
+        (3, 0, -1.0, 0.5, -1.5, -0.5, 1.0, "reuse #0", 90.0, "reused", ""),
+        (3, 1, None, None, None, None, None, "reuse #0", 90.0, "excluded", "its space is full"),
+    ]
 
 
 def test_evidence_stands_beside_its_nulls(opened):
     """What was measured, against the pre-trained space and two kinds of chance."""
     found = inside.nulls(opened)
-    assert {row[2]: row[3] for row in found.rows if row[:2] == (2, 0)} == {
-        "measured": 73.0,
-        "pre-trained space": 70.0,
-        "null by rank": 40.0,
-        "null by energy": 72.0,
+    assert {row[2:4]: row[4] for row in found.rows if row[:2] == (2, 0)} == {
+        ("hindrance (degrees)", "measured"): 3.0,
+        ("hindrance (degrees)", "null"): -2.0,
+        ("HFC (degrees)", "measured"): 73.0,
+        ("HFC (degrees)", "pre-trained space"): 70.0,
+        ("HFC (degrees)", "null by rank"): 40.0,
+        ("HFC (degrees)", "null by energy"): 72.0,
     }
-    assert "above null by energy in 1 of 2" in found.facts
+    assert "HFC above null by energy in 1 of 2" in found.facts
+
+
+def test_evidence_of_older_records_is_read(write_full_run):
+    """Z and its angle stood beside each other, and the threshold in the policy's options."""
+    old = {"set": 0, "hfc": 73.0, "hfc_pre": 70.0, "z": 3.0, "z_error": 0.5, "null_hfc": 40.0}
+    entry = {"task": 1, "decision": "grow", "set": 1, "margin": 2.0}
+    candidates = [{**old, "energy_null_hfc": 72.0, "captured": 0.9, "excluded": None}]
+    run = write_full_run("old", {"decisions": [{**entry, "candidates": candidates}]})
+    rows = {row[2]: row[3:8] for row in inside.decisions(look_inside(run, "old")).rows}
+    assert rows == {
+        "hindrance (degrees)": (3.0, 0.5, 2.5, 3.5, 1.0),
+        "HFC (degrees)": (73.0, None, 73.0, 73.0, None),
+        "captured energy (percent)": (90.0, None, 90.0, 90.0, None),
+    }
 
 
 def test_records_that_lack_something_say_so(write_full_run):
