@@ -291,8 +291,8 @@ FIGURES = (
         name="nulls",
         title="Evidence against its nulls",
         reading="What was measured of each candidate, from set #0 on the left, beside what chance would give "
-        "(a random space of the same rank, a random combination of the task's activations, permuted labels), and "
-        "beside what the task's own pre-trained space or the set's own tasks give.",
+        "(a random space of the same rank, a random combination of the task's activations, permuted labels), "
+        "and beside what the task's own pre-trained space or the set's own tasks give.",
         of=inside.nulls,
         fields=_fields(task="task", set="candidate set", measure="measure", what="what", value=("value", 3)),
         drawing=drawings.NULLS,
