@@ -123,7 +123,7 @@ class HeadedBaseline(Baseline):
     Training and evidence ask :attr:`head`, prediction asks :meth:`logits`. A head in closed form keeps sums
     over features of each task under its own set, as they were when the task ended: where a later task goes on
     training that set, or parts that all share, those of old classes are *stale*, since no image is left to
-    take them anew.
+    take them anew; the record tells their share (``stale_classes``).
 
     Args:
         options: Name the head.

@@ -171,5 +171,12 @@ SD_LORA_OFFICIAL: Presets = {
 }
 
 SD_LORA_TUNED: Presets = {
-    name: {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.01} for name in _OURS
+    name: {
+        "baseline.epochs": 5,
+        "baseline.batch_size": 32,
+        "baseline.optimizer": "adam",
+        "baseline.lr": 0.002,
+        "baseline.head_factor": 10.0,
+    }
+    for name in _OURS
 }

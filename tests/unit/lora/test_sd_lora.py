@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from lw2g.interfaces.pool import Pool
+from lw2g.training.runner import start
 from lw2g_lora.options import SdLoraConfig
 from lw2g_lora.plugin import SD_LORA
 from lw2g_lora.sd_lora import RankedSet, SdLora, inner_products
@@ -53,6 +54,15 @@ def test_counts_are_those_of_the_logs(vit_b):
     assert baseline.head.weight.abs().max() <= (3 / 768) ** 0.5
     assert baseline.head.weight.abs().max() > 0.99 * (3 / 768) ** 0.5
     assert not baseline.head.bias.any()
+
+
+def test_a_fresh_set_changes_nothing_and_a_forward_draws_nothing(bench):
+    """With zero up factors the features are those of the plain ViT; the generator stays where it is."""
+    baseline, pool = made(bench)
+    pool.grow(baseline.new_set(None))
+    batch, state = bench.batch(0), torch.get_rng_state()
+    assert torch.equal(baseline.features(batch, pool.route(None)), bench.backbone.features(batch.images))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("boundary", ["carry", "reset"])
@@ -288,3 +298,17 @@ def test_magnitudes_are_shared_by_all_places(bench, moved):
     magnitudes, places = torch.autograd.grad(loss, [baseline.magnitudes, own])
     torch.testing.assert_close(magnitudes, places.sum((1, 2)))
     assert (places[0].abs() > 0).all()
+
+
+@pytest.mark.parametrize(("policy", "constraints"), [("min", ["cpk", "orthogonal"]), ("always", [])])
+def test_it_runs_under_growth_policies(policy, constraints, quick, catalogue, tmp_path):
+    """Published is a set per task; LW2G measures its factors; all old classes are stale either way."""
+    options = {"baseline.rank": 4, "baseline.epochs": 1, "growth.draws": 2}
+    record = start(quick(options, baseline="sd-lora", policy=policy), catalogue, tmp_path / "run")
+    assert sorted(record["config"]["constraints"]) == constraints
+    assert record["task_to_set"] == [0, 1, 2] or policy == "min"
+    assert record["stale_classes"]["by_task"] == pytest.approx([0, 1 / 2, 2 / 3])
+    measured = [bool(one["measures"]) for entry in record["decisions"] for one in entry["candidates"]]
+    assert any(measured) == (policy == "min")
+    listed = {entry["option"] for entry in record["deviations"]}
+    assert "baseline.randomness" in listed

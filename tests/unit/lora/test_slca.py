@@ -13,6 +13,7 @@ from torch.nn import functional
 from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
+from lw2g.training.runner import start
 from lw2g.vit.backbone import load_backbone
 from lw2g.vit.taps import Tap
 from lw2g_lora.options import SlcaConfig
@@ -327,3 +328,17 @@ def test_official_values_and_a_rank_that_does_not_fit(bench):
     assert {values["baseline.final_norm"] for values in SLCA_PLUS_PLUS.presets.values()} == {"fresh"}
     with pytest.raises(ConfigError, match=r"baseline\.rank: 33 exceeds .* 32"):
         SlcaPlusPlus(SlcaConfig(rank=33), bench.build)
+
+
+def test_a_run_says_what_it_is(quick, catalogue, tmp_path):
+    """One set for all tasks; statistics of all old classes are stale, a kept norm deviates."""
+    options = {"baseline.epochs": 1, "baseline.rank": 2, "baseline.align_samples": 8}
+    resolved = quick(options, baseline="slca-plus-plus", policy="always", constraints=["orthogonal"])
+    record = start(resolved, catalogue, tmp_path / "run")
+    assert record["task_to_set"] == [0, 0, 0]
+    assert (record["metrics"]["ssp"], record["metrics"]["pra"]) == (1, None)
+    assert record["stale_classes"]["by_task"] == pytest.approx([0, 1 / 2, 2 / 3])
+    listed = {entry["option"]: entry["published"] for entry in record["deviations"]}
+    assert listed["baseline.final_norm"] == "fresh"
+    assert "baseline.tasks" in listed
+    assert record["storage"]["basis_vectors"] > 0
