@@ -56,9 +56,11 @@ BRIEF = {
             "prefixes",
             "weighted_prefixes",
             "lora",
+            "adapters",
             "statistics",
             "replay",
             "contrastive",
+            "set_measures",
         ]
     ],
     "Building blocks of measures": ["lw2g/blocks/comparisons.py"],
@@ -67,7 +69,7 @@ BRIEF = {
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"
-        for name in ["backbone", "taps", "injection", "prefix", "tokens", "lora", "adapter"]
+        for name in ["backbone", "taps", "injection", "prefix", "tokens", "lora", "adapter", "parameters"]
     ],
     "Geometry and metrics": [
         "lw2g/geometry/moments.py",
