@@ -123,7 +123,10 @@ class RunEnded(Event):
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives events in order; must not change anything."""
+    """Receives events in order; must not change anything.
+
+    What it raises is told as a warning and stops nothing; after three failures in a row it gets no more.
+    """
 
     def on_event(self, event: Event) -> None:
         """Take note of an event."""

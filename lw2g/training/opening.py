@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.lock import one_writer
 from lw2g.training.progress import Interrupted, StopRequest, stop_on_interrupt
 from lw2g.training.record import RunDirectory
+from lw2g.training.shield import Shield
 
 __all__ = ["build_trackers", "writing"]
 
@@ -37,7 +39,16 @@ def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, str | None]]:
 
 
 def build_trackers(resolved: Resolved, catalogue: Catalogue, directory: Path) -> list[Tracker]:
-    """Return the trackers an experiment names."""
-    return [
-        catalogue.get("tracker", one.name).build(one.config, directory) for one in resolved.config.trackers
-    ]
+    """Return the trackers an experiment names, none of which can stop it.
+
+    Raises:
+        Lw2gError: What one needs is missing.
+    """
+    return [_shielded(one, catalogue, directory) for one in resolved.config.trackers]
+
+
+def _shielded(chosen: Chosen, catalogue: Catalogue, directory: Path) -> Shield:
+    component = catalogue.get("tracker", chosen.name)
+    origin = catalogue.entries["tracker", chosen.name].origin
+    who = f"{origin}: tracker {chosen.name!r}"
+    return Shield(who, lambda: component.build(chosen.config, directory))

@@ -16,6 +16,7 @@ from typing import Any
 
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
 from lw2g.training.pace import Pace
+from lw2g.training.shield import Shield
 
 __all__ = ["Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
 
@@ -109,6 +110,7 @@ class Reporter:
 
     def __init__(self, listeners: Sequence[Tracker], sizes: Sequence[int]) -> None:
         self._listeners = list(listeners)
+        self._shields = [one for one in self._listeners if isinstance(one, Shield)]
         self._tasks, self._last = len(sizes), 0.0
         self._pace = Pace(sizes)
         self.seconds: dict[str, float] = defaultdict(float)
@@ -130,6 +132,21 @@ class Reporter:
         """Pass a copy of an event on to each listener: what they do to it changes nothing of the run."""
         for listener in self._listeners:
             listener.on_event(copy.deepcopy(event))
+        self._tell_complaints()
+
+    def close(self) -> None:
+        """Close all listeners, trackers that may fail before those that tell of it."""
+        for shield in self._shields:
+            shield.close()
+        self._tell_complaints()
+        for listener in self._listeners:
+            if not isinstance(listener, Shield):
+                listener.close()
+
+    def _tell_complaints(self) -> None:
+        for shield in self._shields:
+            for line in shield.complaints():
+                self.warn(line)
 
     def warn(self, message: str) -> None:
         """Pass a warning on to all listeners."""

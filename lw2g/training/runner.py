@@ -202,8 +202,8 @@ class Run:
         settled = self._session.precision
         notes = (str(settled),) if settled.asked == "auto" else ()
         name = self._files.path.name
-        self._reporter.send(RunStarted(name=name, config=config, resumed=self._resumed, notes=notes))
         try:
+            self._reporter.send(RunStarted(name=name, config=config, resumed=self._resumed, notes=notes))
             for line in (*self._complaints, *self._session.notes):
                 self._reporter.warn(line)
             position = self._begin_anew() if self._checkpoint is None else self._restore(self._checkpoint)
@@ -213,8 +213,7 @@ class Run:
             record = self._record()
             self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         finally:
-            for tracker in trackers:
-                tracker.close()
+            self._reporter.close()
             self._store.wait()
         return record
 

@@ -1,1 +1,1 @@
-"""First-party trackers that need an optional package: TensorBoard and MLflow."""
+"""First-party trackers that need an optional package: TensorBoard, MLflow, Weights & Biases."""

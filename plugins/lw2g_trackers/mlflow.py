@@ -1,14 +1,14 @@
-"""A tracker that keeps options and metrics of a run in an MLflow experiment."""
+"""A tracker that keeps a run in an MLflow experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, RunEnded, RunStarted
-from lw2g_trackers.scalars import scalars
+from lw2g_trackers.content import content_of
+from lw2g_trackers.kept import kept_id
 
 __all__ = ["MlflowTracker"]
 
@@ -35,39 +35,32 @@ class MlflowTracker:
                 "trackers.mlflow: MLflow is not installed; pip install 'lw2g[track]'"
             ) from error
         self._client: Any = MlflowClient(tracking_uri=uri)
-        self._run = self._open(directory, experiment)
+        self._directory = directory
+        self._run = kept_id(directory / "mlflow-run", lambda: self._new_run(experiment))
         self._ended = False
 
-    def _open(self, directory: Path, experiment: str) -> str:
-        kept = directory / "mlflow-run"
-        if kept.exists():
-            return kept.read_text(encoding="utf-8").strip()
+    def _new_run(self, experiment: str) -> str:
         found = self._client.get_experiment_by_name(experiment)
         number = self._client.create_experiment(experiment) if found is None else found.experiment_id
-        run: str = self._client.create_run(number, run_name=directory.name).info.run_id
-        directory.mkdir(parents=True, exist_ok=True)
-        kept.write_text(run + "\n", encoding="utf-8")
+        run: str = self._client.create_run(number, run_name=self._directory.name).info.run_id
         return run
 
     def on_event(self, event: Event) -> None:
-        """Log the event's options or scalars."""
+        """Log what the event holds; tables are artifacts, one file a step."""
+        found = content_of(event, self._directory)
         if isinstance(event, RunStarted):
             self._client.update_run(self._run, status="RUNNING")
-            self._client.set_terminated(self._run, "RUNNING") if event.resumed else None
-            for name, value in _flat(event.config):
-                self._client.log_param(self._run, name, str(value)[:_LONGEST_VALUE])
-        for name, value, step in scalars(event):
-            self._client.log_metric(self._run, name, value, step=step)
+            for key, option in () if event.resumed else found.parameters.items():
+                self._client.log_param(self._run, key, str(option)[:_LONGEST_VALUE])
+        for name, value in found.scalars.items():
+            self._client.log_metric(self._run, name, value, step=found.step)
+        for table in found.tables:
+            file = f"{table.name}.md" if isinstance(event, RunEnded) else f"{table.name}/{found.step:03d}.md"
+            self._client.log_text(self._run, table.markdown(), file)
+        for picture in found.pictures:
+            self._client.log_image(self._run, picture.pixels, key=picture.name, step=found.step)
         self._ended = self._ended or isinstance(event, RunEnded)
 
     def close(self) -> None:
         """Say whether the run is finished or was interrupted."""
         self._client.set_terminated(self._run, "FINISHED" if self._ended else "KILLED")
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield f"{prefix}{name}", value

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from lw2g.errors import ConfigError
-from lw2g.interfaces.tracker import Event, TaskEvaluated
-from lw2g_trackers.scalars import scalars
+from lw2g.interfaces.tracker import Event
+from lw2g_trackers.content import content_of
 
 __all__ = ["TensorboardTracker"]
 
 
 class TensorboardTracker:
-    """Writes every scalar of a run; a resumed run goes on in the same folder.
+    """Writes curves, decisions, confusion, options and results; a resumed run goes on in the same folder.
 
     Args:
         directory: The run directory.
@@ -28,13 +28,25 @@ class TensorboardTracker:
             raise ConfigError(
                 "trackers.tensorboard: TensorBoard is not installed; pip install 'lw2g[track]'"
             ) from error
+        self._directory = directory
         self._writer = SummaryWriter(str(directory / "tensorboard"))
+        self._parameters: dict[str, bool | str | float] = {}
 
     def on_event(self, event: Event) -> None:
-        """Write the event's scalars."""
-        for name, value, step in scalars(event):
-            self._writer.add_scalar(name, value, step)
-        if isinstance(event, TaskEvaluated):
+        """Write what the event holds; the options stand beside the final metrics under HPARAMS."""
+        found = content_of(event, self._directory)
+        for key, option in found.parameters.items():
+            self._parameters[key] = option if isinstance(option, bool | int | float) else str(option)
+        for name, value in found.scalars.items():
+            self._writer.add_scalar(name, value, found.step)
+        for table in found.tables:
+            self._writer.add_text(table.name, table.markdown(), found.step)
+        for picture in found.pictures:
+            self._writer.add_image(picture.name, picture.pixels, found.step, dataformats="HWC")
+        if found.final:
+            metrics = {f"final/{name}": value for name, value in found.final.items()}
+            self._writer.add_hparams(self._parameters, metrics, run_name=".")
+        if found.pictures or found.scalars or found.final:
             self._writer.flush()
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """Tests of the boundary between a run and its components."""
 
 import json
+import re
 import sys
 
 import attrs
@@ -12,7 +13,7 @@ from torch.utils.data import get_worker_info
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
-from lw2g.errors import ComponentError, ContractError, DataError
+from lw2g.errors import ComponentError, ConfigError, ContractError, DataError
 from lw2g.interfaces.component import (
     BenchmarkComponent,
     PolicyComponent,
@@ -23,6 +24,7 @@ from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
+from lw2g.training.progress import Interrupted
 from lw2g.training.runner import start
 from lw2g.training.saved import open_run
 
@@ -69,14 +71,15 @@ class BadTracker:
     """A tracker that does what the test says."""
 
     def __init__(self, config, directory):
-        pass
+        ACTS.get("build", lambda: None)()
 
     def on_event(self, event):
         """Take note, or not."""
         ACTS.get("on_event", lambda event: None)(event)
 
     def close(self):
-        """Nothing to close."""
+        """Close, or not."""
+        ACTS.get("close", lambda: None)()
 
 
 class BadBenchmark(TinyBenchmark):
@@ -174,7 +177,6 @@ ERRORS = [KeyError("x"), SystemExit(0), Strange("?")]
 METHODS = {
     "decide": "policy 'bad-policy'",
     "retrieve": "retrieval 'bad-retrieval'",
-    "on_event": "tracker 'bad-tracker'",
 }
 
 
@@ -259,6 +261,77 @@ def test_a_retrieval_that_returns_no_seen_tasks_is_told_what_to_return(go, acts,
     """What are no int64 tasks, one per query and seen so far, is a contract error with the remedy."""
     acts["retrieve"] = act
     with pytest.raises(ContractError, match=r"'bad-retrieval': retrieve returned .*; return "):
+        go()
+
+
+WARNED = r"plugin 'BadPlugin': tracker 'bad-tracker'"
+
+
+def warnings_of(directory):
+    """Return what a run's log warns of."""
+    events = map(json.loads, (directory / "events.jsonl").read_text().splitlines())
+    return [event["message"] for event in events if event["event"] == "Warned"]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_tracker_that_raises_at_each_event_stops_nothing(go, acts, tmp_path, error):
+    """The run ends as without it, the first failure is told and the third in a row is the last one."""
+    whole = go(tmp_path / "whole")
+    seen = []
+    acts["on_event"] = lambda event: (seen.append(event), raising(error)())
+    acts["close"] = raising(error)
+    record = go()
+    assert record["metrics"] == whole["metrics"]
+    assert record["files"] == whole["files"]
+    assert len(seen) == 3
+    first, given_up, last = warnings_of(tmp_path / "run")
+    assert re.fullmatch(
+        rf"{WARNED}, on_event \(RunStarted\): {type(error).__name__}: .*; the run goes on without", first
+    )
+    assert (
+        given_up
+        == "plugin 'BadPlugin': tracker 'bad-tracker' failed 3 times in a row and gets no more events"
+    )
+    assert re.match(rf"{WARNED}, close: {type(error).__name__}", last)
+
+
+@pytest.mark.parametrize("kind", ["RunStarted", "TaskDecided", "EpochEnded", "TaskEvaluated", "RunEnded"])
+def test_a_tracker_that_fails_now_and_then_gets_all_other_events(go, acts, tmp_path, kind):
+    """One kind of event that it cannot take is told once, and costs it no other."""
+    seen = []
+
+    def act(event):
+        if type(event).__name__ == kind:
+            raise KeyError(kind)
+        seen.append(type(event).__name__)
+
+    acts["on_event"] = act
+    go()
+    events = [
+        json.loads(line)["event"] for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    ]
+    assert kind not in seen
+    assert {name for name in events if name != kind} <= set(seen)
+    (line,) = warnings_of(tmp_path / "run")
+    assert f"on_event ({kind}): KeyError" in line
+
+
+def test_a_tracker_that_cannot_be_built_stops_nothing_unless_something_is_missing(go, acts, tmp_path):
+    """A bug in it is told and the run goes on; a missing package is a mistake, told before training."""
+    acts["build"] = raising(OSError("no server"))
+    go()
+    (line,) = warnings_of(tmp_path / "run")
+    assert re.fullmatch(f"{WARNED}, build: OSError: no server; the run goes on without", line)
+    acts["build"] = raising(ConfigError("no package; pip install it"))
+    with pytest.raises(ConfigError, match=r"^no package; pip install it$"):
+        go(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_ctrl_c_within_a_tracker_stops_the_run(go, acts):
+    """A request to stop is none of a tracker's failures."""
+    acts["on_event"] = raising(KeyboardInterrupt())
+    with pytest.raises((KeyboardInterrupt, Interrupted)):
         go()
 
 

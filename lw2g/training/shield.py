@@ -1,0 +1,81 @@
+"""Trackers that an experiment names, kept from stopping it: what fails in one is told, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lw2g.errors import Lw2gError
+from lw2g.interfaces.tracker import Event, Tracker
+
+__all__ = ["PATIENCE", "Shield"]
+
+PATIENCE = 3
+"""Failures in a row after which a tracker gets no more events."""
+
+_NOT_THEIRS = (KeyboardInterrupt, MemoryError)
+
+
+class Shield:
+    """Hands events on to a tracker and keeps its errors.
+
+    A service that is away for a moment misses some events; one that always fails is given up.
+
+    Args:
+        who: The tracker, with the plugin it comes from.
+        build: Makes it.
+
+    Raises:
+        Lw2gError: What it needs is missing; told before anything is learned.
+    """
+
+    def __init__(self, who: str, build: Callable[[], Tracker]) -> None:
+        self._who, self._failures = who, 0
+        self._complaints: list[str] = []
+        self._told: set[str] = set()
+        self._tracker: Tracker | None = None
+        try:
+            self._tracker = build()
+        except (*_NOT_THEIRS, Lw2gError):
+            raise
+        except BaseException as error:  # a stranger's code: SystemExit too
+            self._complain("build", error)
+
+    def complaints(self) -> list[str]:
+        """Return what went wrong since it was last asked."""
+        found, self._complaints = self._complaints, []
+        return found
+
+    def on_event(self, event: Event) -> None:
+        """Hand an event on."""
+        if self._tracker is not None and self._failures < PATIENCE:
+            tracker = self._tracker
+            self._attempt(f"on_event ({type(event).__name__})", lambda: tracker.on_event(event))
+
+    def close(self) -> None:
+        """Close the tracker, also one that was given up; it then gets no more events."""
+        if self._tracker is not None:
+            self._attempt("close", self._tracker.close)
+            self._tracker = None
+
+    def _attempt(self, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except _NOT_THEIRS:
+            raise
+        except BaseException as error:
+            self._failures += 1
+            if self._failures == 1 or what == "close":
+                self._complain(what, error)
+            elif self._failures == PATIENCE:
+                self._tell(f"{self._who} failed {PATIENCE} times in a row and gets no more events")
+        else:
+            self._failures = 0
+
+    def _complain(self, what: str, error: BaseException) -> None:
+        told = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+        self._tell(f"{self._who}, {what}: {told}; the run goes on without")
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._complaints.append(line)

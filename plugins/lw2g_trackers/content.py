@@ -1,0 +1,183 @@
+"""What an event of a run holds for a tracker: options, curves, tables and pictures, each under a name.
+
+The one place that knows events; a tracker only hands on what it finds here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskDecided, TaskEvaluated
+from lw2g_trackers.pictures import Picture, heat_map
+
+__all__ = ["Content", "Table", "content_of"]
+
+_NUMBERS = ("value", "error", "null", "own")
+"""What every measure has to say of a set; its parts beside it have names of their own."""
+
+
+@attrs.frozen(kw_only=True)
+class Table:
+    """A table of text and numbers; None is undefined."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def markdown(self) -> str:
+        """Return it as Markdown, numbers with two decimals.
+
+        >>> print(Table(name="t", columns=("set", "z"), rows=((0, -1.234), (1, None))).markdown())
+        | set | z |
+        | --- | --- |
+        | 0 | -1.23 |
+        | 1 | - |
+        """
+        lines = [self.columns, ("---",) * len(self.columns), *(map(_shown, row) for row in self.rows)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@attrs.frozen(kw_only=True)
+class Content:
+    """What there is to keep of one event.
+
+    Attributes:
+        step: Where curves, tables and pictures belong: the task (from 0), or the epoch over all tasks.
+        parameters: Options by their dotted keys; only when a run starts or is resumed.
+        scalars: Points of curves.
+        tables: Decisions and final results.
+        pictures: Confusion of classes and tasks, and of retrieval.
+        final: The run's metrics; only when it has ended.
+    """
+
+    step: int = 0
+    parameters: Mapping[str, Any] = attrs.field(factory=dict)
+    scalars: Mapping[str, float] = attrs.field(factory=dict)
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    final: Mapping[str, float] = attrs.field(factory=dict)
+
+
+def content_of(event: Event, directory: Path) -> Content:
+    """Return what there is to keep of an event.
+
+    Args:
+        event: Any event of a run.
+        directory: The run's directory: pictures are drawn from its predictions, the final table from its
+            record, where they are there.
+    """
+    match event:
+        case RunStarted():
+            return Content(parameters=dict(_leaves(event.config)))
+        case EpochEnded():
+            points = {key: getattr(event, key) for key in ("loss", "lr", "images_per_second")}
+            scalars = {f"{event.phase}/{key}": value for key, value in points.items()}
+            return Content(step=event.task * event.epochs + event.epoch, scalars=scalars)
+        case TaskDecided():
+            return _decided(event)
+        case TaskEvaluated():
+            return _evaluated(event, directory)
+        case RunEnded():
+            return _ended(event, directory)
+        case _:
+            return Content()
+
+
+def _decided(event: TaskDecided) -> Content:
+    """Return what was measured of each set, and what was decided."""
+    decision, rows, scalars = event.decision, [], {}
+    for candidate in decision.get("candidates", ()):
+        for name, measured in candidate["measures"].items():
+            numbers = {key: measured.get(key) for key in _NUMBERS}
+            rows.append((f"#{candidate['set']}", name, *numbers.values()))
+            for key, value in (numbers | measured["parts"]).items():
+                if value is not None:
+                    curve = name if key == "value" else f"{name}/{key}"
+                    scalars[f"evidence/{curve}/set-{candidate['set']}"] = float(value)
+    rows.append((f"#{decision['set']}", decision["decision"], *(None for _ in _NUMBERS)))
+    table = Table(name="decisions", columns=("set", "measure", *_NUMBERS), rows=tuple(rows))
+    return Content(step=event.task, scalars=scalars, tables=(table,))
+
+
+def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
+    scalars = {f"metrics/{name}": float(value) for name, value in event.metrics.items() if _is_number(value)}
+    for kind, values in (("accuracy", event.accuracy), ("retrieval", event.retrieval or ())):
+        scalars |= {f"{kind}/task-{task}": value for task, value in enumerate(values)}
+    return Content(step=event.task, scalars=scalars, pictures=tuple(_pictures(event.task, directory)))
+
+
+def _pictures(task: int, directory: Path) -> Iterator[Picture]:
+    """Draw who was taken for whom, from the predictions of all test images of the tasks seen."""
+    file = directory / "predictions" / f"task-{task:03d}.safetensors"
+    if not file.exists():
+        return
+    from safetensors.numpy import load_file
+
+    rows = load_file(file)
+    tasks = dict(zip(rows["true"].tolist(), rows["task"].tolist(), strict=True))
+    place = {cls: i for i, cls in enumerate(sorted(tasks, key=lambda cls: (tasks[cls], cls)))}
+    owners = [tasks[cls] for cls in place]
+    borders = tuple(i for i in range(1, len(owners)) if owners[i] != owners[i - 1])
+    true, predicted = rows["true"].tolist(), rows["predicted"].tolist()
+    yield heat_map(
+        "confusion/classes",
+        ((place[a], place[b]) for a, b in zip(true, predicted, strict=True)),
+        size=len(place),
+        borders=borders,
+        axes=("class", "predicted class"),
+    )
+    own = rows["task"].tolist()
+    others = [("confusion/tasks", "task of the predicted class", [tasks[cls] for cls in predicted])]
+    if (rows["retrieved"] >= 0).all():
+        others.append(("retrieval", "retrieved task", rows["retrieved"].tolist()))
+    for name, axis, found in others:
+        yield heat_map(name, zip(own, found, strict=True), size=task + 1, axes=("task", axis))
+
+
+def _ended(event: RunEnded, directory: Path) -> Content:
+    final = {name: float(value) for name, value in event.metrics.items() if _is_number(value)}
+    metrics = tuple((name, value) for name, value in event.metrics.items())
+    tables = [Table(name="final", columns=("metric", "value"), rows=(*metrics, ("seconds", event.seconds)))]
+    file = directory / "record.json"
+    if file.exists():
+        tables.append(_by_task(json.loads(file.read_text(encoding="utf-8"))))
+    return Content(tables=tuple(tables), final=final)
+
+
+def _by_task(record: Mapping[str, Any]) -> Table:
+    """Return what became of each task: its set, its accuracy when it was learned and in the end."""
+    rows = []
+    for task, (decision, accuracy) in enumerate(
+        zip(record["decisions"], record["accuracy_matrix"], strict=True)
+    ):
+        retrieval = record["retrieval_matrix"]
+        retrieved = None if retrieval is None else retrieval[task][-1]
+        rows.append(
+            (task + 1, decision["decision"], f"#{decision['set']}", accuracy[task], accuracy[-1], retrieved)
+        )
+    columns = ("task", "decision", "set", "accuracy when learned", "final accuracy", "final retrieval")
+    return Table(name="tasks", columns=columns, rows=tuple(rows))
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by their dotted keys, undefined ones left out."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
