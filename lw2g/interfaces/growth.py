@@ -16,6 +16,7 @@ __all__ = [
     "Evidence",
     "Grow",
     "GrowthPolicy",
+    "Limiting",
     "Measured",
     "Planned",
     "Reuse",
@@ -170,6 +171,17 @@ class GrowthPolicy(Protocol):
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision; the same evidence and generator state give the same decision."""
+
+
+@runtime_checkable
+class Limiting(Protocol):
+    """What a policy has beside :class:`GrowthPolicy` if it holds a measure of each set against a limit."""
+
+    def limits(self, evidence: Evidence) -> Mapping[str, Mapping[int, float]]:
+        """Return, by measure and set, the value at which the set begins to be shared, in the measure's unit.
+
+        It contains the margin; for noisy evidence it therefore differs from set to set.
+        """
 
 
 @runtime_checkable

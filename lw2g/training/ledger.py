@@ -11,7 +11,7 @@ from lw2g import __version__
 from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy, Limiting
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices import environment
@@ -109,6 +109,7 @@ class Ledger:
             "margin": getattr(policy, "margin", 0.0),
             "burden": getattr(policy, "burden", None),
             "confidence": decision.confidence,
+            "limits": _limits(policy, evidence),
             "ranks_after": {},
         }
         self.decisions.append(entry)
@@ -168,6 +169,12 @@ class Ledger:
             self.task_to_set[:tasks] if _has_sets(session) else None,
             session.evaluator.sizes(tasks),
         )
+
+
+def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:
+    """Return what each measure of each set was held against, as a record holds it."""
+    found = policy.limits(evidence) if isinstance(policy, Limiting) else {}
+    return {name: {str(one): limit for one, limit in sets.items()} for name, sets in found.items()}
 
 
 def _tells(candidate: CandidateEvidence) -> bool:

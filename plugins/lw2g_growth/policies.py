@@ -51,6 +51,10 @@ class _Judging(ABC):
         nearest = max(shareable, key=lambda one: one.value)
         return Reuse(self.pick(shareable, rng).set, confidence=probability_of_sharing(nearest))
 
+    def limits(self, evidence: Evidence) -> dict[str, dict[int, float]]:
+        """Return what the measure of each set is held against (:class:`lw2g.interfaces.growth.Limiting`)."""
+        return {self.rule.measure: self.rule.limits(self.rule.standings(evidence))}
+
     @abstractmethod
     def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
         """Return the set to reuse; candidates come in the order of their ids, at least one."""

@@ -36,6 +36,7 @@ class Standing:
     Attributes:
         set: The set's id.
         value: How far beyond the threshold, towards sharing.
+        slope: Its change per unit of the measure.
         error: Its standard error; None where it is unknown.
         replicates: Deviations of the value under resampling.
         evidence: All that was measured of the set.
@@ -43,6 +44,7 @@ class Standing:
 
     set: int
     value: float
+    slope: float
     error: float | None
     replicates: tuple[float, ...] = ()
     evidence: CandidateEvidence
@@ -93,7 +95,8 @@ class Rule:
                 Standing(
                     set=candidate.set,
                     value=sign * (value - self.threshold),
-                    error=None if measured.error is None else measured.error * per_unit,
+                    slope=sign * per_unit,
+                    error=None if measured.error is None else measured.error * abs(per_unit),
                     replicates=tuple(sign * one * per_unit for one in measured.replicates),
                     evidence=candidate,
                 )
@@ -105,12 +108,27 @@ class Rule:
 
         Under the burden ``grow`` these are all sets, or none.
         """
-        margin = self.margin
-        if self.least_of_many and margin > 0:
-            margin = max(margin, _critical(standings))
+        margin = self._margin(standings)
         if self.burden == "reuse":
             return [one for one in standings if one.value - one.held(margin) > 0]
         return list(standings) if any(one.value + one.held(margin) >= 0 for one in standings) else []
+
+    def limits(self, standings: Sequence[Standing]) -> dict[int, float]:
+        """Return by sets the value of the measure at which they begin to be shared, where that is finite."""
+        found, margin = {}, self._margin(standings)
+        for one in standings:
+            # the standing that is needed, and from there back to the measure, which it is linear in
+            needed = one.held(margin) if self.burden == "reuse" else -one.held(margin)
+            value = one.evidence.measures[self.measure].value
+            if value is not None and math.isfinite(needed):
+                found[one.set] = value + (needed - one.value) / one.slope
+        return found
+
+    def _margin(self, standings: Sequence[Standing]) -> float:
+        """Return the standard errors that prove something about these sets."""
+        if self.least_of_many and self.margin > 0:
+            return max(self.margin, _critical(standings))
+        return self.margin
 
     def _compared(self, measured: Measured) -> tuple[float, float, int] | None:
         """Return what is compared, its change per unit of the measure, and what a large one means."""
@@ -126,7 +144,7 @@ class Rule:
             return ((value - null) * per, per, measured.alike) if per < math.inf else None
         if own is None or own == null or abs(own - null) < _ALIKE * error:
             return None
-        return (value - null) / (own - null), 1 / abs(own - null), 1
+        return (value - null) / (own - null), 1 / (own - null), 1
 
 
 def probability_of_sharing(standing: Standing) -> float | None:

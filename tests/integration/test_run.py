@@ -70,6 +70,7 @@ def test_decisions_carry_their_evidence(finished: tuple[Path, dict[str, Any]]) -
         z = [one["value"] for one in measured]
         assert entry["decision"] == ("grow" if min(z) > 0 else "reuse")
         assert (entry["burden"], 0 <= entry["confidence"] <= 1) == ("grow", True)
+        assert entry["limits"] == {"hindrance": dict.fromkeys(map(str, live), pytest.approx(0.0))}
         for one in measured:
             parts = one["parts"]
             assert one["value"] == pytest.approx(parts["hfc"] - parts["hfc_pre"])

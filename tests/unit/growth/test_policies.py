@@ -18,7 +18,9 @@ from lw2g_growth.policies import (
     MinPolicy,
     OnePolicy,
     RandomPolicy,
+    RulePolicy,
 )
+from lw2g_growth.rules import Rule
 
 
 def evidence(*rows, task=5):
@@ -215,3 +217,33 @@ def test_fixed_needs_a_map():
     """Without one it says how to give it."""
     with pytest.raises(ConfigError, match=r"--set policy.map=\[0,0,1\]"):
         built("fixed")
+
+
+@pytest.mark.parametrize("reading", ["affinity", "hindrance"])
+@pytest.mark.parametrize("burden", ["grow", "reuse"])
+@pytest.mark.parametrize("scale", ["value", "chance", "errors", "position"])
+@pytest.mark.parametrize(("own", "alike"), [(9.0, 1), (-7.0, -1)])
+def test_a_limit_is_where_a_set_begins_to_be_shared(reading, burden, scale, own, alike):
+    """Just on one side of it the set is reused, just on the other the policy grows."""
+    rule = Rule(reading=reading, burden=burden, scale=scale, threshold=0.3, margin=1.5)
+    policy = RulePolicy(rule)
+
+    def said(value):
+        measured = Measured(value=value, error=0.5, null=1.0, own=own, alike=alike)
+        return Evidence(
+            task=1, candidates=(CandidateEvidence(set=4, measures={"hindrance": measured}, rank=1),)
+        )
+
+    limit = policy.limits(said(2.0))["hindrance"][4]
+    assert policy.limits(said(-3.0))["hindrance"][4] == pytest.approx(limit)
+    sides = [decide(policy, said(limit + step)) for step in (-1e-6, 1e-6)]
+    assert {type(side) for side in sides} == {Grow, Reuse}
+
+
+def test_an_unknown_error_sets_no_limit():
+    """With a margin nothing finite would clear it; without one the threshold is the limit."""
+    given = Evidence(
+        task=1, candidates=(CandidateEvidence(set=0, measures={"hindrance": Measured(value=1.0)}, rank=1),)
+    )
+    assert MinPolicy(margin=1.0).limits(given) == {"hindrance": {}}
+    assert MinPolicy().limits(given) == {"hindrance": {0: 0.0}}
