@@ -52,8 +52,8 @@ def check(
 ) -> None:
     """Check the components called NAME against the contract of their kinds, promise by promise.
 
-    Kinds are baseline, retrieval, policy, constraint, benchmark, backbone and tracker. Checks run on
-    little data, and fetch nothing; what is not on this machine is skipped with the reason. The exit code
+    Kinds are baseline, retrieval, policy, evidence, constraint, benchmark, backbone and tracker. Checks run
+    on little data, and fetch nothing; what is not on this machine is skipped with the reason. The exit code
     is 1 where a check fails.
     """
     from lw2g.testing import contract_cases, tiny_catalogue

@@ -9,7 +9,7 @@ import click
 
 __all__ = ["new_plugin"]
 
-_KINDS = ("baseline", "policy", "constraint", "retrieval", "benchmark")
+_KINDS = ("baseline", "policy", "evidence", "constraint", "retrieval", "benchmark")
 
 
 @click.command("new-plugin", short_help="Write a plugin package to start from.")

@@ -48,6 +48,10 @@ SCAFFOLDED: Mapping[Kind, _Example] = {
         summary="the paper's rule for growth, with a bound on the number of sets",
         run="lw2g run --policy $name",
     ),
+    "evidence": _Example(
+        summary="cosine of the new task's mean feature with that of a set's tasks",
+        run="lw2g run --policy threshold --set policy.measure=$name --set policy.scale=value",
+    ),
     "constraint": _Example(
         summary="a reused set gives up part of its motion inside the space of its old tasks",
         run="lw2g run --policy min --constraint $name",

@@ -9,6 +9,7 @@ from lw2g.testing import (  # noqa: F401
     baseline_checks,
     benchmark_checks,
     constraint_checks,
+    evidence_checks,
     phase_checks,
     policy_checks,
     retrieval_checks,

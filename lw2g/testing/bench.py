@@ -174,7 +174,7 @@ class Bench:
 
 
 def host_of(subject: Subject) -> BaselineComponent:
-    """Return the baseline to look at: the subject itself, or the host of a retrieval strategy."""
+    """Return the baseline to look at: the subject itself, or the host of what is no baseline."""
     if isinstance(subject.component, BaselineComponent):
         return subject.component
     return subject.catalogue.get("baseline", HOST)
@@ -185,8 +185,8 @@ def retrieval_of(subject: Subject) -> RetrievalComponent | None:
     component = subject.component
     if isinstance(component, RetrievalComponent):
         return component
-    name = subject.retrieval or component.retrieval
-    return None if component.retrieval is None else subject.catalogue.get("retrieval", name)
+    own = host_of(subject).retrieval
+    return None if own is None else subject.catalogue.get("retrieval", subject.retrieval or own)
 
 
 def lay_out(subject: Subject, draw: int = 0, tasks: int = TASKS) -> Bench:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.geometry.subspace import Subspace
+from lw2g.interfaces.component import EvidenceComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
@@ -118,6 +119,7 @@ class SmallRun:
         epochs: Epochs that ended, in order.
         checkpoints: By task.
         wires: Modules and hooks of the backbone before the first task.
+        decisions: The record's entries, by task.
     """
 
     resolved: Resolved
@@ -127,6 +129,7 @@ class SmallRun:
     epochs: list[Cut]
     checkpoints: dict[int, Checkpoint]
     wires: dict[str, frozenset[str]]
+    decisions: dict[int, dict[str, Any]]
 
     @property
     def tasks(self) -> int:
@@ -152,12 +155,14 @@ class _Notes:
         self.after: dict[int, Learned] = {}
         self.phases: list[tuple[int, str, dict[str, Tensor]]] = []
         self.epochs: list[Cut] = []
+        self.decisions: dict[int, dict[str, Any]] = {}
 
     def on_event(self, event: Event) -> None:
         at: Cut | None = None
         match event:
             case TaskDecided():
                 self.phases.append((event.task, "decided", self._state()))
+                self.decisions[event.task] = event.decision
             case PhaseStarted():
                 self.phases.append((event.task, event.phase, self._state()))
                 at = Cut(task=event.task, phase=event.phase)
@@ -269,6 +274,7 @@ def _advance(
         epochs=notes.epochs,
         checkpoints={task: store.of_task(task) for task in notes.after if task in store.finished},
         wires=wires,
+        decisions=notes.decisions,
     )
 
 
@@ -316,9 +322,14 @@ def _modules(session: Session) -> dict[str, nn.Module]:
 
 def _resolved(subject: Subject) -> Resolved:
     baseline, retrieval = host_of(subject), retrieval_of(subject)
-    growth = DEFAULT_FIXED_POLICY if baseline.growth == "fixed" else DEFAULT_POLICY
+    alone = baseline.growth == "fixed" or isinstance(subject.component, EvidenceComponent)
+    growth = DEFAULT_FIXED_POLICY if alone else DEFAULT_POLICY
     # bits are compared
     overrides = {**_QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
+    if isinstance(subject.component, EvidenceComponent):
+        name = subject.component.name
+        overrides["growth.measures"] = [name]
+        overrides |= {f"evidence.{name}.{key}": value for key, value in subject.options.items()}
     for section, component in (("baseline", baseline), ("retrieval", retrieval)):
         if component is not None:
             overrides |= {f"{section}.{key}": value for key, value in _short(component.config).items()}

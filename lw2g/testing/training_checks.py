@@ -126,6 +126,7 @@ def check_cached_features_hold(subject: Subject) -> None:
 
 
 @check("baseline")
+@check("evidence")
 def check_evidence_changes_nothing(subject: Subject) -> None:
     """Collecting evidence changes no parameter, buffer, flag, mode or generator."""
     run = learned(subject)
@@ -157,7 +158,7 @@ def check_evidence_changes_nothing(subject: Subject) -> None:
     moved += [name for name, value in flags().items() if others.get(name) != value]
     if moved:
         raise ContractViolation(
-            f"collecting evidence changes {moved[0]!r}; let features and probe_loss only read"
+            f"collecting evidence changes {moved[0]!r}; let features, probe_loss and measures only read"
         )
     if not any(one.excluded is None for one in evidence.candidates):
         raise NotApplicable(f"no set could be measured ({evidence.candidates[0].excluded})")

@@ -26,8 +26,8 @@ from lw2g_growth.options import PlainConfig
 
 __all__ = ["LeaveOneOut", "LogMe", "is_right_left_out", "log_evidence"]
 
-_ITERATIONS = 500
-_CONVERGED = 1e-9
+_ITERATIONS = 300
+_CONVERGED = 1e-6
 _LEAST = 1e-12
 
 

@@ -1,0 +1,155 @@
+"""The contract kit on measures: ours keep every promise, and each check fails on one that breaks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lw2g.interfaces.component import EvidenceComponent
+from lw2g.interfaces.evidence import Measure
+from lw2g.interfaces.growth import Measured
+from lw2g.testing import ContractCase, ContractViolation, contract_cases
+from lw2g_growth.options import PlainConfig
+
+BROKEN: list[Any] = []
+
+
+def evidence(name: str, build: Any) -> EvidenceComponent:
+    return EvidenceComponent(name=name, config=PlainConfig, summary="for tests", build=build)
+
+
+def breaks(check: str, words: str) -> Any:
+    """Return a decorator that notes down a measure which breaks one promise, and how the check says so."""
+
+    def note(cls: type) -> type:
+        record = evidence(f"broken-{cls.__name__.lower()}", lambda config: cls())
+        BROKEN.append(pytest.param(record, check, words, id=cls.__name__))
+        return cls
+
+    return note
+
+
+class Sane(Measure):
+    """How many tasks a set has: it keeps every promise."""
+
+    def number(self, sample, candidate):
+        return float(len(candidate.tasks))
+
+    def measure(self, sample):
+        return {
+            one.set: Measured(value=self.number(sample, one), n=len(sample), unit="tasks")
+            for one in sample.candidates
+        }
+
+
+@breaks("is_a_measure", "derive its class from lw2g's Measure")
+class NoMeasure:
+    pass
+
+
+@breaks("is_a_measure", "needs has 'gradient'; choose among spaces, gradients")
+class NeedsTheUnknown(Sane):
+    needs = frozenset(("gradient",))
+
+
+@breaks("is_a_measure", "stores is 'sometimes'")
+class StoresSometimes(Sane):
+    stores = "sometimes"
+
+
+@breaks("is_a_measure", "has a method store and says stores = None")
+class StoresInSilence(Sane):
+    def store(self, sample):
+        return {}
+
+
+@breaks("measures_a_small_stream", "make it measure the sets of a small run .*ContractError.*'moments'")
+class ReadsWithoutAsking(Sane):
+    def number(self, sample, candidate):
+        return float(len(sample.moments([])))
+
+
+@breaks("measures_a_small_stream", r"says nothing of any set of a small run \(never\)")
+class SaysNothing(Sane):
+    def measure(self, sample):
+        return {one.set: Measured(why="never") for one in sample.candidates}
+
+
+@breaks("measures_a_small_stream", "n = 0 and the unit ''; give both")
+class HasNoUnit(Sane):
+    def measure(self, sample):
+        return {one.set: Measured(value=1.0) for one in sample.candidates}
+
+
+@breaks("evidence_changes_nothing", "let features, probe_loss and measures only read")
+class Writes(Sane):
+    needs = frozenset(("gradients", "spaces"))
+
+    def number(self, sample, candidate):
+        site = next(iter(candidate.sites.values()))
+        site.parameter.data += 1.0
+        return 1.0
+
+
+@breaks("says_the_same_again", r"of two runs with the same seed; draw from sample.generator")
+class CountsItsCalls(Sane):
+    calls = 0
+
+    def number(self, sample, candidate):
+        CountsItsCalls.calls += 1
+        return float(CountsItsCalls.calls)
+
+
+@breaks(
+    "resumes_with_what_it_stored", "of a resumed run and of an uninterrupted one; keep what is needed later"
+)
+class RemembersItself(Sane):
+    def __init__(self):
+        self.tasks = []
+
+    def number(self, sample, candidate):
+        self.tasks.append(sample.task.index)
+        return float(len(self.tasks))
+
+
+@breaks("other_candidates_do_not_matter", "let what it says of a set depend on that set")
+class RanksThem(Sane):
+    def number(self, sample, candidate):
+        return float(len(sample.candidates))
+
+
+RUN_AGAIN = ("says_the_same_again", "resumes_with_what_it_stored")
+"""Dear; all measures together are resumed in tests/integration/test_resume.py."""
+KEPT = [
+    pytest.param(case, marks=[pytest.mark.slow] if case.check.name in RUN_AGAIN else [], id=str(case))
+    for case in contract_cases()
+    if case.check.kind == "evidence"
+]
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_registered_measures_keep_their_promises(case: ContractCase) -> None:
+    """Every registered measure passes every check."""
+    case.run()
+
+
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+def test_a_broken_measure_fails_with_what_to_do(record: EvidenceComponent, check: str, words: str) -> None:
+    """Each check fails on a measure that breaks its promise, and says what the author must do."""
+    (case,) = [one for one in contract_cases(record) if one.check.name == check]
+    with pytest.raises(ContractViolation, match=words):
+        case.run()
+
+
+def test_every_check_of_measures_is_shown_to_fail() -> None:
+    """No check is without a measure that breaks it."""
+    assert {case.check.name for case in contract_cases("energy")} == {one.values[1] for one in BROKEN}
+
+
+def test_a_sane_measure_passes() -> None:
+    """What the broken ones derive from keeps every promise, so that each breaks its own."""
+    results = [case.result() for case in contract_cases(evidence("sane", lambda config: Sane()))]
+    assert [result.message for result in results if result.status != "passed"] == []
+    assert torch.is_grad_enabled()
