@@ -170,7 +170,7 @@ class Estimator:
         self._outlines: dict[str, _Outline] = {}
         self._opened: tuple[Session, float] | None = None
         self._known: dict[tuple[str, tuple[int, ...]], _Scenario] = {}
-        self._evidence: dict[Hashable, float] = {}
+        self._shared: dict[Hashable, float] = {}
         self._latest: tuple[str, Findings] | None = None
 
     def __call__(
@@ -257,7 +257,7 @@ class Estimator:
             with tempfile.TemporaryDirectory(prefix="lw2g-") as folder:
                 other = self._latest[1] if self._latest is not None and self._latest[0] == key else None
                 rehearsal = Rehearsal(
-                    session, plan, Path(folder), outline.model.tally, evidence=self._evidence, other=other
+                    session, plan, Path(folder), outline.model.tally, shared=self._shared, other=other
                 )
                 tasks = rehearsal.run()
             self._latest = key, rehearsal.findings

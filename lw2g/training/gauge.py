@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ class Gauge:
     Args:
         session: Whose device the work is done on, and whose backbone sets the pace.
         tally: What the backbone leaves out, where it is a hollow one.
+        shared: What was measured once and for all so far, on whatever sessions; added to.
 
     Attributes:
         tally: That, or one that counts nothing.
@@ -35,13 +36,16 @@ class Gauge:
         device_bytes: The most that tensors have held on an accelerator, likewise; None without one.
     """
 
-    def __init__(self, session: Session, tally: Tally | None) -> None:
+    def __init__(
+        self, session: Session, tally: Tally | None, shared: dict[Hashable, float] | None = None
+    ) -> None:
         self._session, self._counts = session, tally is not None
+        self._shared = {} if shared is None else shared
         self.tally: Uncounted = Uncounted() if tally is None else tally
         self.patience = _SECONDS if tally is None else _COUNTED_SECONDS
         self.machine_bytes = 0.0
         self.device_bytes = None if PeakMemory(session.engine.device).device is None else 0.0
-        self._pace = self._seconds_per_image()
+        self._pace = self.once("pace", self._seconds_per_image)
 
     def _seconds_per_image(self) -> float:
         """Return the pace of a plain forward, after one to warm up."""
@@ -55,6 +59,14 @@ class Gauge:
                 self._session.backbone.features(batch.images)
             taken.append((self.now() - began - (self.tally.seconds - counted)) / len(images))
         return max(min(taken), 1e-6)
+
+    def once(self, what: Hashable, measure: Callable[[], float]) -> float:
+        """Return what was measured of the same thing on an equal backbone, or measure it now."""
+        run, backbone = self._session.config.run, self._session.backbone
+        key = (what, backbone.fingerprint, self._counts, run.device, run.precision)
+        if key not in self._shared:
+            self._shared[key] = measure()
+        return self._shared[key]
 
     def affordable(self, wanted: int, passes: float = 1.0) -> int:
         """Return how many of some images may be gone through, at so many forwards each."""

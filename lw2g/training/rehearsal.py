@@ -89,7 +89,7 @@ class Rehearsal:
         plan: The set of each task that is to be learned.
         folder: For checkpoints, which are looked at and thrown away.
         tally: What the session's backbone leaves out, where it is a hollow one.
-        evidence: What evidence has cost so far, wherever the same was measured; added to.
+        shared: What was measured once for all rehearsals so far; added to.
         other: What was measured of the same run under another plan: tasks before the two part are not
             measured again.
     """
@@ -101,17 +101,16 @@ class Rehearsal:
         folder: Path,
         tally: Tally | None = None,
         *,
-        evidence: dict[Hashable, float] | None = None,
+        shared: dict[Hashable, float] | None = None,
         other: Findings | None = None,
     ) -> None:
         self._session, self._plan = session, list(plan)
-        self._gauge = Gauge(session, tally)
+        self._gauge = Gauge(session, tally, shared)
         self._steps = _STEPS if tally is None else _COUNTED_STEPS
         self._walked = _WALKED if tally is None else _COUNTED_WALKED
         self._store = CheckpointStore(folder / "checkpoints")
         self._ledger = Ledger()
         self._reporter = Reporter([], [len(task.train) for task in session.stream.tasks])
-        self._evidence = {} if evidence is None else evidence
         known = Findings(plan=tuple(plan)) if other is None else other.common(plan)
         self._measured, self.flops = dict(known.tasks), dict(known.flops)
         self._query_seconds = known.query_seconds
@@ -192,7 +191,7 @@ class Rehearsal:
         session.pool.touch(context.set_id)
         if careful:
             found.seconds["evaluation"] = self._evaluate(index)
-            found.seconds["checkpoints"] += self._gauge.timed(lambda: Frozen.of(session.backbone))
+            found.seconds["checkpoints"] += self._gauge.once("sums", self._sums)
         self._save(found, index)
         found.stored = sum(one.numel() for module in session.modules for one in module.parameters())
         return found
@@ -206,20 +205,30 @@ class Rehearsal:
     def _ask(self, probes: Probes) -> float:
         """Return the seconds of evidence, measured once for all sets of the same number and shape."""
         session, pool, config = self._session, self._session.pool, self._session.config
-        key = (
-            (session.backbone.fingerprint, repr(config.evidence)),
-            (config.run.device, config.run.precision, config.baseline.name),
+        asked = False
+
+        def ask(probe: Probe) -> None:
+            nonlocal asked
+            asked = True
+            collect_evidence(session, probe)
+
+        what = (
+            "evidence",
+            repr(config.evidence),
+            config.baseline.name,
             # energies decide how many directions are kept, not what is gone through
             attrs.evolve(config.growth, energy=1.0, energy_pre=None),
             tuple((name, one.shape) for name, one in pool.sets[-1].named_parameters()),
             (len(pool), probes.full),
         )
-        if key not in self._evidence:
-            self._evidence[key] = probes.cost(lambda probe: collect_evidence(session, probe))
-        else:
+        seconds = self._gauge.once(what, lambda: probes.cost(ask))
+        if not asked:
             taps = [site.activation.tap for site in session.baseline.sites(pool.sets[-1])]
             probes.cost(lambda probe: probe.moments(taps[:1]))  # what evidence leaves for others
-        return self._evidence[key]
+        return seconds
+
+    def _sums(self) -> float:
+        return self._gauge.timed(lambda: Frozen.of(self._session.backbone))
 
     def _absorbing(self, context: TaskContext, rules: ConstraintContext) -> Callable[[Probe], None]:
         return lambda probe: absorb_task(self._session, context, probe, rules)
