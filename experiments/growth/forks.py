@@ -38,6 +38,7 @@ GROW = "grow"
 ARMS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
     "protected": (["orthogonal", "cpk"], {}),
     "free": ([], {}),
+    "frozen": (["freeze"], {}),
     "orthogonal": (["orthogonal"], {}),
     "gradient": (["orthogonal", "cpk"], {"constraints.orthogonal.on": "gradient"}),
     "cpk-half": (["orthogonal", "cpk"], {"constraints.cpk.phi": 0.5}),

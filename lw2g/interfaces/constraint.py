@@ -59,6 +59,10 @@ class Constraint:
         """Return the rule at one site for this task, None for none."""
         return None
 
+    def holds(self, context: TaskContext) -> bool:
+        """Return whether the task's set is not trained at all."""
+        return False
+
     def extra_loss(self, batch: Batch, output: StepOutput, context: TaskContext) -> Tensor | None:
         """Return a loss to add in the host's phase, None for none.
 

@@ -29,7 +29,7 @@ from lw2g.training.images import ImageSet
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 
-__all__ = ["PhaseProgress", "hosted", "only_trainable", "train_phase"]
+__all__ = ["PhaseProgress", "held", "hosted", "only_trainable", "train_phase"]
 
 
 @attrs.define(kw_only=True)
@@ -50,6 +50,11 @@ class PhaseProgress:
     require_sound: Callable[[], None] = attrs.field(default=lambda: None, eq=False, repr=False)
 
 
+def held(context: TaskContext, constraints: Mapping[str, Constraint]) -> bool:
+    """Return whether a constraint keeps the task's set from being trained."""
+    return any(constraint.holds(context) for constraint in constraints.values())
+
+
 def hosted(
     phase: TrainingPhase,
     context: TaskContext,
@@ -59,18 +64,24 @@ def hosted(
 ) -> TrainingPhase:
     """Return the host phase joined by the retrieval strategy and by losses of constraints.
 
+    No phase trains a set that a constraint holds; one that trains nothing else does not take place.
+
     Args:
-        phase: The phase; any but a host is returned as it is.
+        phase: The phase; nothing joins any but a host.
         context: The task.
         owner: Whose phase it is, for messages.
         retrieval: The strategy and its name for messages.
         constraints: The constraints, likewise.
     """
-    if not phase.host:
-        return phase
-    groups: list[ParameterGroup] = list(phase.groups)
-    if retrieval is not None:
+    groups = list(phase.groups)
+    if held(context, constraints):
+        groups = _without(groups, context.parameters)
+    if phase.host and retrieval is not None:
         groups.extend(retrieval[1].parameter_groups(context, phase.groups[0].lr))
+    if not groups:
+        return attrs.evolve(phase, wanted=lambda: False)
+    if not phase.host:
+        return attrs.evolve(phase, groups=tuple(groups))
 
     def step(batch: Batch) -> StepOutput:
         output = phase.step(batch)
@@ -84,6 +95,16 @@ def hosted(
         return attrs.evolve(output, loss=loss, parts=given)
 
     return attrs.evolve(phase, groups=tuple(groups), step=step)
+
+
+def _without(groups: Sequence[ParameterGroup], module: nn.Module) -> list[ParameterGroup]:
+    """Return groups that leave a module's parameters alone."""
+    spared = {id(parameter) for parameter in module.parameters()}
+    left = [
+        attrs.evolve(group, parameters=tuple(one for one in group.parameters if id(one) not in spared))
+        for group in groups
+    ]
+    return [group for group in left if group.parameters]
 
 
 @contextmanager

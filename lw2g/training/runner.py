@@ -33,7 +33,7 @@ from lw2g.training.goal import require_goal
 from lw2g.training.images import ImageSet
 from lw2g.training.ledger import Ledger, build_record
 from lw2g.training.opening import build_trackers, writing
-from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
+from lw2g.training.phases import PhaseProgress, held, hosted, only_trainable, train_phase
 from lw2g.training.probe import Probe
 from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
@@ -333,7 +333,8 @@ class Run:
                 else:
                     torch.manual_seed(session.seed_of(index, phase.name))
                     phase.run(self._reporter.advance)
-        session.pool.touch(context.set_id)
+        if not held(context, rules):
+            session.pool.touch(context.set_id)
 
     def _protect(self, context: TaskContext, hosts: Sequence[TrainingPhase], position: Position) -> None:
         """Gather the constraints' rules at the sites that the host phases train."""

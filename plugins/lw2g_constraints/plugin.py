@@ -91,6 +91,11 @@ class PgpConfig:
 
 
 @attrs.frozen(kw_only=True)
+class FreezeConfig:
+    """A constraint without options."""
+
+
+@attrs.frozen(kw_only=True)
 class LgclConfig:
     """Options of ``lgcl``.
 
@@ -190,6 +195,12 @@ def _pgp(config: PgpConfig, context: BuildContext) -> Constraint:
     return PromptGradientProjection(spaces=spaces, device=context.device, on=config.on)
 
 
+def _freeze(config: FreezeConfig, context: BuildContext) -> Constraint:
+    from lw2g_constraints.freeze import Freeze
+
+    return Freeze()
+
+
 def _lgcl(config: LgclConfig, context: BuildContext) -> Constraint:
     from lw2g_constraints.lgcl import GuidanceOptions, LanguageGuidance
     from lw2g_constraints.text import read_names
@@ -229,7 +240,7 @@ def _encoder(config: LgclConfig, context: BuildContext) -> TextEncoder:
 
 @hookimpl
 def lw2g_constraints() -> list[ConstraintComponent]:
-    """Offer orthogonal, cpk, pgp and lgcl."""
+    """Offer orthogonal, cpk, pgp, freeze and lgcl."""
     return [
         ConstraintComponent(
             name="orthogonal",
@@ -254,6 +265,12 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             citation=_PGP,
             build=_pgp,
             deviations=(PLAIN_IMAGES,),
+        ),
+        ConstraintComponent(
+            name="freeze",
+            config=FreezeConfig,
+            summary="a reused set stays as it is: only heads, keys and shared parameters learn",
+            build=_freeze,
         ),
         ConstraintComponent(
             name="lgcl",

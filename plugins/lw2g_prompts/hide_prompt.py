@@ -102,7 +102,9 @@ class HidePrompt(PrefixBaseline):
 
     @torch.no_grad()
     def merge(self, context: TaskContext) -> None:
-        """Store the ensemble in the task's set, so that the stored prefixes are those it was trained with."""
+        """Store the ensemble in a new set, so that the stored prefixes are those it was trained with."""
+        if not context.grew:
+            return
         key, value = self.ensemble(context)
         own = cast(PrefixSet, context.parameters)
         own.key.copy_(key)

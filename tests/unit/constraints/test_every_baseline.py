@@ -28,9 +28,9 @@ FEW = {"epochs": 1, "batch_size": 6, "replay_epochs": 1, "rank": 4, "components"
 
 @pytest.fixture(scope="module")
 def small(catalogue):
-    """Resolve a run of two tasks and few steps under policy always."""
+    """Resolve a run of two tasks and few steps, under policy always unless another is named."""
 
-    def make(baseline, *constraints, **overrides):
+    def make(baseline, *constraints, policy="always", **overrides):
         component = catalogue.get("baseline", baseline)
         sections = {"baseline": component}
         if component.retrieval is not None:
@@ -58,7 +58,7 @@ def small(catalogue):
             baseline=baseline,
             benchmark="tiny",
             backbone="tiny",
-            policy="always",
+            policy=policy,
             constraints=constraints or ["none"],
         )
 
@@ -124,6 +124,31 @@ def test_lgcl_composes(baseline, small, plain, catalogue, tmp_path):
     keyed = baseline == "l2p" or catalogue.get("baseline", baseline).retrieval in KEYED
     assert len(said) == (not keyed and baseline != "simple-cil")  # which takes no step to be guided in
     assert any(entry["option"] == "constraints.lgcl.encoder" for entry in record["deviations"])
+
+
+# -- freeze -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("baseline", ["dual-prompt", "hide-prompt", "hide-lora", "inflora"])
+def test_a_frozen_set_keeps_its_bits(baseline, small, catalogue, tmp_path):
+    """A reused set stays as the first task left it, and old features are valid; heads go on learning."""
+    record = start(small(baseline, "freeze", policy="one"), catalogue, tmp_path / "run")
+    first, second = tensors(tmp_path / "run", 0), tensors(tmp_path / "run", 1)
+    assert record["task_to_set"] == [0, 0]
+    own, kept = part(second, "pool"), part(first, "pool")
+    assert own.keys() == kept.keys()
+    assert any(torch.is_floating_point(value) for value in own.values())
+    for name, value in own.items():
+        assert torch.equal(value, kept[name]), name
+    assert not same(first, second)
+    # the one's shared prompt moves, and of summed sets each task is taken to move all features
+    assert bool(record["stale_classes"]["last"]) == (baseline in {"dual-prompt", "inflora"})
+
+
+def test_freeze_leaves_new_sets_alone(small, plain, catalogue, tmp_path):
+    """Where nothing is reused it changes no bit."""
+    start(small("dual-prompt", "freeze"), catalogue, tmp_path / "run")
+    assert same(tensors(tmp_path / "run", 1), tensors(plain("dual-prompt"), 1))
 
 
 # -- lgcl ---------------------------------------------------------------------------------------------------
