@@ -7,16 +7,18 @@ attention, not normalised: a few of its coordinates are huge. What multiplies h 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.options import UpOnReuse
+from lw2g.blocks.options import AdapterSetOptions
+from lw2g.blocks.schedules import cosine
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
@@ -101,36 +103,27 @@ class AdapterBaseline(Baseline):
     With the scope ``"each"`` every live set answers for every image. Subclasses give phases and classifier.
 
     Args:
+        config: Sizes of the sets, and how they are trained.
         context: What is known before the first task.
-        bottleneck: Inner width of an adapter.
-        up_on_reuse: What becomes of the up-projections of a reused set.
-        init_from: What a new set starts from.
     """
 
     feature_scope: ClassVar[Literal["each"]] = "each"
 
-    def __init__(
-        self,
-        context: BuildContext,
-        *,
-        bottleneck: int,
-        up_on_reuse: UpOnReuse,
-        init_from: Literal["previous", "random"],
-    ) -> None:
+    def __init__(self, config: AdapterSetOptions, context: BuildContext) -> None:
         super().__init__(context)
-        self.bottleneck, self.up_on_reuse, self.init_from = bottleneck, up_on_reuse, init_from
+        self.options = config
 
     def new_set(self, source: nn.Module | None) -> AdapterSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
         backbone = self.context.backbone
-        made = AdapterSet(backbone.depth, backbone.dim, self.bottleneck).to(self.context.device)
+        made = AdapterSet(backbone.depth, backbone.dim, self.options.bottleneck).to(self.context.device)
         if source is not None:
             made.load_state_dict(source.state_dict())
         return made
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the set of the last task, which a new one may start from."""
-        return pool[pool.task_to_set[-1]] if len(pool) and self.init_from == "previous" else None
+        return pool[pool.task_to_set[-1]] if len(pool) and self.options.init_from == "previous" else None
 
     @property
     def takes_copies(self) -> bool:
@@ -152,9 +145,42 @@ class AdapterBaseline(Baseline):
         unless its up-projections are free.
         """
         own = cast(AdapterSet, context.parameters)
-        if context.grew or self.up_on_reuse == "free":
+        if context.grew or self.options.up_on_reuse == "free":
             return tuple(own.parameters())
-        return (own.down,) if self.up_on_reuse == "freeze" else (own.down, own.up)
+        return (own.down,) if self.options.up_on_reuse == "freeze" else (own.down, own.up)
+
+    def adapters_phase(
+        self,
+        groups: Sequence[ParameterGroup],
+        step: Callable[[Batch], StepOutput],
+        adjust: Callable[[], None] | None = None,
+    ) -> TrainingPhase:
+        """Return the phase that trains a task's set, by SGD with momentum and half a cosine.
+
+        Args:
+            groups: What is trained, at which rates.
+            step: The loss of a batch.
+            adjust: What follows every optimizer step.
+        """
+        return TrainingPhase(
+            name="adapters",
+            groups=tuple(groups),
+            step=step,
+            epochs=self.options.epochs,
+            batch_size=self.options.batch_size,
+            optimizer="sgd",
+            momentum=0.9,
+            schedule=cosine(),
+            host=True,
+            adjust=adjust,
+        )
+
+    def group(self, parameters: Sequence[nn.Parameter], factor: float = 1.0) -> ParameterGroup:
+        """Return parameters at a multiple of the options' learning rate, with their weight decay."""
+        options = self.options
+        return ParameterGroup(
+            parameters=tuple(parameters), lr=factor * options.lr, weight_decay=options.weight_decay
+        )
 
     def _adapted(self, batch: Batch, routing: Routing, dropout: float) -> Tensor:
         backbone = self.context.backbone
@@ -177,7 +203,7 @@ class AdapterBaseline(Baseline):
             )
             for block in blocks
         ]
-        if self.up_on_reuse != "project":
+        if self.options.up_on_reuse != "project":
             return down
         return [
             *down,

@@ -11,6 +11,7 @@ from lw2g.interfaces.options import option
 
 __all__ = [
     "STATISTICS_MODES",
+    "AdapterSetOptions",
     "HeadKind",
     "HeadOptions",
     "LowRankOptions",
@@ -221,3 +222,25 @@ class ReplayOptions:
     replay_batch: int = option(
         120, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=120
     )
+
+
+@attrs.frozen(kw_only=True)
+class AdapterSetOptions:
+    """Options that methods share whose sets are adapters; defaults are EASE's for CIFAR-100."""
+
+    bottleneck: int = option(64, "inner width of an adapter", validator=ge(1))
+    init_from: Literal["previous", "random"] = option(
+        "random",
+        "what a new set starts from: the most recently trained set, or a random one",
+        validator=in_(("previous", "random")),
+    )
+    up_on_reuse: UpOnReuse = option(
+        "freeze",
+        "up-projections of a reused set: protected like the down-projections, frozen, or free (with all "
+        "biases: then old outputs move); an inner width of few numbers is soon full",
+        validator=in_(("project", "freeze", "free")),
+    )
+    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
+    batch_size: int = option(48, "images per step", validator=ge(1))
+    lr: float = option(0.025, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))

@@ -83,6 +83,8 @@ class TrainingPhase:
         drop_last: Whether a last, smaller batch is left out (never the only one).
         wanted: Whether it takes place, asked when its turn comes, and again after a resume within it: what a
             phase before has found may decide (a scan that finds nothing new).
+        adjust: What follows every optimizer step and is no gradient (a pull towards other sets), without
+            gradients; constraints on updates bend it too.
     """
 
     name: str
@@ -98,6 +100,7 @@ class TrainingPhase:
     host: bool = False
     drop_last: bool = False
     wanted: Callable[[], bool] = _always
+    adjust: Callable[[], None] | None = None
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return a fresh optimizer over the groups."""

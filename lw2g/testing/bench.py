@@ -274,6 +274,9 @@ def learn(bench: Bench, index: int) -> None:
             optimizer = phase.build_optimizer()
             torch.autograd.backward(phase.step(batch).loss)
             optimizer.step()
+            if phase.adjust is not None:
+                with torch.no_grad():
+                    phase.adjust()
 
 
 def built(subject: Subject) -> Bench:

@@ -272,5 +272,8 @@ def _step(
         protection.after_backward()
         protection.before_step()
     optimizer.step()
+    if phase.adjust is not None:
+        with torch.no_grad():
+            phase.adjust()
     if phase.host:
         protection.after_step()

@@ -1,1 +1,1 @@
-"""Baselines whose sets are adapters beside the MLP: ease, tuna, sema."""
+"""Baselines whose sets are adapters beside the MLP: ease, tuna, mos, sema."""

@@ -16,11 +16,10 @@ from torch.nn import functional
 
 from lw2g.blocks.adapters import AdapterBaseline, AdapterSet, as_buffers
 from lw2g.blocks.heads import CosineClassifier
-from lw2g.blocks.schedules import cosine
 from lw2g.blocks.statistics import collect_features
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
 from lw2g.interfaces.pool import Routing
 from lw2g_adapters.options import EaseConfig
 
@@ -83,12 +82,7 @@ class Ease(AdapterBaseline):
     owner: Tensor
 
     def __init__(self, config: EaseConfig, context: BuildContext) -> None:
-        super().__init__(
-            context,
-            bottleneck=config.bottleneck,
-            up_on_reuse=config.up_on_reuse,
-            init_from=config.init_from,
-        )
+        super().__init__(config, context)
         self.config = config
         sizes = (context.num_classes, context.backbone.dim)
         self.subspaces = nn.ModuleList(Subspace(*sizes) for _ in range(context.num_tasks))
@@ -142,25 +136,16 @@ class Ease(AdapterBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return two phases: adapters and their classifier, then the prototypes of all subspaces."""
-        config = self.config
 
         def step(batch: Batch) -> StepOutput:
             features = self.training_features(batch, context)
             return StepOutput(loss=self.probe_loss(features, batch, context.task), features=features)
 
         trained = (*self.trained(context), *cast(CosineClassifier, self.classifier).parameters())
-        phase = TrainingPhase(
-            name="adapters",
-            groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
-            step=step,
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            optimizer="sgd",
-            momentum=0.9,
-            schedule=cosine(),
-            host=True,
+        return (
+            self.adapters_phase([self.group(trained)], step),
+            ComputePhase(name="prototypes", run=lambda progress: self.measure(context, progress)),
         )
-        return (phase, ComputePhase(name="prototypes", run=lambda progress: self.measure(context, progress)))
 
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Measure the task's classes in all subspaces, and synthesise the others anew."""

@@ -5,38 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-from attrs.validators import ge, gt, in_
+from attrs.validators import ge, gt, in_, le
 
-from lw2g.blocks.options import HeadOptions, UpOnReuse
+from lw2g.blocks.options import AdapterSetOptions, HeadOptions
 from lw2g.interfaces.options import option
 
-__all__ = ["AdapterOptions", "EaseConfig", "SemaConfig", "TunaConfig"]
+__all__ = ["EaseConfig", "MosConfig", "SemaConfig", "TunaConfig"]
 
 
 @attrs.frozen(kw_only=True)
-class AdapterOptions:
-    """Options of methods with a set of adapters per task; defaults are EASE's for CIFAR-100."""
-
-    bottleneck: int = option(64, "inner width of an adapter", validator=ge(1))
-    init_from: Literal["previous", "random"] = option(
-        "random",
-        "what a new set starts from: the most recently trained set, or a random one",
-        validator=in_(("previous", "random")),
-    )
-    up_on_reuse: UpOnReuse = option(
-        "freeze",
-        "up-projections of a reused set: protected like the down-projections, frozen, or free (with all "
-        "biases: then old outputs move); an inner width of few numbers is soon full",
-        validator=in_(("project", "freeze", "free")),
-    )
-    epochs: int = option(20, "passes over a task's training images", validator=ge(0))
-    batch_size: int = option(48, "images per step", validator=ge(1))
-    lr: float = option(0.025, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
-    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
-
-
-@attrs.frozen(kw_only=True)
-class EaseConfig(AdapterOptions):
+class EaseConfig(AdapterSetOptions):
     """Options of ``ease``."""
 
     init_from: Literal["previous", "random"] = option(
@@ -64,7 +42,7 @@ class EaseConfig(AdapterOptions):
 
 
 @attrs.frozen(kw_only=True)
-class TunaConfig(AdapterOptions):
+class TunaConfig(AdapterSetOptions):
     """Options of ``tuna``; defaults are the authors' for CIFAR-100."""
 
     bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
@@ -104,6 +82,41 @@ class TunaConfig(AdapterOptions):
     mean_decay: bool = option(
         False, "whether the means of old classes are shrunk in alignment, to 0.9 of their size at most"
     )
+
+
+@attrs.frozen(kw_only=True)
+class MosConfig(AdapterSetOptions):
+    """Options of ``mos``; defaults are the authors' for CIFAR-100."""
+
+    bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
+    init_from: Literal["previous", "random"] = option(
+        "previous",
+        "what a new set starts from: the most recently trained set, or a random one",
+        validator=in_(("previous", "random")),
+        published="previous",
+    )
+    lr: float = option(0.03, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    head_factor: float = option(
+        0.1, "learning rate of the head over that of the adapters", validator=gt(0), published=0.1
+    )
+    merge: float = option(
+        0.1,
+        "how far every step draws the adapters towards the mean of the other sets",
+        validator=[ge(0), le(1)],
+        published=0.1,
+    )
+    contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0), published=0.1)
+    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
+    ensemble: bool = option(
+        True, "whether the nearest class mean under the first set joins the answer", published=True
+    )
+    statistics: Literal["covariance", "variance"] = option(
+        "covariance", "what is kept of a class's features", validator=in_(("covariance", "variance"))
+    )
+    align_epochs: int = option(
+        30, "epochs of alignment of the head from class Gaussians", validator=ge(0), published=30
+    )
+    align_lr: float = option(0.005, "learning rate of alignment", validator=gt(0), published=0.005)
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,7 @@ from lw2g.interfaces.deviations import Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_adapters import options, presets
 
-__all__ = ["EASE", "SEMA", "TUNA", "lw2g_baselines"]
+__all__ = ["EASE", "MOS", "SEMA", "TUNA", "lw2g_baselines"]
 
 _AUGREG = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-augreg"}
 _ROWS = {
@@ -42,6 +42,13 @@ _BLOCK_BY_BLOCK = Deviation(
     note="the same where whole tasks are novel; with single batches a deeper block may come first there",
 )
 
+_ONE_MERGE = Deviation(
+    topic="baseline.merges",
+    value="once after every training step",
+    published="in every forward, once per block",
+    note="the release merges 13 times a step, and stored sets too whenever they are asked, in tests as well",
+)
+
 EASE = BaselineComponent(
     name="ease",
     config=options.EaseConfig,
@@ -65,6 +72,17 @@ TUNA = BaselineComponent(
 )
 
 
+MOS = BaselineComponent(
+    name="mos",
+    config=options.MosConfig,
+    summary="an adapter per task, drawn to the mean of the others, and found by what it answers",
+    citation="Sun et al., MOS: Model Surgery for Pre-Trained Model-Based CIL, AAAI 2025",
+    build=lazy("lw2g_adapters.mos:Mos"),
+    presets=rows.with_rows(presets.MOS_OFFICIAL, {}, _AUGREG, _ROWS),
+    tuned=presets.MOS_TUNED,
+    deviations=(_ONE_MERGE,),
+)
+
 SEMA = BaselineComponent(
     name="sema",
     config=options.SemaConfig,
@@ -82,4 +100,4 @@ SEMA = BaselineComponent(
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the adapter baselines."""
-    return [EASE, SEMA, TUNA]
+    return [EASE, MOS, SEMA, TUNA]

@@ -13,6 +13,8 @@ from lw2g.interfaces.component import Presets
 __all__ = [
     "EASE_OFFICIAL",
     "EASE_TUNED",
+    "MOS_OFFICIAL",
+    "MOS_TUNED",
     "SEMA_OFFICIAL",
     "SEMA_TUNED",
     "TUNA_OFFICIAL",
@@ -64,3 +66,14 @@ SEMA_OFFICIAL: Presets = {
 SEMA_TUNED: Presets = {
     name: _recipe(5, 0.02, 16, threshold=1.0, descriptor_epochs=5, latent=32) for name in _OURS
 }
+
+MOS_OFFICIAL: Presets = {
+    "cifar100": _recipe(20, 0.03, 48, weight_decay=5e-4),
+    "imagenet-r": _recipe(10, 0.05, 16, weight_decay=5e-3),
+    "imagenet-a": _recipe(10, 0.05, 32, weight_decay=5e-3, statistics="variance"),
+    "cub200-lamda": _recipe(10, 0.01, 32, weight_decay=5e-4),
+    "omnibenchmark": _recipe(10, 0.01, 16, weight_decay=5e-4),
+    "vtab": _recipe(20, 0.03, 32, weight_decay=5e-3),
+}
+
+MOS_TUNED: Presets = {name: _recipe(5, 0.05, 16, head_factor=1.0, align_lr=0.05) for name in _OURS}

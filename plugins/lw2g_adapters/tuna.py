@@ -23,7 +23,7 @@ from lw2g.blocks.statistics import ClassStatistics, statistics_phase
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, Schedule, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, Phase, Schedule, StepOutput
 from lw2g_adapters.options import TunaConfig
 
 __all__ = ["Tuna", "merge", "overlap"]
@@ -83,12 +83,7 @@ class Tuna(AdapterBaseline):
     newest: Tensor
 
     def __init__(self, config: TunaConfig, context: BuildContext) -> None:
-        super().__init__(
-            context,
-            bottleneck=config.bottleneck,
-            up_on_reuse=config.up_on_reuse,
-            init_from=config.init_from,
-        )
+        super().__init__(config, context)
         self.config = config
         dim, classes = context.backbone.dim, context.num_classes
         self.head = nn.Linear(dim, classes, bias=False)
@@ -159,21 +154,10 @@ class Tuna(AdapterBaseline):
         """Return four phases: adapters and head, the merge, Gaussians of classes, alignment of the head."""
         config = self.config
         trained = (*self.trained(context), *self.head.parameters())
-        adapters = TrainingPhase(
-            name="adapters",
-            groups=(ParameterGroup(parameters=trained, lr=config.lr, weight_decay=config.weight_decay),),
-            step=lambda batch: self.step(batch, context),
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            optimizer="sgd",
-            momentum=0.9,
-            schedule=cosine(),
-            host=True,
-        )
         routing = context.pool.force(context.set_id)
         schedule: Schedule = _five if config.align_schedule == "cosine-5" else cosine()
         return (
-            adapters,
+            self.adapters_phase([self.group(trained)], lambda batch: self.step(batch, context)),
             ComputePhase(name="merge", run=lambda progress: self.merge(context)),
             statistics_phase(
                 "statistics", context, self.statistics, lambda batch: self.features(batch, routing)

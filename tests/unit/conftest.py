@@ -111,6 +111,9 @@ class Bench:
                 protection.after_backward()
                 protection.before_step()
                 optimizer.step()
+                if phase.adjust is not None:
+                    with torch.no_grad():
+                        phase.adjust()
                 protection.after_step()
 
     def inputs(self, baseline, context: TaskContext, block: int) -> Tensor:

@@ -52,6 +52,7 @@ OFFICIAL = {
     "ease": ("sup21k-augreg", 1993, "BB", "BB"),
     "tuna": ("sup21k-augreg", 1993, "BB", "BB"),
     "sema": ("sup21k-augreg", 1993, "BB", "BB"),
+    "mos": ("sup21k-augreg", 1993, "BB", "BB"),
     "simple-cil": ("sup21k-augreg", 1993, "-B", "-B"),
     "no-prompt": ("sup21k", None, "AA", "BB"),
     "joint": ("sup21k", None, "AA", "BB"),
@@ -60,7 +61,8 @@ OFFICIAL = {
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
 CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
-LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ease", "ranpac", "sd-lora", "sema", "simple-cil", "tuna"}
+LAMDA = ("ease", "mos", "sd-lora", "sema", "tuna")
+LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil", *LAMDA}
 # families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
 ELSEWHERE = {
     "aper-vpt-deep": ("sup21k-augreg", {"omnibenchmark", "cub200-lamda"}),

@@ -161,6 +161,34 @@ def test_gradients_are_clipped_before_they_are_protected(session: Session) -> No
     torch.testing.assert_close(weight.detach(), torch.tensor([0.0, -0.8]), atol=1e-5, rtol=0)
 
 
+def test_an_adjustment_follows_every_step_and_is_protected_too(session: Session) -> None:
+    """What it moves inside a protected space is taken out again, as an optimizer's step would be."""
+    weight = nn.Parameter(torch.zeros(2))
+    space = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+    site = Site(name="w", parameter=weight, activation=Activation(tap=Tap(0, "query")))
+    rule = SiteRule(site=site, restriction=Restriction(subspace=space), on="update", hard=True)
+    phase = TrainingPhase(
+        name="host",
+        groups=(ParameterGroup(parameters=(weight,), lr=1.0),),
+        step=lambda batch: StepOutput(loss=0.0 * weight.sum()),
+        epochs=2,
+        batch_size=12,
+        optimizer="sgd",
+        host=True,
+        adjust=lambda: weight.add_(1.0),
+    )
+    run(session, phase, PhaseProgress(), Protection([rule]))
+    torch.testing.assert_close(weight.detach(), torch.tensor([0.0, 4.0]))
+
+
+def test_what_is_not_wanted_is_not_trained(session: Session) -> None:
+    """No step is made and no event sent."""
+    weight = nn.Parameter(torch.ones(2))
+    listener = run(session, phase_of(weight, wanted=lambda: False), PhaseProgress())
+    assert weight.tolist() == [1, 1]
+    assert not any(isinstance(event, EpochEnded) for event in listener.events)
+
+
 def test_every_epoch_augments_anew(session_of: Callable[..., Session]) -> None:
     """Under a random transform a sample looks different in another epoch, and the same when repeated."""
     session = session_of({"benchmark.random_crops": True})

@@ -1,0 +1,169 @@
+"""MOS: an adapter per task, kept near the others while it is trained, and a set found by asking it again.
+
+Sun et al., "MOS: Model Surgery for Pre-Trained Model-Based Class-Incremental Learning", AAAI 2025. Sets that
+lie near one another forgive a wrong choice; and the class that an answer names says whose set should answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.adapters import AdapterBaseline
+from lw2g.blocks.contrastive import self_identification_loss
+from lw2g.blocks.heads import linear_head
+from lw2g.blocks.replay import replay_phase
+from lw2g.blocks.statistics import ClassStatistics, collect_features, statistics_phase
+from lw2g.interfaces.baseline import mask_logits
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
+from lw2g_adapters.options import MosConfig
+
+__all__ = ["Mos"]
+
+_ROUNDS = 4
+"""How often at most the head is asked for whose class an image is."""
+
+_ALIGN_DRAWS = 5
+"""Samples of a class in an epoch of alignment, over the batch size."""
+
+
+class Mos(AdapterBaseline):
+    """The nearest class mean under the first set says which set is asked first; its answer says which next.
+
+    Under a policy that shares sets, sets are asked, not tasks: one set answers at once. What was measured of
+    a class is stale where a later task went on training the set it was measured under.
+
+    Attributes:
+        head: A linear classifier over all classes, which all sets share.
+        statistics: Gaussians of the classes, each under its set, that the head is aligned with.
+        prototype: Class means under the first set, ``[num_classes, dim]``.
+        owner: The set of each class, ``[num_classes]`` int64.
+    """
+
+    prototype: Tensor
+    owner: Tensor
+
+    def __init__(self, config: MosConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        dim, classes = context.backbone.dim, context.num_classes
+        self.head = linear_head(dim, classes)
+        self.statistics = ClassStatistics(classes, dim, config.statistics)
+        self.register_buffer("prototype", torch.zeros(classes, dim))
+        self.register_buffer("owner", torch.zeros(classes, dtype=torch.long))
+        self._tasks, self._seen = context.num_tasks, classes
+        self.to(context.device)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Note how many tasks and classes there are by now."""
+        self._tasks, self._seen = task.index + 1, task.seen
+
+    # -- prediction ------------------------------------------------------------------------------------
+
+    def asked(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return whom the refinement ends at, the head's answer there, and cosines to the class means.
+
+        Args:
+            features: ``[B, sets, dim]``.
+
+        Returns:
+            The set ``[B]`` and both answers over the seen classes, ``[B, seen]``.
+        """
+        every = torch.arange(len(features), device=features.device)
+        means = functional.normalize(self.prototype[: self._seen], dim=-1)
+        cosines = functional.normalize(features[:, 0], dim=-1) @ means.T
+        following = self.owner[cosines.argmax(dim=1)]
+        for _ in range(_ROUNDS):  # who has come to rest is asked again, and says the same
+            chosen = following
+            logits: Tensor = self.head(features[every, chosen])[:, : self._seen]
+            following = self.owner[logits.argmax(dim=1)]
+        return chosen, logits, cosines
+
+    def set_scores(self, features: Tensor) -> Tensor:
+        """Return the share of the head's answer in each set's classes, and 1 more for the chosen set."""
+        chosen, logits, _ = self.asked(features)
+        sets = functional.one_hot(self.owner[: self._seen], features.shape[1]).to(logits)
+        return logits.softmax(dim=1) @ sets + functional.one_hot(chosen, features.shape[1])
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return log sums of the head's probabilities and those of the class means, ``[B, num_classes]``."""
+        _, logits, cosines = self.asked(features)
+        parts = [logits.log_softmax(dim=1)]
+        if self.config.ensemble:
+            parts.append((self._tasks * cosines).log_softmax(dim=1))
+        answer = torch.stack(parts).logsumexp(dim=0)
+        return functional.pad(answer, (0, self.context.num_classes - self._seen), value=float("-inf"))
+
+    # -- learning --------------------------------------------------------------------------------------
+
+    def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the head's cross-entropy over the task's classes."""
+        return functional.cross_entropy(mask_logits(self.head(features), task.classes), batch.labels)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return cross-entropy over the task's classes, and the contrastive term with all class means."""
+        config, task = self.config, context.task
+        features = self.training_features(batch, context)
+        loss = self.probe_loss(features, batch, task)
+        if config.contrastive:
+            means = self.statistics.centroids(range(task.seen - len(task.classes)))
+            term = self_identification_loss(features, means, config.temperature)
+            loss = loss + config.contrastive * term
+        return StepOutput(loss=loss, features=features)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return four phases: adapters and head, class means, Gaussians of classes, alignment of the head."""
+        config, routing = self.config, context.pool.force(context.set_id)
+        head = self.group(tuple(self.head.parameters()), config.head_factor)
+        groups = (self.group(self.trained(context)), head)
+        return (
+            self.adapters_phase(groups, lambda batch: self.step(batch, context), self.pull(context)),
+            ComputePhase(name="class-means", run=lambda progress: self.measure(context, progress)),
+            statistics_phase(
+                "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
+            ),
+            replay_phase(
+                "alignment",
+                context,
+                self.head,
+                self.statistics,
+                lr=config.align_lr,
+                epochs=config.align_epochs,
+                per_centroid=_ALIGN_DRAWS * config.batch_size,
+                steps_for="seen",
+                weight_decay=config.weight_decay,
+            ),
+        )
+
+    def pull(self, context: TaskContext) -> Callable[[], None] | None:
+        """Return what draws the task's set towards the mean of the others, None without any."""
+        others = [context.pool[one] for one in context.pool.ids if one != context.set_id]
+        trained = {id(one) for one in self.trained(context)}
+        if not others or not self.config.merge:
+            return None
+        pairs = [
+            (own, torch.stack([item.get_parameter(name).detach() for item in others]).mean(dim=0))
+            for name, own in context.parameters.named_parameters()
+            if id(own) in trained
+        ]
+
+        def adjust() -> None:
+            for own, mean in pairs:
+                own.lerp_(mean, self.config.merge)
+
+        return adjust
+
+    @torch.no_grad()
+    def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+        """Enter the means of the task's classes under the first set, and whose they are."""
+        routing = context.pool.force(context.pool.ids[0])
+        rows, labels = collect_features(context, lambda batch: self.features(batch, routing), progress)
+        for label in context.task.classes:
+            # float64, so that the mean does not depend on how the images were batched
+            self.prototype[label] = rows[labels == label].double().mean(0).float()
+            self.owner[label] = context.set_id
