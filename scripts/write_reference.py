@@ -79,6 +79,7 @@ BRIEF = {
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "A trained model": ["lw2g/training/model.py"],
+    "What a run would cost": ["lw2g/training/estimate.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }

@@ -57,6 +57,17 @@ def test_a_page_says_what_the_record_says(components: dict[str, str]) -> None:
     assert "`energy`" in components["section-growth"]
 
 
+def test_every_page_stands_in_the_contents() -> None:
+    """A page that no list of docs/index.md names would be missing from the site."""
+    listed = re.findall(r"^[\w/-]+$", (DOCS / "index.md").read_text(encoding="utf-8"), flags=re.M)
+    pages = {
+        path.relative_to(DOCS).with_suffix("").as_posix()
+        for pattern in ("*.md", "*.ipynb", "howto/*")
+        for path in DOCS.glob(pattern)
+    }
+    assert pages - {"index"} == set(listed) - {"components/index"}
+
+
 def test_the_pictures_are_what_their_script_draws() -> None:
     """Changed by hand, a picture would be lost when it is drawn again: run scripts/draw_concepts.py."""
     script = runpy.run_path(str(SCRIPTS / "draw_concepts.py"))
