@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lw2g.training.devices import Engine
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.hollow import Unmixed
 from lw2g.vit.room import bytes_per_image
 
 __all__ = ["BlockWork", "Rates", "Tally", "Uncounted", "measure"]
@@ -209,7 +210,10 @@ class Tally(Uncounted):
 
 
 def _weights(module: torch.nn.Module) -> int:
-    return sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
+    """Return how many weights multiply a token."""
+    layers = (layer for layer in module.modules() if not isinstance(layer, Unmixed))
+    own = (weight for layer in layers for weight in layer.parameters(recurse=False))
+    return sum(weight.numel() for weight in own if weight.ndim > 1)
 
 
 def _bytes(backbone: Backbone) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from timm.layers import Mlp
@@ -11,9 +11,22 @@ from torch import Tensor, nn
 
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["first_blocks", "hollowed"]
+__all__ = ["Unmixed", "first_blocks", "hollowed"]
 
 _HIDDEN = 4
+
+
+class Unmixed(nn.Linear):
+    """A linear layer of a whole one's size and weights that mixes nothing: it repeats its first input."""
+
+    def __init__(self, whole: nn.Linear) -> None:
+        super().__init__(whole.in_features, whole.out_features, whole.bias is not None, device="meta")
+        for name, value in whole.named_parameters():
+            setattr(self, name, nn.Parameter(value.detach(), requires_grad=False))  # the same memory
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the first channel in place of each output, ``[..., out]``."""
+        return input[..., :1].expand(*input.shape[:-1], self.out_features)
 
 
 class _Corner(nn.Module):
@@ -36,7 +49,7 @@ class _Corner(nn.Module):
 def hollowed(backbone: Backbone) -> Backbone:
     """Return a backbone of the same images, width, depth and heads that computes next to nothing.
 
-    It sees one patch of an image, and its MLPs are narrow: whatever a method adds has the size and the place
+    It sees one patch of an image, and its MLPs mix nothing: whatever a method adds has the size and the place
     that it has in the whole one.
 
     >>> import torch
@@ -50,11 +63,20 @@ def hollowed(backbone: Backbone) -> Backbone:
     device, dtype = backbone.device, backbone.dtype
     instead: dict[int, object] = {id(model.patch_embed): _Corner(model.patch_embed)}
     for block in model.blocks:
-        instead[id(block.mlp)] = Mlp(backbone.dim, _HIDDEN).to(device, dtype)
+        instead[id(block.mlp)] = _light(block.mlp, backbone.dim).to(device, dtype)
     if model.pos_embed is not None:
         rows = model.pos_embed.shape[1] - model.patch_embed.num_patches + 1
         instead[id(model.pos_embed)] = nn.Parameter(model.pos_embed[:, :rows].detach().clone())
     return Backbone(copy.deepcopy(model, instead), name=backbone.name, fingerprint=backbone.fingerprint)
+
+
+def _light(whole: nn.Module, dim: int) -> nn.Module:
+    """Return an MLP that takes next to no time: of the whole one's sizes where it is a plain one."""
+    if type(whole) is not Mlp:
+        return Mlp(dim, _HIDDEN)
+    layers = (whole.fc1, whole.fc2)
+    made: nn.Module = copy.deepcopy(whole, {id(layer): Unmixed(cast(nn.Linear, layer)) for layer in layers})
+    return made
 
 
 def first_blocks(backbone: Backbone, count: int) -> Backbone:

@@ -21,6 +21,7 @@ from lw2g.training.stand_ins import stand_in_weights
 from lw2g.training.thinning import Measured, between, on_a_line
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.hollow import hollowed
+from lw2g.vit.lora import LayerInjection, LowRank
 from lw2g.vit.prefix import PrefixInjection
 
 
@@ -137,6 +138,23 @@ def test_what_is_slow_or_too_large_is_counted(catalogue, quick, monkeypatch):
     assert patience(config).tally is None
     monkeypatch.setattr(pricing, "usable_memory", lambda: 1000)
     assert patience(config).tally is not None
+
+
+def test_a_hollow_backbone_has_layers_of_full_size():
+    """What is added to any layer, MLPs included, has the size that it has in the whole one, and is felt."""
+    whole = tiny_backbone()
+    hollow = hollowed(whole)
+    blocks = [dict(one.model.blocks.named_parameters()) for one in (whole, hollow)]
+    assert blocks[0].keys() == blocks[1].keys()
+    assert all(torch.equal(value, blocks[1][name]) for name, value in blocks[0].items())
+    images = torch.zeros(1, 3, whole.image_size, whole.image_size)
+    hidden, dim = whole.model.blocks[0].mlp.fc1.weight.shape
+    update = LowRank(
+        down=torch.ones(1, dim),
+        up=torch.ones(hidden, 1),
+    )
+    added = LayerInjection({0: {"fc1": update}})
+    assert not torch.allclose(hollow.features(images, [added]), hollow.features(images))
 
 
 def test_each_pass_through_a_block_is_priced_at_full_size():
