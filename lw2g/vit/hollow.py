@@ -72,10 +72,10 @@ def hollowed(backbone: Backbone) -> Backbone:
 
 def _light(whole: nn.Module, dim: int) -> nn.Module:
     """Return an MLP that takes next to no time: of the whole one's sizes where it is a plain one."""
-    if type(whole) is not Mlp:
-        return Mlp(dim, _HIDDEN)
-    layers = (whole.fc1, whole.fc2)
-    made: nn.Module = copy.deepcopy(whole, {id(layer): Unmixed(cast(nn.Linear, layer)) for layer in layers})
+    made: nn.Module = Mlp(dim, _HIDDEN)
+    if type(whole) is Mlp:
+        layers = (whole.fc1, whole.fc2)
+        made = copy.deepcopy(whole, {id(layer): Unmixed(cast(nn.Linear, layer)) for layer in layers})
     return made
 
 
