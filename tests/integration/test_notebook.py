@@ -66,7 +66,7 @@ def test_the_first_decision_is_made_by_hand(tmp_path: Path, monkeypatch: pytest.
     version, decided, evidence, by_hand, sure, forked, outcomes = values_of("first_decision.ipynb", {})
     assert version == lw2g.__version__
     assert decided in ([0, 0], [0, 1])
-    assert evidence["z"] == pytest.approx(evidence["hfc"] - evidence["hfc_pre"], abs=0.02)
+    assert evidence["value"] == pytest.approx(evidence["hfc"] - evidence["hfc_pre"], abs=0.02)
     assert by_hand[0] == by_hand[1]
     assert sure > 0
     assert forked == ([0, 1] if decided == [0, 0] else [0, 0])
