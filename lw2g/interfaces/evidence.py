@@ -24,9 +24,20 @@ from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Site
 from lw2g.vit.taps import Tap
 
-__all__ = ["NEEDS", "Candidate", "Measure", "Moment", "Need", "Sample", "SampleOptions", "Stored", "unread"]
+__all__ = [
+    "NEEDS",
+    "Candidate",
+    "Measure",
+    "Moment",
+    "Need",
+    "Sample",
+    "SampleOptions",
+    "Stored",
+    "unread",
+    "untried",
+]
 
-Need = Literal["spaces", "gradients", "fitted", "moments", "queries", "features", "retrieved"]
+Need = Literal["spaces", "gradients", "fitted", "moments", "queries", "features", "retrieved", "trial"]
 """What a measure may ask for; each is an attribute of a sample or its candidates that is else empty.
 
 ``spaces``: the spaces of old tasks that the memory protects. ``gradients``: of the probe loss at the sites
@@ -34,7 +45,7 @@ that have such a space, under draws of the new classes' head (one backward a can
 ``fitted``: of a head fitted to the features (another forward and backward). ``moments``: second moments of
 un-prompted activations. ``queries``: un-prompted features. ``features``: what the head is fed under each
 candidate (one forward a candidate, the same as that of the gradients). ``retrieved``: the old task that the
-run's own retrieval gives each image.
+run's own retrieval gives each image. ``trial``: training of copies for some steps (by far the dearest).
 """
 NEEDS: tuple[Need, ...] = get_args(Need)
 
@@ -97,6 +108,15 @@ def unread(taps: Sequence[Tap]) -> Mapping[Tap, list[SecondMoment]]:
     raise ContractError("a measure asks for moments and does not declare so; add 'moments' to its needs")
 
 
+def untried(set_id: int | None, steps: int, draw: int) -> Tensor:
+    """Refuse to try anything for a measure that does not declare to need it.
+
+    Raises:
+        ContractError: Always.
+    """
+    raise ContractError("a measure asks for a trial and does not declare so; add 'trial' to its needs")
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Sample:
     """D_sub: some training images of a task under the test transform, in groups, and what sets do with them.
@@ -116,9 +136,13 @@ class Sample:
         task_to_set: The set of each task learned so far.
         stored: What this measure has stored, by set; also of sets that are no candidates.
         moments: Returns the un-prompted activations' second moments at some taps, one per group.
+        trial: Returns the losses of held-out training images ``[n]`` after some steps on copies of what
+            learns: ``trial(set, steps, draw)``, with None for a new set, and the number of a draw of the
+            head.
         queries: Un-prompted features, ``[n, dim]`` float32.
         retrieved: The old task that the run's retrieval gives each image, ``[n]`` int64; None also where it
             makes no hard choice.
+        generator: Returns a generator of its own for one purpose within the task.
     """
 
     task: TaskInfo
@@ -131,6 +155,7 @@ class Sample:
     task_to_set: tuple[int, ...] = ()
     stored: Mapping[int, Mapping[str, Tensor]] = attrs.field(factory=dict)
     moments: Callable[[Sequence[Tap]], Mapping[Tap, list[SecondMoment]]] = unread
+    trial: Callable[[int | None, int, int], Tensor] = untried
     queries: Tensor | None = None
     retrieved: Tensor | None = None
     generator: Callable[[str], torch.Generator]

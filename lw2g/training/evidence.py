@@ -17,7 +17,7 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.evidence import Candidate, Moment, Need, Sample, SampleOptions, unread
+from lw2g.interfaces.evidence import Candidate, Moment, Need, Sample, SampleOptions, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measured
 from lw2g.interfaces.site import Site
 from lw2g.training.answers import require_measured
@@ -26,6 +26,7 @@ from lw2g.training.gradients import GroupGradients, group_gradients, set_feature
 from lw2g.training.probe import Probe, merged, undisturbed
 from lw2g.training.progress import Steps
 from lw2g.training.session import Session
+from lw2g.training.trial import Trials
 from lw2g.vit.taps import Tap
 
 __all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
@@ -216,6 +217,7 @@ def _sample(
         task_to_set=tuple(pool.task_to_set),
         moments=probe.moments,
         queries=probe.queries if needs & {"queries", "retrieved"} else None,
+        trial=Trials(session, probe) if "trial" in needs else untried,
         retrieved=_retrieved(session, probe) if "retrieved" in needs else None,
         generator=probe.generator,
     )
@@ -290,6 +292,7 @@ def _shown(sample: Sample, needs: Set[Need]) -> Sample:
         sample,
         candidates=candidates,
         moments=sample.moments if "moments" in needs else unread,
+        trial=sample.trial if "trial" in needs else untried,
         queries=sample.queries if "queries" in needs else None,
         retrieved=sample.retrieved if "retrieved" in needs else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lw2g.interfaces.component import EvidenceComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_growth.options import EnergyConfig, PlainConfig
+from lw2g_growth.options import EnergyConfig, PlainConfig, TrialConfig
 
 __all__ = ["lw2g_evidence"]
 
@@ -83,5 +83,11 @@ def lw2g_evidence() -> list[EvidenceComponent]:
             config=PlainConfig,
             summary="gain in leave-one-out accuracy of the nearest class mean under a set",
             build=lazy("lw2g_growth.separation:LeaveOneOut"),
+        ),
+        EvidenceComponent(
+            name="trial",
+            config=TrialConfig,
+            summary="held-out loss that reuse saves over growth after some steps on copies: dear",
+            build=lazy("lw2g_growth.trial:Trial"),
         ),
     ]

@@ -18,6 +18,8 @@ __all__ = [
     "MarginConfig",
     "PlainConfig",
     "ThresholdConfig",
+    "TrialConfig",
+    "TrialPolicyConfig",
     "TrustRegionConfig",
 ]
 
@@ -155,6 +157,17 @@ class CapacityConfig:
 
 
 @attrs.frozen(kw_only=True)
+class TrialPolicyConfig:
+    """Options of the policy ``trial``."""
+
+    threshold: float = option(0.0, "nats by which reuse must be better than growth")
+    margin: float = option(1.0, _MARGIN, validator=_FINITE_MARGIN)
+    burden: Literal["grow", "reuse"] = option(
+        "reuse", "what has to be proved: that a task needs a set of its own (grow), or that it may share"
+    )
+
+
+@attrs.frozen(kw_only=True)
 class BudgetConfig:
     """Options of ``budget``."""
 
@@ -173,3 +186,11 @@ class EnergyConfig:
     centre: bool = option(
         True, "whether activations are taken about their mean, whose energy would drown all else"
     )
+
+
+@attrs.frozen(kw_only=True)
+class TrialConfig:
+    """Options of the measure ``trial``."""
+
+    steps: int = option(30, "optimizer steps that copies are trained for", validator=ge(0))
+    draws: int = option(2, "draws of the new classes' head that it is tried under", validator=ge(1))

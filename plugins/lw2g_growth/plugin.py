@@ -16,6 +16,7 @@ from lw2g_growth.options import (
     MarginConfig,
     PlainConfig,
     ThresholdConfig,
+    TrialPolicyConfig,
     TrustRegionConfig,
 )
 
@@ -132,6 +133,21 @@ def _capacity(config: CapacityConfig) -> GrowthPolicy:
     )
 
 
+def _trial(config: TrialPolicyConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import RulePolicy
+    from lw2g_growth.rules import Rule
+
+    return RulePolicy(
+        Rule(
+            measure="trial",
+            reading="affinity",
+            threshold=config.threshold,
+            margin=config.margin,
+            burden=config.burden,
+        )
+    )
+
+
 def _budget(config: BudgetConfig) -> GrowthPolicy:
     from lw2g_growth.policies import BudgetPolicy
     from lw2g_growth.rules import Rule
@@ -227,6 +243,13 @@ def lw2g_policies() -> list[PolicyComponent]:
             build=_capacity,
             measures=("capacity",),
             screen="least",
+        ),
+        PolicyComponent(
+            name="trial",
+            config=TrialPolicyConfig,
+            summary="reuse the set with which copies learn the task better than with one of its own: dear",
+            build=_trial,
+            measures=("trial",),
         ),
         PolicyComponent(
             name="budget",

@@ -311,7 +311,7 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     assert first == 'python -m pip install -e "new-one[test]"'
     assert second == "python -m pytest -q new-one"
     assert third.startswith("lw2g run ")
-    assert f"--{kind} new-one" in third
+    assert "=new-one" in third if kind == "evidence" else f"--{kind} new-one" in third
     again = CliRunner().invoke(main, command)
     assert (again.exit_code, again.stderr) == (
         2,

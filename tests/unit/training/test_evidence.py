@@ -28,6 +28,7 @@ from lw2g.training.gradients import group_gradients, set_features
 from lw2g.training.probe import Probe, balanced
 from lw2g.training.session import Session
 from lw2g.training.spaces import absorb_task
+from lw2g.training.trial import Trials
 from lw2g_growth.policies import MinPolicy
 
 
@@ -414,3 +415,27 @@ def test_what_stands_beside_a_measure_does_not_change_it(session_of: Callable[..
         for name, said in found.measures.items():
             assert said.value is not None, name
             assert every.setdefault(name, said) == said
+
+
+@pytest.mark.parametrize("images", [8, 30])
+def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session], images: int) -> None:
+    """Equal beginnings have equal losses, steps lower them, and what learns stays as it was."""
+    chosen = {"benchmark.train": images, "growth.measures": ["trial"], "evidence.trial.steps": 6}
+    session = session_of(chosen | {"baseline.init_from": "previous"}, baseline="s-prompt-plus-plus")
+    probe = learned_one(session)
+    before = {name: value.clone() for name, value in session.pool.state_dict().items()}
+    tried = Trials(session, probe)
+    assert set(tried._held.indices).isdisjoint(tried._training.indices)
+    seen = set(np.asarray(session.stream.tasks[1].train.indices)[probe.sample])
+    assert set(tried._held.indices).isdisjoint(seen) == (images == 30)
+    untrained = [tried(one, 0, 0) for one in (None, 0)]
+    assert torch.equal(*untrained)  # a new set starts from the old one
+    assert not torch.equal(untrained[0], tried(None, 0, 1))
+    assert torch.equal(tried(0, 6, 0), tried(0, 6, 0))
+    assert float(tried(0, 6, 0).mean()) < float(untrained[1].mean())
+    (found,) = collect_evidence(session, probe).candidates
+    said = found.measures["trial"]
+    assert said.n == len(tried._held) == images // 2
+    assert said.value == pytest.approx(said.parts["grow"] - said.parts["reuse"])
+    assert session.pool.task_to_set == [0]
+    assert all(torch.equal(value, before[name]) for name, value in session.pool.state_dict().items())
