@@ -247,3 +247,170 @@ def test_an_unknown_error_sets_no_limit():
     )
     assert MinPolicy(margin=1.0).limits(given) == {"hindrance": {}}
     assert MinPolicy().limits(given) == {"hindrance": {0: 0.0}}
+
+
+# -- rules by any measure ------------------------------------------------------------------------------------
+
+
+def said(*rows, measure="energy", **more):
+    """Evidence from ``(set, value)`` or ``(set, value, error)`` rows of one measure."""
+    return Evidence(task=5, candidates=tuple(measured_set(*row, measure=measure, **more) for row in rows))
+
+
+def threshold(**options):
+    """The policy ``threshold`` on energy as it is, unless told otherwise."""
+    return built("threshold", **({"scale": "value", "threshold": 0.5} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "alike", "expected"),
+    [
+        ({}, 1, Reuse(1)),
+        ({}, -1, Reuse(0)),
+        ({"reading": "hindrance"}, 1, Reuse(0)),
+        ({"reading": "hindrance"}, -1, Reuse(1)),
+        ({"threshold": 0.9}, 1, Grow()),
+        ({"threshold": 0.1}, -1, Grow()),
+    ],
+)
+def test_a_threshold_follows_reading_and_what_large_means(options, alike, expected):
+    """Alike and affinity share what lies above, either turned round what lies below, both what lies above."""
+    assert decide(threshold(**options), said((0, 0.2), (1, 0.8), alike=alike)) == expected
+
+
+@pytest.mark.parametrize(
+    ("burden", "margin", "error", "expected"),
+    [
+        ("reuse", 1.0, 0.05, Reuse(0)),
+        ("reuse", 1.0, 0.2, Grow()),
+        ("grow", 1.0, 0.2, Reuse(0)),
+        ("reuse", 1.0, None, Grow()),
+        ("grow", 1.0, None, Reuse(0)),
+    ],
+)
+def test_noise_speaks_for_what_has_not_to_be_proved(burden, margin, error, expected):
+    """A value .1 above the threshold: shared within its error only where growth bears the burden."""
+    assert decide(threshold(burden=burden, margin=margin), said((0, 0.6, error))) == expected
+
+
+def test_a_set_is_added_against_the_burden_only_where_all_are_below():
+    """Under the burden of growth one set within its error of the threshold is enough to share the best."""
+    policy = threshold(burden="grow", margin=1.0)
+    assert decide(policy, said((0, 0.1, 0.01), (1, 0.3, 0.1))) == Grow()
+    assert decide(policy, said((0, 0.1, 0.5), (1, 0.3, 0.1))) == Reuse(1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "value", "own", "expected"),
+    [
+        ("chance", 0.6, None, Reuse(0)),
+        ("chance", 0.39, None, Grow()),
+        ("position", 0.61, 0.8, Reuse(0)),
+        ("position", 0.59, 0.8, Grow()),
+        ("position", 0.61, 0.45, Grow()),
+        ("position", 0.61, None, Grow()),
+        ("errors", 0.5, None, Reuse(0)),
+        ("errors", 0.42, None, Grow()),
+    ],
+)
+def test_scales_hold_other_things_against_the_threshold(scale, value, own, expected):
+    """With null .4 and error .04: beyond chance, half way home (undefined if near), or by errors."""
+    limit = {"chance": 0.0, "position": 0.5, "errors": 2.0}[scale]
+    given = said((0, value, 0.04), null=0.4, own=own)
+    assert decide(threshold(scale=scale, threshold=limit), given) == expected
+
+
+def test_a_position_knows_its_direction_from_the_own_tasks():
+    """A measure that falls towards home is read alike, whatever ``alike`` says."""
+    given = said((0, 0.1, 0.01), null=0.7, own=0.05, alike=-1)
+    assert decide(built("threshold"), given) == Reuse(0)
+    assert decide(built("threshold"), said((0, 0.6, 0.01), null=0.7, own=0.05, alike=-1)) == Grow()
+
+
+def test_the_least_of_many_has_a_wider_margin():
+    """Independent noise of many sets puts one far out: what clears it alone does not clear it among many."""
+    rng = np.random.default_rng(0)
+    rows = [
+        measured_set(i, 0.7, 0.1, measure="energy", replicates=tuple(0.1 * rng.normal(size=400)))
+        for i in range(16)
+    ]
+    given = Evidence(task=20, candidates=tuple(rows))
+    assert decide(threshold(margin=1.0), given) == Reuse(0)
+    assert decide(threshold(margin=1.0, least_of_many=True), given) == Grow()
+    alone = Evidence(task=20, candidates=tuple(rows[:1]))
+    assert decide(threshold(margin=1.0, least_of_many=True), alone) == Reuse(0)
+    assert decide(threshold(margin=2.5, least_of_many=True), alone) == Grow()
+    without = Evidence(
+        task=20, candidates=tuple(measured_set(i, 0.7, 0.1, measure="energy") for i in range(3))
+    )
+    assert decide(threshold(margin=1.0, least_of_many=True), without) == Reuse(0)
+
+
+def test_confidence_is_that_of_the_sign():
+    """A value two errors beyond is 98 % sure, at the threshold 50 %, without an error nothing is said."""
+    assert decide(threshold(), said((0, 0.7, 0.1))).confidence == pytest.approx(0.977, abs=1e-3)
+    assert decide(threshold(), said((0, 0.3, 0.1))).confidence == pytest.approx(0.977, abs=1e-3)
+    assert decide(threshold(), said((0, 0.5, 0.1))).confidence == pytest.approx(0.5)
+    assert decide(threshold(), said((0, 0.7))).confidence is None
+    shared_in_doubt = decide(threshold(burden="grow", margin=3.0), said((0, 0.3, 0.1)))
+    assert shared_in_doubt == Reuse(0)
+    assert shared_in_doubt.confidence == pytest.approx(0.023, abs=1e-3)
+
+
+def test_a_trust_region_is_voted_for_by_sites():
+    """Half of the sites above one half share, fewer grow, whatever the mean is; the most votes win."""
+
+    def voted(*sets):
+        rows = [
+            measured_set(
+                number,
+                float(np.mean(values)),
+                measure="projection",
+                null=0.6,
+                sites={str(i): {"value": value, "null": 0.6} for i, value in enumerate(values)},
+            )
+            for number, values in enumerate(sets)
+        ]
+        return Evidence(task=3, candidates=tuple(rows))
+
+    policy = built("trust-region")
+    assert decide(policy, voted((0.6, 0.6, 0.1, 0.1))) == Reuse(0)
+    assert decide(policy, voted((0.6, 0.4, 0.4, 0.99))) == Reuse(0)
+    assert decide(policy, voted((0.9, 0.4, 0.4, 0.4))) == Grow()
+    assert decide(policy, voted((0.6, 0.6, 0.1), (0.51, 0.51, 0.51))) == Reuse(1)
+    assert decide(built("trust-region", scale="chance"), voted((0.59, 0.59, 0.7))) == Grow()
+    assert decide(built("trust-region", scale="chance"), voted((0.61, 0.61, 0.1))) == Reuse(0)
+
+
+def test_capacity_shares_where_room_is_left():
+    closed, unknown = CandidateEvidence(set=0, excluded="full"), CandidateEvidence(set=1)
+    assert decide(policy, Evidence(task=4, candidates=(closed, unknown))) == Reuse(1)
+    room = said((0, 0.3), (1, 0.7), (2, 0.6), measure="capacity", alike=-1)
+    assert decide(built("capacity"), room) == Reuse(1)
+    assert decide(built("capacity"), said((0, 0.3), measure="capacity", alike=-1)) == Grow()
+    assert decide(built("capacity"), said((0, 0.5), measure="capacity", alike=-1)) == Reuse(0)
+
+
+def test_trial_shares_what_was_proved_better():
+    """A gain that exceeds its error; a larger one wins."""
+    assert decide(built("trial"), said((0, 0.1, 0.05), (1, 0.2, 0.05), measure="trial")) == Reuse(1)
+    assert decide(built("trial"), said((0, 0.1, 0.2), measure="trial")) == Grow()
+
+
+def test_a_budget_is_kept():
+    """So many sets are added whatever is measured; then the best is reused, of unknown ones the first."""
+    policy = built("budget", sets=2)
+    assert decide(policy, said((0, 0.0), alike=-1)) == Grow()
+    assert decide(policy, said((0, 0.4), (1, 0.3), alike=-1)) == Reuse(1)
+    unknown = Evidence(
+        task=4, candidates=(CandidateEvidence(set=0, excluded="full"), CandidateEvidence(set=1))
+    )
+    assert decide(policy, unknown) == Reuse(1)
+
+
+def test_affinity_beyond_chance_is_free_of_the_ranks():
+    """What ranks alone make of Z is taken off."""
+    rows = (measured_set(0, 3.0, null=5.0), measured_set(1, 1.0, null=-1.0))
+    given = Evidence(task=2, candidates=rows)
+    assert decide(built("affinity"), given) == Reuse(0)
+    assert decide(built("affinity", scale="chance"), given) == Reuse(1)
