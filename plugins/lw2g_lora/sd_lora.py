@@ -39,6 +39,16 @@ _NOTHING = 1e-12
 class RankedSet(LowRankSet):
     """Low-rank updates that take the rank of a state they are loaded with."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left of them."""
+        return not self.up.numel()
+
+    def drop(self) -> None:
+        """Become updates of rank 0."""
+        self.down = nn.Parameter(self.down.detach()[..., :0, :].clone(), requires_grad=False)
+        self.up = nn.Parameter(self.up.detach()[..., :0].clone(), requires_grad=False)
+
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: Any) -> None:
         for name in ("down", "up"):
             stored, own = state_dict.get(prefix + name), getattr(self, name)
@@ -62,7 +72,7 @@ class SdLora(LowRankBaseline):
     """Every forward sums the updates of all sets, each times its magnitude.
 
     The magnitudes are shared: they move with every task, and old features with them, whatever is protected. A
-    reused set is trained on as it is. Published is a set per task; an absorbed set stays in the pool, empty.
+    reused set is trained on as it is. Published is a set per task; one that is absorbed stays, of rank 0.
 
     Attributes:
         magnitudes: ``[num_tasks]``, one for each set by its id.
@@ -138,7 +148,9 @@ class SdLora(LowRankBaseline):
         return inject_factors(self.blocks, self.targets, factors)
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
-        """Return the down factors, measured, and the up factors behind them."""
+        """Return the down factors, measured, and the up factors behind them; none of an empty set."""
+        if cast(RankedSet, parameters).is_empty:
+            return ()
         return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -185,7 +197,7 @@ class SdLora(LowRankBaseline):
         sets, old = context.pool.sets, [one for one in context.pool.ids if one != context.set_id]
         weights, divisors = self.weights(sets), self.divisors(sets)
         self.offsets[old] += weights[context.set_id] * own.to(weights) * divisors[old]
-        cast(LowRankSet, context.parameters).up.zero_()
+        cast(RankedSet, context.parameters).drop()
         context.pool.touch(context.set_id)
 
     def residual(self, context: TaskContext) -> tuple[Tensor, Tensor | None]:

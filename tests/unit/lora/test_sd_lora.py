@@ -254,7 +254,11 @@ def test_a_set_that_the_old_ones_span_is_absorbed(bench, moved, boundary):
     assert left.abs().max() < 1e-8
     before = logits_of(baseline, pool, bench)
     baseline.phases(context)[-1].run(lambda done, total: None)
-    assert not pool[2].up.any()
+    assert (pool[2].up.numel(), pool[2].down.numel()) == (0, 0)
+    assert (baseline.sites(pool[2]), pool.size) == ((), pool[0].up.numel() * 4)
+    again = Pool()
+    again.restore([0, 1, 2], pool.state_dict(), lambda: baseline.new_set(None))
+    assert torch.equal(logits_of(baseline, again, bench), logits_of(baseline, pool, bench))
     torch.testing.assert_close(logits_of(baseline, pool, bench), before, atol=1e-5, rtol=1e-4)
 
 
