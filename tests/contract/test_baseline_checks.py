@@ -13,62 +13,24 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from broken_baselines import SANE, BrokenBaselines, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation
-from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
-from lw2g.vit.taps import Tap
-from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
+from lw2g_prompts.plugin import DUAL_PROMPT
 from lw2g_prompts.plugin import L2P as L2P_COMPONENT
 from lw2g_prompts.s_prompt import SPromptPlusPlus
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.plugin import KEY_COSINE
 
-SANE = S_PROMPT_PLUS_PLUS
-"""What the broken ones derive from: it keeps every promise."""
-
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
+BROKEN = BrokenBaselines()
+breaks = BROKEN.breaks
 
 
-def breaks(check: str, words: str, base: BaselineComponent = SANE, **changes: Any) -> Any:
-    """Return a decorator that notes down a baseline which breaks one promise, and how the check says so."""
-
-    def note(build: type) -> type:
-        name = f"broken-{build.__name__.lower()}"
-        record = attrs.evolve(base, name=name, build=build, presets={}, tuned={}, **changes)
-        BROKEN.append(pytest.param(record, check, words, id=build.__name__))
-        return build
-
-    return note
-
-
-class Offer:
-    """A plugin of all the broken ones."""
-
-    @hookimpl
-    def lw2g_baselines(self) -> list[BaselineComponent]:
-        return [one.values[0] for one in BROKEN]
-
-
-@pytest.fixture(scope="module")
-def offered() -> Catalogue:
-    return tiny_catalogue(Offer())
-
-
-KINDS = ("baseline_checks", "phase_checks", "site_checks")
-KEPT = [
-    case
-    for case in contract_cases()
-    if case.check.kind == "baseline" and case.check.function.__module__.endswith(KINDS)
-]
-
-
-@pytest.mark.parametrize("case", KEPT, ids=str)
+@pytest.mark.parametrize("case", kept("baseline_checks", "phase_checks"), ids=str)
 def test_registered_baselines_keep_their_promises(case: ContractCase) -> None:
     """Every registered baseline passes every check that needs no run."""
     case.run()
@@ -278,160 +240,13 @@ class TrainsNobodys(TrainsMore):
         yield nn.Parameter(torch.zeros(3))
 
 
-# -- sites ---------------------------------------------------------------------------------------------------
-
-
-class Rows(nn.Module):
-    """A linear head that is no ``nn.Linear``."""
-
-    def __init__(self, dim, classes):
-        super().__init__()
-        self.rows = nn.Parameter(torch.randn(classes, dim) / 50)
-
-    def forward(self, features):
-        return features @ self.rows.T
-
-
-class OtherSites(SPromptPlusPlus):
-    """Declares the sites of prompts, altered by a subclass."""
-
-    def altered(self, site, parameters) -> Any:
-        raise NotImplementedError
-
-    def sites(self, parameters):
-        return [self.altered(site, parameters) for site in super().sites(parameters)]
-
-
-@breaks("site_names_differ", "5 sites of set 0 are named 'key'")
-class OneName(OtherSites):
-    def altered(self, site, parameters):
-        return attrs.evolve(site, name="key")
-
-
-@breaks("site_names_differ", "not declared for both set 0 and set 1")
-class NamesTellTheSet(OtherSites):
-    def altered(self, site, parameters):
-        return attrs.evolve(site, name=f"{site.name}.{float(parameters.key[0, 0, 0]):.6f}")
-
-
-@breaks("sites_name_own_tensors", "'blocks.0.prefix_key' of set 0 is no parameter of that set")
-class SiteOnACopy(OtherSites):
-    def altered(self, site, parameters):
-        return attrs.evolve(site, parameter=nn.Parameter(site.parameter.clone()))
-
-
-@breaks("sites_name_own_tensors", "says owner 'shared'; sites declares those of 'set' alone")
-class WrongOwner(OtherSites):
-    def altered(self, site, parameters):
-        return attrs.evolve(site, owner="shared")
-
-
-@breaks("sites_name_own_tensors", r"has index \(9,\)")
-class WrongIndex(OtherSites):
-    def altered(self, site, parameters):
-        return attrs.evolve(site, index=(9,))
-
-
-@breaks("taps_fire", "tap 'blocks.17.query' of site 'blocks.0.prefix_key' of set 0 reads nothing")
-class TapBeyond(OtherSites):
-    def altered(self, site, parameters):
-        return attrs.evolve(site, activation=Activation(tap=Tap(block=17, kind="query")))
-
-
-@breaks("taps_fire", "compute features through the backbone")
-class NoForward(SPromptPlusPlus):
-    def features(self, batch, routing):
-        return batch.query + routing.select(lambda one: one.key).flatten(-3, -2).sum(-2)
-
-
-@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.1.query'")
-class TapOfTheNextBlock(OtherSites):
-    def altered(self, site, parameters):
-        block = (site.activation.tap.block + 1) % 6
-        return attrs.evolve(site, activation=Activation(tap=Tap(block=block, kind="query")))
-
-
-@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.0.attn_in'")
-class TapBeforeTheProjection(OtherSites):
-    def altered(self, site, parameters):
-        tap = Tap(block=site.activation.tap.block, kind="attn_in")
-        return attrs.evolve(site, activation=Activation(tap=tap))
-
-
-@breaks("sites_fit_their_activations", r"is \[32, 3\], but its activation is 32 wide")
-class WrongAxis(SPromptPlusPlus):
-    def new_set(self, source):
-        made = super().new_set(source)
-        made.up = nn.Parameter(torch.zeros(32, 3))
-        return made
-
-    def source_of(self, pool):
-        return None
-
-    def sites(self, parameters):
-        return [attrs.evolve(site, parameter=parameters.up, index=()) for site in super().sites(parameters)]
-
-
-@breaks("sites_fit_their_activations", "the map of site 'blocks.0.prefix_key' of set 0 cannot be applied")
-class WrongMap(OtherSites):
-    def altered(self, site, parameters):
-        activation = attrs.evolve(site.activation, map=lambda: torch.zeros(1, 7))
-        return attrs.evolve(site, activation=activation)
-
-
-@breaks("probe_reaches_measured_sites", "zero at site 'blocks.5.prefix_key' of set 0; ")
-class IdleSite(SPromptPlusPlus):
-    def new_set(self, source):
-        made = super().new_set(source)
-        made.idle = nn.Parameter(torch.zeros(20, 32))
-        return made
-
-    def source_of(self, pool):
-        return None
-
-    def sites(self, parameters):
-        sites = super().sites(parameters)
-        more = attrs.evolve(sites[0], name="blocks.5.prefix_key", parameter=parameters.idle, index=())
-        return (*sites, more)
-
-
-@breaks("head_is_drawn_anew", "draw_head leaves probe_loss as it is")
-class BareHead(SPromptPlusPlus):
-    def __init__(self, config, context):
-        super().__init__(config, context)
-        del self.head
-        self.head = Rows(context.backbone.dim, context.num_classes)
-
-
-@breaks("head_is_drawn_anew", "changes the logits of old classes")
-class DrawsAllRows(SPromptPlusPlus):
-    def draw_head(self, task):
-        self.head.reset_parameters()
-
-
-@breaks("head_is_drawn_anew", "changes buffer 'count'")
-class CountsDraws(SPromptPlusPlus):
-    def __init__(self, config, context):
-        super().__init__(config, context)
-        self.register_buffer("count", torch.zeros(()))
-
-    def draw_head(self, task):
-        super().draw_head(task)
-        self.count += 1
-
-
 # -- the tests of the broken ones ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("component", "check", "words"), BROKEN)
-def test_a_broken_baseline_fails_its_check(
-    component: BaselineComponent, check: str, words: str, offered: Catalogue
-) -> None:
+@pytest.mark.parametrize(("component", "check", "words"), BROKEN.cases)
+def test_a_broken_baseline_fails_its_check(component: BaselineComponent, check: str, words: str) -> None:
     """The check that looks at the broken promise fails, and says what the author must do."""
-    (case,) = [one for one in contract_cases(component, catalogue=offered) if one.check.name == check]
-    result = case.result()
-    assert result.status == "failed"
-    assert re.search(words, result.message)
+    BROKEN.require_failure(component, check, words)
 
 
 @pytest.mark.parametrize(("presets", "words"), PRESETS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,61 +10,25 @@ import attrs
 import pytest
 import torch
 
+from broken_baselines import BrokenBaselines, kept
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup
 from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.registry.catalogue import Catalogue
-from lw2g.registry.markers import hookimpl
-from lw2g.testing import ContractCase, contract_cases, tiny_catalogue
+from lw2g.testing import ContractCase
 from lw2g.training.runner import start
 from lw2g.training.saved import open_run
 from lw2g_prompts.dual_prompt import DualPrompt
-from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
+from lw2g_prompts.plugin import DUAL_PROMPT
 from lw2g_prompts.s_prompt import SPromptPlusPlus
 
-SANE = S_PROMPT_PLUS_PLUS
-"""What the broken ones derive from: it keeps every promise."""
-
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
+BROKEN = BrokenBaselines()
+breaks = BROKEN.breaks
 
 
-def breaks(check: str, words: str, base: BaselineComponent = SANE, **changes: Any) -> Any:
-    """Return a decorator that notes down a baseline which breaks one promise, and how the check says so."""
-
-    def note(build: type) -> type:
-        name = f"broken-{build.__name__.lower()}"
-        record = attrs.evolve(base, name=name, build=build, presets={}, tuned={}, **changes)
-        BROKEN.append(pytest.param(record, check, words, id=build.__name__))
-        return build
-
-    return note
-
-
-class Offer:
-    """A plugin of all the broken ones."""
-
-    @hookimpl
-    def lw2g_baselines(self) -> list[BaselineComponent]:
-        return [one.values[0] for one in BROKEN]
-
-
-@pytest.fixture(scope="module")
-def offered() -> Catalogue:
-    return tiny_catalogue(Offer())
-
-
-KINDS = "training_checks"
-KEPT = [
-    case
-    for case in contract_cases()
-    if case.check.kind == "baseline" and case.check.function.__module__.endswith(KINDS)
-]
-
-
-@pytest.mark.parametrize("case", KEPT, ids=str)
+@pytest.mark.parametrize("case", kept("training_checks"), ids=str)
 def test_registered_baselines_keep_their_promises(case: ContractCase) -> None:
     """Every registered baseline passes every check of a small run."""
     case.run()
@@ -209,15 +172,10 @@ class TrainsNewSetsOnly(SPromptPlusPlus):
 # -- the tests of the broken ones ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("component", "check", "words"), BROKEN)
-def test_a_broken_baseline_fails_its_check(
-    component: BaselineComponent, check: str, words: str, offered: Catalogue
-) -> None:
+@pytest.mark.parametrize(("component", "check", "words"), BROKEN.cases)
+def test_a_broken_baseline_fails_its_check(component: BaselineComponent, check: str, words: str) -> None:
     """The check that looks at the broken promise fails, and says what the author must do."""
-    (case,) = [one for one in contract_cases(component, catalogue=offered) if one.check.name == check]
-    result = case.result()
-    assert result.status == "failed"
-    assert re.search(words, result.message)
+    BROKEN.require_failure(component, check, words)
 
 
 class PowerCutError(Exception):

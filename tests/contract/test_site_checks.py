@@ -1,0 +1,171 @@
+"""Checks of sites and heads: registered baselines pass them, broken ones fail the one they break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from torch import nn
+
+from broken_baselines import BrokenBaselines, kept
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.site import Activation
+from lw2g.testing import ContractCase
+from lw2g.vit.taps import Tap
+from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+BROKEN = BrokenBaselines()
+breaks = BROKEN.breaks
+
+
+@pytest.mark.parametrize("case", kept("site_checks"), ids=str)
+def test_registered_baselines_keep_their_promises(case: ContractCase) -> None:
+    """Every registered baseline passes every check of its sites."""
+    case.run()
+
+
+class Rows(nn.Module):
+    """A linear head that is no ``nn.Linear``."""
+
+    def __init__(self, dim, classes):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(classes, dim) / 50)
+
+    def forward(self, features):
+        return features @ self.rows.T
+
+
+class OtherSites(SPromptPlusPlus):
+    """Declares the sites of prompts, altered by a subclass."""
+
+    def altered(self, site, parameters) -> Any:
+        raise NotImplementedError
+
+    def sites(self, parameters):
+        return [self.altered(site, parameters) for site in super().sites(parameters)]
+
+
+@breaks("site_names_differ", "5 sites of set 0 are named 'key'")
+class OneName(OtherSites):
+    def altered(self, site, parameters):
+        return attrs.evolve(site, name="key")
+
+
+@breaks("site_names_differ", "not declared for both set 0 and set 1")
+class NamesTellTheSet(OtherSites):
+    def altered(self, site, parameters):
+        return attrs.evolve(site, name=f"{site.name}.{float(parameters.key[0, 0, 0]):.6f}")
+
+
+@breaks("sites_name_own_tensors", "'blocks.0.prefix_key' of set 0 is no parameter of that set")
+class SiteOnACopy(OtherSites):
+    def altered(self, site, parameters):
+        return attrs.evolve(site, parameter=nn.Parameter(site.parameter.clone()))
+
+
+@breaks("sites_name_own_tensors", "says owner 'shared'; sites declares those of 'set' alone")
+class WrongOwner(OtherSites):
+    def altered(self, site, parameters):
+        return attrs.evolve(site, owner="shared")
+
+
+@breaks("sites_name_own_tensors", r"has index \(9,\)")
+class WrongIndex(OtherSites):
+    def altered(self, site, parameters):
+        return attrs.evolve(site, index=(9,))
+
+
+@breaks("taps_fire", "tap 'blocks.17.query' of site 'blocks.0.prefix_key' of set 0 reads nothing")
+class TapBeyond(OtherSites):
+    def altered(self, site, parameters):
+        return attrs.evolve(site, activation=Activation(tap=Tap(block=17, kind="query")))
+
+
+@breaks("taps_fire", "compute features through the backbone")
+class NoForward(SPromptPlusPlus):
+    def features(self, batch, routing):
+        return batch.query + routing.select(lambda one: one.key).flatten(-3, -2).sum(-2)
+
+
+@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.1.query'")
+class TapOfTheNextBlock(OtherSites):
+    def altered(self, site, parameters):
+        block = (site.activation.tap.block + 1) % 6
+        return attrs.evolve(site, activation=Activation(tap=Tap(block=block, kind="query")))
+
+
+@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.0.attn_in'")
+class TapBeforeTheProjection(OtherSites):
+    def altered(self, site, parameters):
+        tap = Tap(block=site.activation.tap.block, kind="attn_in")
+        return attrs.evolve(site, activation=Activation(tap=tap))
+
+
+@breaks("sites_fit_their_activations", r"is \[32, 3\], but its activation is 32 wide")
+class WrongAxis(SPromptPlusPlus):
+    def new_set(self, source):
+        made = super().new_set(source)
+        made.up = nn.Parameter(torch.zeros(32, 3))
+        return made
+
+    def source_of(self, pool):
+        return None
+
+    def sites(self, parameters):
+        return [attrs.evolve(site, parameter=parameters.up, index=()) for site in super().sites(parameters)]
+
+
+@breaks("sites_fit_their_activations", "the map of site 'blocks.0.prefix_key' of set 0 cannot be applied")
+class WrongMap(OtherSites):
+    def altered(self, site, parameters):
+        activation = attrs.evolve(site.activation, map=lambda: torch.zeros(1, 7))
+        return attrs.evolve(site, activation=activation)
+
+
+@breaks("probe_reaches_measured_sites", "zero at site 'blocks.5.prefix_key' of set 0; ")
+class IdleSite(SPromptPlusPlus):
+    def new_set(self, source):
+        made = super().new_set(source)
+        made.idle = nn.Parameter(torch.zeros(20, 32))
+        return made
+
+    def source_of(self, pool):
+        return None
+
+    def sites(self, parameters):
+        sites = super().sites(parameters)
+        more = attrs.evolve(sites[0], name="blocks.5.prefix_key", parameter=parameters.idle, index=())
+        return (*sites, more)
+
+
+@breaks("head_is_drawn_anew", "draw_head leaves probe_loss as it is")
+class BareHead(SPromptPlusPlus):
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        del self.head
+        self.head = Rows(context.backbone.dim, context.num_classes)
+
+
+@breaks("head_is_drawn_anew", "changes the logits of old classes")
+class DrawsAllRows(SPromptPlusPlus):
+    def draw_head(self, task):
+        self.head.reset_parameters()
+
+
+@breaks("head_is_drawn_anew", "changes buffer 'count'")
+class CountsDraws(SPromptPlusPlus):
+    def __init__(self, config, context):
+        super().__init__(config, context)
+        self.register_buffer("count", torch.zeros(()))
+
+    def draw_head(self, task):
+        super().draw_head(task)
+        self.count += 1
+
+
+@pytest.mark.parametrize(("component", "check", "words"), BROKEN.cases)
+def test_a_broken_baseline_fails_its_check(component: BaselineComponent, check: str, words: str) -> None:
+    """The check that looks at the broken promise fails, and says what the author must do."""
+    BROKEN.require_failure(component, check, words)
