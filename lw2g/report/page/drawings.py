@@ -248,7 +248,7 @@ RETRIEVAL["layer"].insert(
     1,
     {
         "transform": [{"filter": "datum.same"}],
-        "mark": {"type": "rect", "fill": None, "stroke": _GREEN, "strokeWidth": 1.5, "cornerRadius": 2},
+        "mark": {"type": "rect", "fill": None, "stroke": _GREEN, "cornerRadius": 2, "aria": False},
         "encoding": {},
     },
 )

@@ -184,10 +184,8 @@ def flow(inside: Inside) -> Numbers:
         paths += [{"task": task + 1, "decision": entry["decision"], "x": x, "y": y} for x, y in ends]
     grown = sum(entry["decision"] == "grow" for entry in made)
     labels = [{"label": f"#{one} · {held.count(one)}", "y": place} for one, place in places.items()]
-    facts = [
-        f"{len(held)} tasks in {len(sets)} sets",
-        f"{grown} times grown, {len(made) - grown} times reused",
-    ]
+    counts = {"tasks": len(held), "sets": len(sets), "grown": grown, "reused": len(made) - grown}
+    facts = [f"{name}: {number}" for name, number in counts.items()]
     return Numbers(rows=rows, facts=facts, extra={"paths": paths, "sets": labels})
 
 

@@ -61,7 +61,7 @@
     },
     axisBand: { grid: false },
     legend: { labelColor: "var(--ink)", labelFontSize: 12, symbolOpacity: 1, rowPadding: 3, columnPadding: 14 },
-    text: { fontSize: 12 },
+    text: { fontSize: 12 }, rule: { aria: false }, tick: { aria: false },
   };
   const colour = (row, at) => (row.control ? "var(--control)" : `var(--c${at % 10})`);
   const dash = (row, at) => (row.control ? [2, 3] : DASHES[Math.floor(at / 10) % DASHES.length]);
@@ -171,7 +171,7 @@
       await plot(places[at], definition, section, data.filter(of), extra, [definition.title, name].filter(Boolean).join(": "));
     }
     const legend = figure.querySelector(".legend");
-    if (definition.legend) {
+    if (definition.legend && !numbers.why) {
       const present = new Set(rows.map((row) => row[own]));
       legend.replaceChildren(...section.rows.flatMap((row, at) => {
         if (!present.has(row.label)) return [];
@@ -243,6 +243,10 @@
         }
         root.dataset.ready = "yes";
       }, 150);
+    });
+    addEventListener("beforeprint", () => {
+      const few = document.querySelectorAll("details.origin").length <= 10;
+      document.querySelectorAll(few ? "details.origin, details.remarks" : "details.remarks").forEach((one) => { one.open = true; });
     });
     root.dataset.ready = "yes";
   }

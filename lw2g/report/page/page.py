@@ -153,7 +153,8 @@ def _section(
         "picked": {} if against is None else {"against": table.row(against).label},
     }
     opened = [look_inside(run, label) for label, run in _named(table)]
-    best = max(opened, key=_rank, default=None)
+    controls = {run.path for row in table.rows if row.control for run in row.runs}
+    best = max(opened, key=lambda one: _rank(one.run, control=one.run.path in controls), default=None)
     return _Section(
         title=table.title,
         head=head[1:],
@@ -166,9 +167,9 @@ def _section(
     )
 
 
-def _rank(one: Inside) -> tuple[bool, float]:
+def _rank(run: Run, *, control: bool) -> tuple[bool, bool, float]:
     """Return what the run is chosen by that a reader looks into first."""
-    return one.run.state == "finished", one.run.metric("faa") or 0.0
+    return run.state == "finished", not control, run.metric("faa") or 0.0
 
 
 def _named(table: Table) -> Iterator[tuple[str, Run]]:
