@@ -211,7 +211,7 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
         yield (name, *("-",) * 7, *last, excluded)
     for measure, said in measures.items():
         signs = {1: "+", -1: "-"}
-        numbers = (number(said[key]) for key in ("value", "error", "null", "own"))
+        numbers = (_digits(said[key]) for key in ("value", "error", "null", "own"))
         yield (
             name,
             measure,
@@ -229,9 +229,14 @@ def _parts(record: Record) -> Iterator[tuple[str, ...]]:
     for entry in record["decisions"]:
         for candidate in entry["candidates"]:
             for measure, said in candidate.get("measures", {}).items():
-                values = ", ".join(f"{name} {number(value)}" for name, value in said["parts"].items())
+                values = ", ".join(f"{name} {_digits(value)}" for name, value in said["parts"].items())
                 if values:
                     yield str(entry["task"] + 1), _set(candidate["set"]), measure, values
+
+
+def _digits(value: float | None) -> str:
+    """Return a value of whatever unit: three digits, or to the hundredth where it is large."""
+    return number(value) if value is None or abs(value) >= 10 else f"{value:.3g}"
 
 
 def _set(set_id: int | None) -> str:

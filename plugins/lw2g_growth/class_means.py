@@ -60,9 +60,6 @@ class Centroid(_ClassMeans):
             return {}
         common = torch.cat([one["means"] for one in sample.stored.values()]).mean(dim=0)
         halves = half_samples(sample.groups, sample.generator("half-samples"))
-        queries = _queries(sample) - _queries(sample).mean(dim=0)
-        values = torch.linalg.svdvals(queries.double()).square()
-        dimensions = float(values.sum() ** 2 / values.square().sum()) if float(values.sum()) > 0 else 1.0
         found = {}
         for one in sample.candidates:
             if one.set not in sample.stored:
@@ -89,11 +86,11 @@ class Centroid(_ClassMeans):
                 replicates=tuple(r * math.sqrt((images + classes) / images) for r in spread.replicates)
                 if images > 0
                 else (),
-                null=expected_largest_cosine(len(old), dimensions),
+                null=expected_largest_cosine(len(old), old.shape[1]),
                 own=float(among.amax(dim=1).mean()) if len(old) > 1 else None,
                 n=len(sample),
                 unit="cosine",
-                parts={"classes": float(len(old)), "dimensions": dimensions},
+                parts={"classes": float(len(old))},
             )
         return found
 
@@ -139,7 +136,7 @@ class Confusion(_ClassMeans):
         return found
 
 
-def expected_largest_cosine(count: int, dimensions: float) -> float:
+def expected_largest_cosine(count: int, dimensions: int) -> float:
     """Return the expected largest cosine of a direction with so many random ones in so many dimensions.
 
     A cosine has the density ``(1 - x^2)^((d - 3) / 2)``, and the largest of K the distribution ``F^K``.
@@ -148,7 +145,7 @@ def expected_largest_cosine(count: int, dimensions: float) -> float:
     [0.15, 0.19, 0.28, 0.31]
     """
     x = torch.linspace(-1, 1, 4001, dtype=torch.float64)
-    density = (1 - x.square()).clamp(min=0) ** ((max(dimensions, 3.0) - 3) / 2)
+    density = (1 - x.square()).clamp(min=0) ** ((max(dimensions, 3) - 3) / 2)
     share = density.cumsum(dim=0) - density / 2
     return float(1 - torch.trapezoid((share / density.sum()) ** count, x))
 

@@ -33,7 +33,7 @@ RECORD = {
             "task": 1,
             "candidates": [
                 measured_set(
-                    0, -2.25, 0.5, null=1.5, n=256, rank=17, parts={"hfc": 41.25, "hfc_pre": 43.5}
+                    0, -2.25, 0.5, null=0.0125, n=256, rank=17, parts={"hfc": 41.25, "hfc_pre": 43.5}
                 ).as_mapping(),
                 measured_set(1, None, excluded="its space is full").as_mapping(),
             ],
@@ -69,7 +69,7 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     text = invoke("show", tmp_path).stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["1", "grow", "#0", *"----------"] in rows
-    numbers = ("-2.25", "0.50", "1.50", "-", "+", "256", "17")
+    numbers = ("-2.25", "0.5", "0.0125", "-", "+", "256", "17")
     assert ["2", "reuse", "#0", "88%", "#0", "hindrance", *numbers] in rows
     assert ["#1", *"-------", "0", "its", "space", "is", "full"] in rows
     assert ["2", "#0", "hindrance", "hfc", "41.25,", "hfc_pre", "43.50"] in rows
