@@ -179,7 +179,7 @@ def test_more_growing_blocks_than_there_are_is_refused(bench):
 
 GROWN = [
     case
-    for case in contract_cases("sema", options={"threshold": -1e9, "latent": 6})
+    for case in contract_cases("sema", options={"threshold": -1e9, "latent": 6, "growing": 1})
     if case.check.name in ("state_is_all", "resumes_to_the_same_bits", "checkpoint_predicts_the_same")
 ]
 
