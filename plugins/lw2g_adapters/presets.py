@@ -41,7 +41,7 @@ EASE_OFFICIAL: Presets = {
     "vtab": _recipe(45, 0.03, 16, weight_decay=5e-3, other_weight=0.1, bottleneck=16),
 }
 
-EASE_TUNED: Presets = {name: _recipe(5, 0.05, 16, bottleneck=16) for name in _OURS}
+EASE_TUNED: Presets = {name: _recipe(5, 0.5, 16, bottleneck=16) for name in _OURS}
 
 TUNA_OFFICIAL: Presets = {
     "cifar100": _recipe(15, 0.01, 16, margin=0.0, orthogonality="none", align_epochs=30, align_lr=0.005),
