@@ -3,187 +3,30 @@
 from __future__ import annotations
 
 import re
-from types import ModuleType
-from typing import Literal
 
 import attrs
 import pytest
-from attrs.validators import ge, le
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lw2g.config.model import ExperimentConfig, GrowthConfig, RunConfig
+from fake_components import (
+    CATALOGUE,
+    BaselineConfig,
+    CpkConfig,
+    NoOptions,
+    OtherConfig,
+    RetrievalConfig,
+    TimmConfig,
+    catalogue,
+    names,
+    refusal,
+    write,
+)
+from lw2g.config.model import GrowthConfig, RunConfig
 from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.toml import dump_resolved, parse_value, to_mapping, to_toml
 from lw2g.errors import ConfigError
-from lw2g.interfaces.component import (
-    BackboneComponent,
-    BaselineComponent,
-    BenchmarkComponent,
-    ConstraintComponent,
-    EvidenceComponent,
-    PolicyComponent,
-    RetrievalComponent,
-    TrackerComponent,
-)
-from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.registry.markers import hookimpl
-
-
-@attrs.frozen(kw_only=True)
-class BaselineConfig:
-    epochs: int = option(50, "h", validator=ge(1))
-    lr: float = 0.03
-    clip: float | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OtherConfig:
-    length: int = 20
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    pass
-
-
-@attrs.frozen(kw_only=True)
-class CpkConfig:
-    phi: float = option(0.5, "h", validator=[ge(0), le(1)])
-    on: Literal["update", "gradient"] = "update"
-
-
-@attrs.frozen(kw_only=True)
-class TimmConfig:
-    model: str = ""
-    mean: tuple[float, float, float] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class RetrievalConfig:
-    centroids: int = 10
-
-
-@attrs.frozen(kw_only=True)
-class MarginConfig:
-    margin: float = 0.0
-
-
-def _build(*arguments):
-    raise AssertionError("resolving builds nothing")
-
-
-def _component(kind, name, config=NoOptions, **more):
-    return kind(name=name, config=config, summary="s", build=_build, **more)
-
-
-def catalogue():
-    """Return a catalogue with two growing baselines, one fixed one and what they need."""
-    preset = {
-        "baseline.epochs": 40,
-        "growth.energy": 0.9,
-        "growth.energy_pre": 0.8,
-        "constraints.cpk.phi": 0.2,
-        "retrieval.centroids": 7,
-        "benchmark.length": 5,
-        "backbone.name": "sup21k",
-    }
-    hooks = {
-        "lw2g_baselines": [
-            _component(
-                BaselineComponent,
-                "hide-prompt",
-                BaselineConfig,
-                retrieval="classifier",
-                presets={"cifar100": preset},
-                tuned={"glyphs": {"baseline.epochs": 5}},
-            ),
-            _component(BaselineComponent, "weighted", OtherConfig),
-            _component(BaselineComponent, "single", OtherConfig, growth="fixed"),
-            _component(
-                BaselineComponent,
-                "misled",
-                BaselineConfig,
-                tuned={"glyphs": {"baseline.epoch": 5, "run.seed": 1, "growth.energy": 3}},
-            ),
-        ],
-        "lw2g_retrievals": [
-            _component(RetrievalComponent, "classifier", RetrievalConfig),
-            _component(RetrievalComponent, "key-cosine"),
-        ],
-        "lw2g_policies": [
-            _component(PolicyComponent, "min", MarginConfig),
-            _component(PolicyComponent, "always", adds_always=True, default_constraints=(), measures=()),
-        ],
-        "lw2g_evidence": [
-            _component(EvidenceComponent, "hindrance"),
-            _component(EvidenceComponent, "energy", OtherConfig),
-        ],
-        "lw2g_constraints": [
-            _component(ConstraintComponent, "orthogonal"),
-            _component(ConstraintComponent, "cpk", CpkConfig),
-            _component(ConstraintComponent, "pgp"),
-        ],
-        "lw2g_benchmarks": [
-            _component(BenchmarkComponent, "glyphs", family="glyphs"),
-            _component(
-                BenchmarkComponent,
-                "cifar100",
-                OtherConfig,
-                family="cifar100",
-                like_for_like={"benchmark.length": 9, "backbone.name": "sup21k-augreg"},
-            ),
-            _component(BenchmarkComponent, "new-one", family="new"),
-        ],
-        "lw2g_backbones": [
-            _component(BackboneComponent, "micro"),
-            _component(BackboneComponent, "sup21k"),
-            _component(BackboneComponent, "sup21k-augreg"),
-            _component(BackboneComponent, "timm", TimmConfig),
-        ],
-        "lw2g_trackers": [
-            _component(TrackerComponent, "mlflow", OtherConfig),
-            _component(TrackerComponent, "board"),
-        ],
-    }
-    module = ModuleType("fakes")
-    for name, records in hooks.items():
-        setattr(module, name, hookimpl((lambda found: lambda: found)(records)))
-    loaded = load_catalogue(plugins=[module], entry_points=False)
-    assert loaded.problems == ()
-    return loaded
-
-
-CATALOGUE = catalogue()
-
-
-def write(tmp_path, text):
-    """Write a TOML file."""
-    path = tmp_path / "experiment.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def refusal(**arguments):
-    """Return the lines of the error that a resolution ends with."""
-    with pytest.raises(ConfigError) as caught:
-        resolve(CATALOGUE, **arguments)
-    return [line.strip() for line in str(caught.value).splitlines()]
-
-
-def names(config: ExperimentConfig):
-    """Return the names of all components of a configuration."""
-    retrieval = config.retrieval and config.retrieval.name
-    constraints = [chosen.name for chosen in config.constraints]
-    return (
-        config.baseline.name,
-        retrieval,
-        config.policy.name,
-        constraints,
-        config.benchmark.name,
-        config.backbone.name,
-    )
 
 
 def test_nothing_at_all_is_the_default_experiment():
@@ -237,75 +80,6 @@ def test_differences_from_the_official_preset_are_listed():
         ("baseline.epochs", 2, 40),
         ("growth.energy_pre", None, 0.8),
     ]
-
-
-def test_like_for_like_keeps_the_method_and_takes_the_benchmarks_values_for_the_rest():
-    """The method's epochs and thresholds stay; benchmark and backbone are the same for every method."""
-    resolved = resolve(CATALOGUE, benchmark="cifar100", overrides={"run.protocol": "like-for-like"})
-    config = resolved.config
-    assert (config.run.protocol, resolved.preset) == ("like-for-like", "official cifar100")
-    assert (config.baseline.config, config.growth.energy) == (BaselineConfig(epochs=40), 0.9)
-    assert config.retrieval.config == RetrievalConfig(centroids=7)
-    assert (config.benchmark.config, config.backbone.name) == (OtherConfig(length=9), "sup21k-augreg")
-    other = resolve(CATALOGUE, baseline="weighted", benchmark="cifar100").config
-    assert (other.run.protocol, other.benchmark) == ("like-for-like", config.benchmark)
-    assert other.backbone == config.backbone
-    assert [(entry["option"], entry["published"]) for entry in resolved.preset_differences] == [
-        ("benchmark.length", 5),
-        ("backbone.name", "sup21k"),
-    ]
-    assert resolved.protocol_changes == []
-
-
-@pytest.mark.parametrize(("protocol", "expected"), [("official", (5, 40)), ("like-for-like", (9, None))])
-def test_what_a_user_changes_of_a_protocol_is_known(protocol, expected):
-    """The option of the benchmark departs from either protocol; epochs are the method's in like-for-like."""
-    overrides = {"run.protocol": protocol, "benchmark.length": 6, "baseline.epochs": 2}
-    resolved = resolve(CATALOGUE, benchmark="cifar100", overrides=overrides, backbone="micro")
-    length, epochs = expected
-    backbone = "sup21k" if protocol == "official" else "sup21k-augreg"
-    wanted = [("benchmark.length", 6, length), ("backbone.name", "micro", backbone)]
-    if epochs is not None:
-        wanted.insert(0, ("baseline.epochs", 2, epochs))
-    found = [(entry["option"], entry["value"], entry["protocol"]) for entry in resolved.protocol_changes]
-    assert found == wanted
-
-
-def test_official_needs_the_authors_values():
-    """Named where nobody published any, it is refused; auto says like-for-like there."""
-    assert refusal(overrides={"run.protocol": "official"}) == [
-        "run.protocol: baseline 'hide-prompt' has no values of its authors for 'glyphs' "
-        "(only for: cifar100); leave the protocol out"
-    ]
-    assert resolve(CATALOGUE).config.run.protocol == "like-for-like"
-    assert resolve(CATALOGUE, benchmark="cifar100").config.run.protocol == "official"
-    assert refusal(benchmark="cifar100", overrides={"run.protocol": "fair"}) == [
-        "run.protocol: expected one of 'auto', 'official', 'like-for-like' but got 'fair'"
-    ]
-
-
-def test_a_file_can_name_the_protocol(tmp_path):
-    """The file's protocol holds until an option says otherwise."""
-    path = write(tmp_path, "[benchmark]\nname = 'cifar100'\n[run]\nprotocol = 'like-for-like'\n")
-    assert resolve(CATALOGUE, file=path).config.backbone.name == "sup21k-augreg"
-    explicit = resolve(CATALOGUE, file=path, overrides={"run.protocol": "official"}).config
-    assert (explicit.run.protocol, explicit.backbone.name) == ("official", "sup21k")
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        (lambda: _component(BaselineComponent, "x", presets={"f": {"backbone.image_size": 3}}), "image_size"),
-        (
-            lambda: _component(BenchmarkComponent, "x", family="f", like_for_like={"run.seed": 3}),
-            "only benchmark",
-        ),
-    ],
-)
-def test_records_set_what_a_protocol_can_hold(record, message):
-    """A preset may name a backbone, a benchmark may hold itself and the backbone equal; nothing else."""
-    with pytest.raises(ValueError, match=message):
-        record()
 
 
 def test_a_benchmark_without_a_preset_uses_general_values_and_says_so():
