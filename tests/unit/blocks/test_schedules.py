@@ -38,7 +38,7 @@ def stepped_after(scheduler, optimizer, epochs):
 def test_doctests_hold():
     """The examples in the docstrings say what comes out."""
     result = doctest.testmod(lw2g.blocks.schedules)
-    assert (result.failed, result.attempted) == (0, 5)
+    assert (result.failed, result.attempted) == (0, 6)
 
 
 @pytest.mark.parametrize(
