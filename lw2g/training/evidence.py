@@ -259,9 +259,9 @@ def _fitted(
 
 
 def _retrieved(session: Session, probe: Probe) -> Tensor | None:
-    """Return the old task that the run's retrieval gives each image of D_sub."""
+    """Return the old task that the run's retrieval gives each image of D_sub; None where it chooses none."""
     strategy, task = session.retrieval, probe.task.index
-    if strategy is None or not task:
+    if strategy is None or getattr(strategy, "control", False) or not task:  # an oracle is not asked
         return None
     tasks = torch.tensor([one.index for one in session.infos[:task] for _ in one.classes])
     found = []

@@ -4,7 +4,8 @@
 The old gradient is the one from the beginning of each task of the set: at its end it is nearly zero, and
 its sign is noise. Both are of heads fitted to the features, since through a random head agreement means
 nothing. Noise shrinks every cosine: ``own`` is what two noiseless copies of one direction would show, the
-root of the product of both reliabilities.
+root of the product of both reliabilities. Where a set's down factors stand behind up factors that begin at
+zero (low rank, adapters), the gradient of the beginning is zero, and so agreement is undefined.
 """
 
 from __future__ import annotations

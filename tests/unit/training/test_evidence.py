@@ -20,6 +20,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import derive_seed
+from lw2g.interfaces.evidence import Sample
 from lw2g.interfaces.growth import Evidence, Grow
 from lw2g.interfaces.pool import Routing
 from lw2g.training.evidence import collect_evidence, store_statistics, unmeasured
@@ -439,3 +440,29 @@ def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session
     assert said.value == pytest.approx(said.parts["grow"] - said.parts["reuse"])
     assert session.pool.task_to_set == [0]
     assert all(torch.equal(value, before[name]) for name, value in session.pool.state_dict().items())
+
+
+@pytest.mark.parametrize(("retrieval", "asked"), [("key-cosine", True), ("oracle", False)])
+def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(
+    session_of: Callable[..., Session], retrieval: str, asked: bool
+) -> None:
+    """With one task learned every image goes to it; an oracle cannot answer, and class means decide."""
+    session = session_of(
+        {"growth.measures": ["confusion"]},
+        policy="always",
+        baseline="s-prompt-plus-plus",
+        retrieval=retrieval,
+    )
+    probe = learned_one(session)
+    shown = []
+    confusion = session.measures["confusion"]
+    measure = confusion.measure
+
+    def watched(sample: Sample) -> Any:
+        shown.append(sample.retrieved)
+        return measure(sample)
+
+    confusion.measure = watched  # type: ignore[method-assign]
+    assert collect_evidence(session, probe).candidates[0].measures["confusion"].value is not None
+    (retrieved,) = shown
+    assert (retrieved is not None and retrieved.tolist() == [0] * 16) == asked
