@@ -50,7 +50,8 @@ def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float)
     4.6052
     """
     likely = logits.softmax(dim=1).clamp(min=1e-7)
-    wanted = functional.one_hot(labels, logits.shape[1]).to(logits).clamp(min=1e-4)
+    # not one_hot, which reads its labels
+    wanted = torch.full_like(likely, 1e-4).scatter_(1, labels[:, None], 1.0)
     backwards = -(likely * wanted.log()).sum(dim=1).mean()
     return plain * functional.cross_entropy(logits, labels) + reverse * backwards
 
@@ -67,7 +68,7 @@ def logit_norm_loss(
         num_tasks: Their number.
         temperature: tau.
     """
-    member = functional.one_hot(tasks, num_tasks).to(logits)
+    member = logits.new_zeros(len(tasks), num_tasks).scatter_(1, tasks[:, None], 1.0)
     # the square root has no gradient at 0, where heads are that nothing has moved yet
     squares = (logits.square() @ member).clamp(min=torch.finfo(logits.dtype).tiny)
     norm = (squares.sqrt() + 1e-7).mean(dim=1, keepdim=True)
