@@ -329,7 +329,8 @@ def _resolved(subject: Subject) -> Resolved:
     if isinstance(subject.component, EvidenceComponent):
         name = subject.component.name
         overrides["growth.measures"] = [name]
-        overrides |= {f"evidence.{name}.{key}": value for key, value in subject.options.items()}
+        chosen = {**_short(subject.component.config), **subject.options}
+        overrides |= {f"evidence.{name}.{key}": value for key, value in chosen.items()}
     for section, component in (("baseline", baseline), ("retrieval", retrieval)):
         if component is not None:
             overrides |= {f"{section}.{key}": value for key, value in _short(component.config).items()}
@@ -348,10 +349,14 @@ def _resolved(subject: Subject) -> Resolved:
 
 
 def _short(config: type[Any]) -> dict[str, int]:
-    """Return options that make training short: two epochs of whatever has epochs, small batches."""
+    """Return options that make training short: two epochs or steps of whatever has them, small batches."""
     found = {}
     for field in attrs.fields(config):
-        if field.name.endswith("epochs") and isinstance(field.default, int) and field.default > _EPOCHS:
+        if (
+            field.name.endswith(("epochs", "steps"))
+            and isinstance(field.default, int)
+            and field.default > _EPOCHS
+        ):
             found[field.name] = _EPOCHS
         elif field.name == "batch_size":
             found[field.name] = _BATCH
