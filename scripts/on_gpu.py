@@ -66,10 +66,12 @@ def make_importable(out: Path, wheels: Path | None) -> None:
 
 def write_metadata(site: Path) -> None:
     """Write what an installation would say of lw2g: its name and entry points, by which plugins are found."""
+    import lw2g  # found only now that the working tree is on the path
+
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    folder = site / f"lw2g-{project['version']}.dist-info"
+    folder = site / f"lw2g-{lw2g.__version__}.dist-info"
     folder.mkdir(exist_ok=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lw2g\nVersion: {project['version']}\n")
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lw2g\nVersion: {lw2g.__version__}\n")
     points = [f"{name} = {where}" for name, where in project["entry-points"]["lw2g"].items()]
     (folder / "entry_points.txt").write_text("\n".join(["[lw2g]", *points, ""]))
 

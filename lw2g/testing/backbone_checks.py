@@ -115,14 +115,16 @@ def check_features_ignore_the_batch(subject: Subject) -> None:
 
 @check("backbone")
 def check_taps_fire(subject: Subject) -> None:
-    """Every tap of every block reads float32 [B, tokens, dim]; the feature tap reads [B, dim]."""
+    """Every tap reads float32 [B, tokens, dim], within an MLP as wide as it is; the feature's [B, dim]."""
     backbone = _backbone(subject)
-    kinds: Sequence[TapKind] = get_args(TapKind)
-    taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds if kind != "feature"]
+    # what an injection publishes is none of the backbone's
+    kinds: Sequence[TapKind] = [one for one in get_args(TapKind) if one not in ("feature", "published")]
+    taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds]
     seen = backbone.activations(_images(backbone), [*taps, Tap(-1, "feature")])
     for tap in [*taps, Tap(-1, "feature")]:
-        rows = (_IMAGES, backbone.dim)
-        wanted = rows if tap.kind == "feature" else (rows[0], backbone.num_tokens, rows[1])
+        inner = backbone.model.blocks[tap.block].mlp.fc2.in_features
+        dim = inner if tap.kind == "mlp_hidden" else backbone.dim
+        wanted = (_IMAGES, dim) if tap.kind == "feature" else (_IMAGES, backbone.num_tokens, dim)
         got = seen.get(tap)
         if got is None or got.dtype != torch.float32 or tuple(got.shape) != wanted:
             shape = "nothing" if got is None else f"{got.dtype} {list(got.shape)}"

@@ -73,8 +73,10 @@ def hosted(
         retrieval: The strategy and its name for messages.
         constraints: The constraints, likewise.
     """
-    groups = list(phase.groups)
-    if held(context, constraints):
+    groups, kept = list(phase.groups), held(context, constraints)
+    if not (phase.host or kept):
+        return phase
+    if kept:
         groups = _without(groups, context.parameters)
     if phase.host and retrieval is not None:
         groups.extend(retrieval[1].parameter_groups(context, phase.groups[0].lr))

@@ -18,6 +18,8 @@ import pytest
 import torch
 from PIL import Image
 
+import lw2g
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "on_gpu.py"
 
@@ -124,7 +126,7 @@ def test_lw2g_need_not_be_installed(tmp_path):
     script["write_metadata"](tmp_path)
     (found,) = distributions(path=[str(tmp_path)])
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert (found.name, found.version) == ("lw2g", declared["version"])
+    assert (found.name, found.version) == ("lw2g", lw2g.__version__)
     points = {one.name: one.value for one in found.entry_points if one.group == "lw2g"}
     assert points == declared["entry-points"]["lw2g"]
 

@@ -14,7 +14,8 @@ from lw2g.sweep.engine import require_valid
 from lw2g.sweep.grid import read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
-GRIDS = sorted(EXPERIMENTS.rglob("*.toml"))
+FORKED = EXPERIMENTS / "growth" / "base.toml"
+GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - {FORKED})
 FACTS = json.loads((files("lw2g.report") / "paper.json").read_text())["sources"][0]["rows"]
 
 
@@ -30,6 +31,13 @@ def test_every_cell_can_be_resolved(path, installed, tmp_path):
     (tmp_path / "weights").touch()
     own = {"weights": str(tmp_path / "weights")} if "weights =" in path.read_text() else {}
     require_valid(read_grid(path, own), installed)
+
+
+def test_what_is_forked_can_be_resolved(installed, tmp_path):
+    """The configuration of the fork experiment is of today, with weights of a user's own."""
+    (tmp_path / "weights").touch()
+    config = resolve(installed, file=FORKED, overrides={"backbone.weights": str(tmp_path / "weights")}).config
+    assert (config.policy.name, config.retrieval.name, config.routing.mix) == ("fixed", "lda", "all")
 
 
 @pytest.mark.parametrize("table", sorted({row["table"] for row in FACTS}))
