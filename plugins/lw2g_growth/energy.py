@@ -15,6 +15,7 @@ held out.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -77,9 +78,9 @@ class _Residuals(Measure):
             return options.build(shifted), mean
         return options.extend(Subspace.from_state(old), shifted), mean
 
+    @abstractmethod
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
         """Return what rows are taken about: the set's mean, that of the rows in question, or nothing."""
-        raise NotImplementedError
 
     def tables(self, sample: Sample, candidate: Candidate) -> dict[Tap, tuple[Tensor, Tensor, Subspace]]:
         """Return by tap the residuals ``[3, groups]`` of the new task and of old ones, and the space."""
