@@ -7,13 +7,17 @@ and ridge are solved from un-prompted features of the run's own training images 
 names do in a stream, to rounding); constants of a mix are fitted to images of the *last task alone* (as a run
 does) that the run was not trained on: those of ``FOLDER/CLASS``, of which the run has used only some. Test
 images choose nothing.
+
+``--head ridge`` puts a head in closed form behind the same features: solved from those of all training
+images, each under the set of its task as the run has it in the end. Where sets are shared that is more than
+a stream could know, in which the features of old classes were taken before the set moved on: an upper bound.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +31,10 @@ from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.training.decoding import chunks
-from lw2g.training.evaluation import pair_features
 from lw2g.training.images import ImageSet
 from lw2g.training.mixing import Mixer, owned_classes, task_of_class
 from lw2g.training.model import TrainedModel
+from lw2g.training.pairs import pair_features
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -50,17 +54,17 @@ class Opinion:
     classes: Tensor
 
 
-def asked(model: TrainedModel, images: ImageSet, rows: np.ndarray, *, sets: bool = True) -> Answers:
-    """Ask for queries and, of every set, features."""
+def asked(model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray) -> Answers:
+    """Ask for queries and for the features under some sets of each image, ``which``: ``[N, S]``."""
     session = model._session
     queries = images.queries(rows.tolist()).float().cpu()
-    features = torch.empty(0)
-    if sets:
-        ids = np.asarray(session.pool.ids)
-        pairs, which = np.tile(rows, len(ids)), np.repeat(ids, len(rows))
+    features = torch.empty(len(rows), 0)
+    if which.size:
+        pairs, sets = np.tile(rows, which.shape[1]), which.T.flatten()
         parts = (session.baseline, session.pool, session.engine)
-        found = pair_features(images, pairs, which, parts, model.batch_size, _count)
-        features = torch.cat([part.cpu() for _, part in found]).unflatten(0, (len(ids), -1)).transpose(0, 1)
+        found = pair_features(images, pairs, sets, parts, model.batch_size, _count)
+        features = torch.cat([part.cpu() for _, part in found])
+        features = features.unflatten(0, (which.shape[1], -1)).transpose(0, 1)
     return Answers(features=features, queries=queries, labels=images.labels[rows])
 
 
@@ -99,7 +103,9 @@ def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answ
 class Routing:
     """The final evaluation of one run under any routing."""
 
-    def __init__(self, model: TrainedModel, tests: Answers, held: Answers, train: Answers) -> None:
+    def __init__(
+        self, model: TrainedModel, tests: Answers, held: Answers, train: Answers, head: str = "own"
+    ) -> None:
         session = model._session
         history = [session.info(index) for index in range(model.task + 1)]
         self.of_class = task_of_class(history, torch.device("cpu"))
@@ -107,9 +113,10 @@ class Routing:
         self.sets, self.tasks = len(session.pool), len(history)
         self.tests, self.held, self.train = tests, held, train
         seen = history[-1].seen
+        score = session.baseline.logits if head == "own" else self._closed_head(seen)
         with torch.no_grad():
             self.logits = {
-                name: session.baseline.logits(one.features.flatten(0, 1))[:, :seen]
+                name: score(one.features.flatten(0, 1))[:, :seen]
                 .reshape(len(one.labels), self.sets, -1)
                 .double()
                 for name, one in (("tests", tests), ("held", held))
@@ -120,6 +127,15 @@ class Routing:
         }
         if session.retrieval is not None and not getattr(session.retrieval, "control", False):
             self.opinions["published"] = self._own(session.retrieval)
+
+    def _closed_head(self, seen: int) -> Callable[[Tensor], Tensor]:
+        """Return ridge regression on random features, as ``baseline.head = "ridge"`` has it by default."""
+        features = self.train.features[:, 0]
+        ridge = Ridge(features.shape[1], seen, 2000, 0)
+        for task in range(self.tasks):
+            own = self.of_class[self.train.labels] == task
+            ridge.learn(features[own], self.train.labels[own], torch.Generator().manual_seed(task))
+        return lambda rows: ridge.scores(rows, seen)
 
     def _closed_form(self, classifier: ClosedForm) -> dict[str, Opinion]:
         rows, labels = self.train.queries, self.train.labels
@@ -221,7 +237,9 @@ def rows(routing: Routing) -> Iterator[dict[str, Any]]:
         yield routing.row(retrieval, hierarchical)
 
 
-def compare(run: Path, folder: Path, per_class: int, tests: int | None) -> list[dict[str, Any]]:
+def compare(
+    run: Path, folder: Path, per_class: int, tests: int | None, heads: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the rows of one run."""
     model = lw2g.load(run)
     session = model._session
@@ -230,14 +248,20 @@ def compare(run: Path, folder: Path, per_class: int, tests: int | None) -> list[
     print(f"{run}: {len(session.pool)} sets, every {step}. of {count} test images", flush=True)
     parts = [task.train for task in session.stream.tasks[: model.task + 1]]
     train = session.image_set(parts, train=False)
+    own = np.repeat(session.pool.task_to_set, [len(part) for part in parts])[:, None]
+    places = np.arange(0, count, step)
+    every = np.tile(np.asarray(session.pool.ids), (len(places), 1))
     with torch.no_grad():
-        routing = Routing(
-            model,
-            asked(model, session.evaluator.images, np.arange(0, count, step)),
+        answers = (
+            asked(model, session.evaluator.images, places, every),
             ask_files(model, *unused(model, folder, per_class)),
-            asked(model, train, np.arange(len(train)), sets=False),
+            asked(model, train, np.arange(len(train)), own if "ridge" in heads else own[:, :0]),
         )
-    return [{"run": run.name, "sets": routing.sets, **row} for row in rows(routing)]
+        return [
+            {"run": run.name, "sets": len(session.pool), "head": head, **row}
+            for head in heads
+            for row in rows(Routing(model, *answers, head))
+        ]
 
 
 def main() -> None:
@@ -251,24 +275,25 @@ def main() -> None:
     )
     parser.add_argument("--per-class", type=int, default=10, help="held-back images of each class (10)")
     parser.add_argument("--tests", type=int, help="about so many test images (all)")
+    parser.add_argument("--head", nargs="+", choices=("own", "ridge"), default=["own"])
     parser.add_argument("--out", type=Path, default=Path("routing.json"))
     arguments = parser.parse_args()
     found = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     for run in arguments.runs:
         if any(row["run"] == run.name for row in found):
             continue
-        found += compare(run, arguments.images, arguments.per_class, arguments.tests)
+        found += compare(run, arguments.images, arguments.per_class, arguments.tests, arguments.head)
         arguments.out.write_text(json.dumps(found, indent=1))
     print(
-        "| run | sets | retrieval | mix | combine | constants | passes | FAA | PRA | task |\n|"
-        + " --- |" * 10
+        "| run | sets | head | retrieval | mix | combine | constants | passes | FAA | PRA | task |\n|"
+        + " --- |" * 11
     )
     for row in found:
         constants = row.get("constants", "-")
         told = constants if isinstance(constants, str) else ", ".join(f"{v:.2f}" for v in constants.values())
-        values = [row["run"], row["sets"], row["retrieval"], row["mix"], row["combine"], told, row["passes"]]
+        how = [row[name] for name in ("run", "sets", "head", "retrieval", "mix", "combine")]
         scores = ["-" if row.get(name) is None else f"{row[name]:.1f}" for name in ("faa", "pra", "task")]
-        print("| " + " | ".join(map(str, [*values, *scores])) + " |")
+        print("| " + " | ".join(map(str, [*how, told, row["passes"], *scores])) + " |")
 
 
 if __name__ == "__main__":
