@@ -1,4 +1,4 @@
-"""Options of policies and measures."""
+"""Options of policies and measures; those of policies that compare by a rule say which."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import attrs
 from attrs.validators import and_, deep_iterable, ge, le, lt, matches_re
 
 from lw2g.interfaces.options import option
+from lw2g_growth.rules import Rule
 
 __all__ = [
     "AffinityConfig",
@@ -79,6 +80,17 @@ class AffinityConfig:
         "value", "Z as it is, or less what random spaces of the same ranks give (chance): free of the ranks"
     )
 
+    @property
+    def rule(self) -> Rule:
+        """How Z is compared."""
+        return Rule(
+            reading="affinity",
+            burden="reuse",
+            scale=self.scale,
+            threshold=self.threshold,
+            margin=self.margin,
+        )
+
 
 def _names_sets_in_turn(_config: object, field: attrs.Attribute[Any], sets: tuple[int, ...]) -> None:
     """Sets that exist, or the next one."""
@@ -130,6 +142,20 @@ class ThresholdConfig:
         "whether the margin is at least that which the most extreme of all sets exceeds by noise in 1 of 20",
     )
 
+    @property
+    def rule(self) -> Rule:
+        """How the measure is compared."""
+        begin = 0.5 if self.scale == "position" else 0.0
+        return Rule(
+            measure=self.measure,
+            reading=self.reading,
+            scale=self.scale,
+            threshold=begin if self.threshold is None else self.threshold,
+            margin=self.margin,
+            burden=self.burden,
+            least_of_many=self.least_of_many,
+        )
+
 
 @attrs.frozen(kw_only=True)
 class TrustRegionConfig:
@@ -141,6 +167,18 @@ class TrustRegionConfig:
     scale: Literal["value", "chance"] = option(
         "value", "the length as it is, or less that in a random space of the same rank", published="value"
     )
+
+    @property
+    def rule(self) -> Rule:
+        """How projections are compared, site by site."""
+        begin = 0.5 if self.scale == "value" else 0.0
+        return Rule(
+            measure="projection",
+            reading="affinity",
+            burden="reuse",
+            scale=self.scale,
+            threshold=begin if self.threshold is None else self.threshold,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -155,6 +193,11 @@ class CapacityConfig:
     )
     margin: float = option(0.0, _MARGIN, validator=_FINITE_MARGIN, published=0.0)
 
+    @property
+    def rule(self) -> Rule:
+        """How the room that is left is compared."""
+        return Rule(measure="capacity", threshold=self.threshold, margin=self.margin)
+
 
 @attrs.frozen(kw_only=True)
 class TrialPolicyConfig:
@@ -166,6 +209,17 @@ class TrialPolicyConfig:
         "reuse", "what has to be proved: that a task needs a set of its own (grow), or that it may share"
     )
 
+    @property
+    def rule(self) -> Rule:
+        """How reuse is compared with growth."""
+        return Rule(
+            measure="trial",
+            reading="affinity",
+            threshold=self.threshold,
+            margin=self.margin,
+            burden=self.burden,
+        )
+
 
 @attrs.frozen(kw_only=True)
 class BudgetConfig:
@@ -174,6 +228,11 @@ class BudgetConfig:
     sets: int = option(2, "sets at most; the first tasks get them", validator=ge(1))
     measure: str = _name("energy")
     reading: Literal["affinity", "hindrance"] = option("affinity", _READING)
+
+    @property
+    def rule(self) -> Rule:
+        """How sets are compared once no more may be added."""
+        return Rule(measure=self.measure, reading=self.reading)
 
 
 # -- measures ------------------------------------------------------------------------------------------------

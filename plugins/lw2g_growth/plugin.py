@@ -1,9 +1,8 @@
-"""Registers growth policies and measures; their code is imported when one is built."""
+"""Registers growth policies and measures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from lw2g.errors import ConfigError
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.deviations import PLAIN_IMAGES
 from lw2g.registry.markers import hookimpl
@@ -19,140 +18,27 @@ from lw2g_growth.options import (
     TrialPolicyConfig,
     TrustRegionConfig,
 )
-
-if TYPE_CHECKING:
-    from lw2g.interfaces.growth import GrowthPolicy
+from lw2g_growth.policies import (
+    AlwaysPolicy,
+    BudgetPolicy,
+    FixedPolicy,
+    MaxPolicy,
+    MinPolicy,
+    OnePolicy,
+    RandomPolicy,
+    RulePolicy,
+    VotePolicy,
+)
 
 __all__ = ["lw2g_evidence", "lw2g_policies"]
 
 _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
 
 
-def _min(config: MarginConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import MinPolicy
-
-    return MinPolicy(margin=config.margin)
-
-
-def _max(config: MarginConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import MaxPolicy
-
-    return MaxPolicy(margin=config.margin)
-
-
-def _random(config: MarginConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RandomPolicy
-
-    return RandomPolicy(margin=config.margin)
-
-
-def _one(config: PlainConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import OnePolicy
-
-    return OnePolicy()
-
-
-def _always(config: PlainConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import AlwaysPolicy
-
-    return AlwaysPolicy()
-
-
-def _fixed(config: FixedConfig) -> GrowthPolicy:
-    from lw2g.errors import ConfigError
-    from lw2g_growth.policies import FixedPolicy
-
+def _fixed(config: FixedConfig) -> FixedPolicy:
     if not config.map:
         raise ConfigError("policy 'fixed' needs 'map'; say the set of each task: --set policy.map=[0,0,1]")
     return FixedPolicy(config.map)
-
-
-def _affinity(config: AffinityConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RulePolicy
-    from lw2g_growth.rules import Rule
-
-    return RulePolicy(
-        Rule(
-            reading="affinity",
-            burden="reuse",
-            scale=config.scale,
-            threshold=config.threshold,
-            margin=config.margin,
-        )
-    )
-
-
-def _threshold(config: ThresholdConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RulePolicy
-    from lw2g_growth.rules import Rule
-
-    threshold = config.threshold
-    return RulePolicy(
-        Rule(
-            measure=config.measure,
-            reading=config.reading,
-            scale=config.scale,
-            threshold=(0.5 if config.scale == "position" else 0.0) if threshold is None else threshold,
-            margin=config.margin,
-            burden=config.burden,
-            least_of_many=config.least_of_many,
-        )
-    )
-
-
-def _trust_region(config: TrustRegionConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import VotePolicy
-    from lw2g_growth.rules import Rule
-
-    threshold = config.threshold
-    if threshold is None:
-        threshold = 0.5 if config.scale == "value" else 0.0
-    return VotePolicy(
-        Rule(
-            measure="projection",
-            reading="affinity",
-            burden="reuse",
-            scale=config.scale,
-            threshold=threshold,
-        )
-    )
-
-
-def _capacity(config: CapacityConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RulePolicy
-    from lw2g_growth.rules import Rule
-
-    return RulePolicy(
-        Rule(
-            measure="capacity",
-            reading="hindrance",
-            burden="grow",
-            threshold=config.threshold,
-            margin=config.margin,
-        )
-    )
-
-
-def _trial(config: TrialPolicyConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RulePolicy
-    from lw2g_growth.rules import Rule
-
-    return RulePolicy(
-        Rule(
-            measure="trial",
-            reading="affinity",
-            threshold=config.threshold,
-            margin=config.margin,
-            burden=config.burden,
-        )
-    )
-
-
-def _budget(config: BudgetConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import BudgetPolicy
-    from lw2g_growth.rules import Rule
-
-    return BudgetPolicy(config.sets, Rule(measure=config.measure, reading=config.reading))
 
 
 def _named_measure(config: ThresholdConfig | BudgetConfig) -> tuple[str, ...]:
@@ -168,7 +54,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow iff every old space hinders more than the pre-trained one, else reuse the least",
             citation=_LW2G,
-            build=_min,
+            build=lambda config: MinPolicy(margin=config.margin),
             screen="least",
             deviations=(PLAIN_IMAGES,),
         ),
@@ -177,7 +63,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow like min, but reuse the set that hinders most (ablation)",
             citation=_LW2G,
-            build=_max,
+            build=lambda config: MaxPolicy(margin=config.margin),
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -185,7 +71,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow like min, but reuse a set at random (ablation)",
             citation=_LW2G,
-            build=_random,
+            build=lambda config: RandomPolicy(margin=config.margin),
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -193,14 +79,14 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=PlainConfig,
             summary="all tasks train one set (ablation)",
             citation=_LW2G,
-            build=_one,
+            build=lambda _: OnePolicy(),
             measures=(),
         ),
         PolicyComponent(
             name="always",
             config=PlainConfig,
             summary="every task gets a set of its own, as the published baselines do",
-            build=_always,
+            build=lambda _: AlwaysPolicy(),
             measures=(),
             default_constraints=(),
             adds_always=True,
@@ -209,7 +95,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="affinity",
             config=AffinityConfig,
             summary="like tasks share a set: reuse the set of greatest Z above a threshold, else grow",
-            build=_affinity,
+            build=lambda config: RulePolicy(config.rule),
             screen="most",
         ),
         PolicyComponent(
@@ -223,7 +109,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="threshold",
             config=ThresholdConfig,
             summary="reuse the set of best standing by any measure that clears a threshold, else grow",
-            build=_threshold,
+            build=lambda config: RulePolicy(config.rule),
             measures=_named_measure,
         ),
         PolicyComponent(
@@ -231,7 +117,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=TrustRegionConfig,
             summary="reuse where at half of the sites most of the gradient lies in the old space, else grow",
             citation="Lin et al., TRGP: Trust Region Gradient Projection for Continual Learning, ICLR 2022",
-            build=_trust_region,
+            build=lambda config: VotePolicy(config.rule),
             measures=("projection",),
             screen="most",
         ),
@@ -240,7 +126,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=CapacityConfig,
             summary="grow where too little of the gradient lies outside every old space, else reuse",
             citation="Liang and Li, Adaptive Plasticity Improvement for Continual Learning (API), CVPR 2023",
-            build=_capacity,
+            build=lambda config: RulePolicy(config.rule),
             measures=("capacity",),
             screen="least",
         ),
@@ -248,14 +134,14 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="trial",
             config=TrialPolicyConfig,
             summary="reuse the set with which copies learn the task better than with one of its own: dear",
-            build=_trial,
+            build=lambda config: RulePolicy(config.rule),
             measures=("trial",),
         ),
         PolicyComponent(
             name="budget",
             config=BudgetConfig,
             summary="at most so many sets: the first tasks get them, the others the best by a measure",
-            build=_budget,
+            build=lambda config: BudgetPolicy(config.sets, config.rule),
             measures=_named_measure,
         ),
     ]
