@@ -10,7 +10,7 @@ from pathlib import Path
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError
 
-__all__ = ["CONFIG", "GOAL", "LOCK", "PROGRESS", "RECORD", "RUNS", "new_directory"]
+__all__ = ["CONFIG", "GOAL", "LOCK", "PROGRESS", "RECORD", "RUNS", "STOP", "new_directory"]
 
 RUNS = Path("runs")
 """Where runs go for which no directory is named."""
@@ -20,6 +20,8 @@ GOAL = "goal.json"
 """The file in a run's directory that says after how many tasks it stops, if before the stream's end."""
 LOCK = "lock"
 """The file in a run's directory that names its writer."""
+STOP = "stop"
+"""The file in a run's directory by which its writer is asked to stop where it can be gone on with."""
 PROGRESS = "progress.json"
 """The file in a run's directory that says where it stands while it is being written."""
 

@@ -14,7 +14,7 @@ import attrs
 from lw2g.config.directory import CONFIG, PROGRESS, RECORD
 from lw2g.config.toml import flat, read_toml
 from lw2g.errors import ConfigError, DataError
-from lw2g.training.lock import writer_of
+from lw2g.training.lock import Writer, writer_of
 
 __all__ = ["OF_THE_MACHINE", "Run", "State", "find_runs", "read_run"]
 
@@ -42,6 +42,7 @@ class Run:
         config: Its complete configuration, as nested plain values.
         record: Its record so far; empty before the first finished task.
         progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running one, by its fields.
+        writer: Who writes a running one.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Run:
     config: Mapping[str, Any]
     record: Mapping[str, Any]
     progress: Mapping[str, Any]
+    writer: Writer | None = None
 
     @property
     def done(self) -> int:
@@ -91,14 +93,17 @@ def read_run(directory: Path) -> Run | None:
         record = record | {"tasks": total}
     if total is not None and len(record["accuracy_matrix"]) == total:
         state: State = "finished"
+        writer = None
     else:
-        state = "running" if writer_of(directory) else "interrupted"
+        writer = writer_of(directory)
+        state = "interrupted" if writer is None else "running"
     return Run(
         path=directory,
         state=state,
         config=record["config"] if record else _config(directory),
         record=record,
         progress=_json(directory / PROGRESS) if state == "running" else {},
+        writer=writer,
     )
 
 

@@ -26,7 +26,7 @@ def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, str | None]]:
         Whether a stop was asked for, and who held the lock before without giving it back.
     """
     try:
-        with stop_on_interrupt() as stop, one_writer(files.path) as gone:
+        with stop_on_interrupt() as stop, one_writer(files.path, stop.ask) as gone:
             files.prepare()
             yield stop, gone
     except KeyboardInterrupt:

@@ -40,10 +40,11 @@ class StopRequest:
 
     Attributes:
         wanted: Set by the first signal within :meth:`after_batch`.
+        listens: Whether signals reach it.
     """
 
     def __init__(self) -> None:
-        self.wanted, self._owner, self._waits = False, os.getpid(), False
+        self.wanted, self.listens, self._owner, self._waits = False, False, os.getpid(), False
 
     @contextmanager
     def after_batch(self) -> Iterator[None]:
@@ -53,6 +54,13 @@ class StopRequest:
             yield
         finally:
             self._waits = False
+
+    def ask(self) -> None:
+        """Ask from another thread, as a signal would."""
+        if self.listens:
+            os.kill(self._owner, signal.SIGTERM)
+        else:
+            self.wanted = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Answer a signal at once: with a line and a note, or by interrupting the process."""
@@ -76,6 +84,7 @@ def stop_on_interrupt() -> Iterator[StopRequest]:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             previous[number] = signal.signal(number, request.handle)
+        request.listens = True
     try:
         yield request
     finally:
