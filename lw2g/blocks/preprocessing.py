@@ -1,0 +1,88 @@
+"""The usual way from a decoded image to network input, as a value: what a benchmark tests with.
+
+Because it is a value, an exported model can take it along; a transform made of functions stays with its
+benchmark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import torch
+from torch import Tensor
+from torchvision.transforms import v2
+
+from lw2g.interfaces.stream import ImageTransform, StagedTransform
+
+__all__ = ["Preprocessing", "channels_last", "resampled_to"]
+
+_Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
+
+
+def channels_last(image: Tensor) -> Tensor:
+    """Return the same image as the resampling of bytes reads it fastest."""
+    return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+
+
+def resampled_to(size: int | tuple[int, int], interpolation: _Interpolation) -> Any:
+    """Return torchvision's antialiased resampling to a shorter side, or to height and width."""
+    return v2.Resize(size, interpolation=v2.InterpolationMode(interpolation), antialias=True)
+
+
+class _Finish:
+    """From bytes to normalised floats: the bits of v2's ``ToDtype`` and ``Normalize``, in one new tensor."""
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        self._statistics = torch.tensor([mean, std])[..., None, None]
+        self._on: dict[torch.device, Tensor] = {}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map uint8 [..., 3, S, S] to float32."""
+        if images.device not in self._on:
+            self._on[images.device] = self._statistics.to(images.device)
+        mean, std = self._on[images.device]
+        made = torch.empty(images.shape, device=images.device)
+        one_by_one = images.ndim == 4 and made.is_cpu  # what is computed then stays in the cache
+        for out, image in zip(made, images, strict=True) if one_by_one else [(made, images)]:
+            out.copy_(image).mul_(1 / 255).sub_(mean).div_(std)
+        return made
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Preprocessing(StagedTransform):
+    """A deterministic transform of resizing, cropping and normalising.
+
+    Attributes:
+        size: Side S of the network input in pixels.
+        resize: ``"squash"`` to S x S, or the shorter side to 8/7 of S (256 for 224) and the ``"crop"`` of the
+            centre.
+        interpolation: Of the resampling.
+        mean: Subtracted from each channel, of values from 0 to 1.
+        std: What each channel is then divided by.
+    """
+
+    size: int
+    resize: Literal["squash", "crop"] = "squash"
+    interpolation: _Interpolation = "bicubic"
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pixels: ImageTransform = attrs.field(init=False, repr=False)
+    finish: ImageTransform = attrs.field(init=False, repr=False)
+
+    @property
+    def before_crop(self) -> int:
+        """The shorter side from which the centre is cropped, in pixels."""
+        return self.size * 8 // 7
+
+    @pixels.default
+    def _resampled(self) -> ImageTransform:
+        steps = [resampled_to((self.size, self.size), self.interpolation)]
+        if self.resize == "crop":
+            steps = [resampled_to(self.before_crop, self.interpolation), v2.CenterCrop(self.size)]
+        composed: ImageTransform = v2.Compose([channels_last, *steps])
+        return composed
+
+    @finish.default
+    def _normalised(self) -> ImageTransform:
+        return _Finish(self.mean, self.std)
