@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.tracker import Tracker
     from lw2g.training.model import TrainedModel
 
-__all__ = ["__version__", "continue_run", "fork", "load", "run"]
+__all__ = ["__version__", "continue_run", "export", "fork", "load", "run"]
 
 __version__ = "0.1.0"
 
@@ -143,23 +143,53 @@ def _listeners() -> list[Tracker]:
 
 
 def load(
-    run: str | Path, *, task: int | None = None, device: str | None = None, batch_size: int | None = None
+    run: str | Path,
+    *,
+    task: int | None = None,
+    device: str | None = None,
+    batch_size: int | None = None,
+    weights: str | Path | None = None,
 ) -> TrainedModel:
-    """Open a saved run as a model: ``model(images)`` gives logits, ``model.predict(images)`` names.
+    """Open a saved run or an exported model: ``model(images)`` gives logits, ``model.predict(images)`` names.
 
     Images are paths, PIL images or tensors; the model's docstring says which.
 
     Args:
-        run: The run's directory.
+        run: The directory of the run or the export.
         task: The finished task (from 0) whose checkpoint is wanted; None for the newest.
-        device: Where it computes, such as ``"cuda:1"``; None for the run's own device.
+        device: Where it computes, such as ``"cuda:1"``; None for the run's own, for an export a GPU if there
+            is one.
         batch_size: Images per forward, to which fewer are filled up; None for the run's own.
+        weights: A file with the backbone's weights; None for where they come from.
 
     Raises:
-        DataError: There is no such run or checkpoint.
+        DataError: There is no such model, it is damaged, or its backbone is another one or nowhere.
         ConfigError: The device is not there.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.saved import open_run
+    from lw2g.training.saved import open_model
 
-    return open_run(Path(run), load_catalogue(), task, device=device, batch_size=batch_size)
+    file = None if weights is None else Path(weights)
+    return open_model(Path(run), load_catalogue(), task, device=device, batch_size=batch_size, weights=file)
+
+
+def export(run: str | Path, out: str | Path, *, task: int | None = None, with_backbone: bool = False) -> int:
+    """Write a run's model into a new folder, from which :func:`load` opens it, and return its bytes.
+
+    It needs neither run nor data any more, and answers as the run does. Weights carry no code: whoever opens
+    it has the baseline, the retrieval strategy and the backbone installed, and nothing else of the run.
+
+    Args:
+        run: The run's directory.
+        out: The folder.
+        task: The finished task (from 0) whose model is wanted; None for the newest.
+        with_backbone: Whether the frozen weights are put inside; else they are known by their checksum.
+
+    Raises:
+        DataError: There is no such run or task.
+        ConfigError: The folder is in use, or the run has no model that could be taken away.
+    """
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.saved import export_run
+
+    return export_run(Path(run), load_catalogue(), Path(out), task, with_backbone=with_backbone)

@@ -65,7 +65,7 @@ BRIEF = {
     ],
     "Building blocks of measures": ["lw2g/blocks/comparisons.py"],
     "Building blocks of benchmarks": [
-        f"lw2g/blocks/{name}.py" for name in ["rows", "augmentation", "image_files"]
+        f"lw2g/blocks/{name}.py" for name in ["rows", "preprocessing", "augmentation", "image_files"]
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"

@@ -56,7 +56,7 @@ class Opinion:
 
 def asked(model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray) -> Answers:
     """Ask for queries and for the features under some sets of each image, ``which``: ``[N, S]``."""
-    session = model._session
+    session = model._parts
     queries = images.queries(rows.tolist()).float().cpu()
     features = torch.empty(len(rows), 0)
     if which.size:
@@ -75,7 +75,7 @@ def _count(done: int, total: int) -> None:
 
 def unused(model: TrainedModel, folder: Path, per_class: int) -> tuple[list[Path], list[int]]:
     """Return images of the last task's classes that the run has not seen, and their labels."""
-    session = model._session
+    session = model._parts
     seen = {Path(name).name for task in session.stream.tasks for name in task.train.ids}
     paths, labels = [], []
     for label in session.info(model.task).classes:
@@ -88,7 +88,7 @@ def unused(model: TrainedModel, folder: Path, per_class: int) -> tuple[list[Path
 @torch.no_grad()
 def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answers:
     """Ask for queries and features of image files."""
-    session, queries, features = model._session, [], []
+    session, queries, features = model._parts, [], []
     for part in chunks(range(len(paths)), model.batch_size):
         batch = model._batch(torch.stack([model.transform(str(paths[place])) for place in part]))
         with session.engine.autocast():
@@ -106,7 +106,7 @@ class Routing:
     def __init__(
         self, model: TrainedModel, tests: Answers, held: Answers, train: Answers, head: str = "own"
     ) -> None:
-        session = model._session
+        session = model._parts
         history = [session.info(index) for index in range(model.task + 1)]
         self.of_class = task_of_class(history, torch.device("cpu"))
         self.owner = torch.tensor(session.pool.task_to_set)
@@ -242,7 +242,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return the rows of one run."""
     model = lw2g.load(run)
-    session = model._session
+    session = model._parts
     count = sum(session.evaluator.sizes(model.task + 1))
     step = 1 if tests is None else max(1, count // tests)
     print(f"{run}: {len(session.pool)} sets, every {step}. of {count} test images", flush=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lw2g.cli.output import console, table
+from lw2g.cli.output import console, in_units, table
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
@@ -22,7 +22,6 @@ _MADE = {
     "counted": "counted: passes through the backbone's blocks, priced by what one takes",
 }
 _ACCURACY = "within 30 % on a machine that does nothing else"
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def tell_cost(
@@ -75,14 +74,7 @@ def time_text(seconds: Range) -> str:
 
 def bytes_text(size: Range) -> str:
     """Return bytes in the unit that suits them."""
-    return _between(*(_in_units(value) for value in (size.least, size.most)))
-
-
-def _in_units(size: float) -> str:
-    power = 0
-    while size >= 1024 and power + 1 < len(_UNITS):
-        size, power = size / 1024, power + 1
-    return f"{size:.3g} {_UNITS[power]}"
+    return _between(*(in_units(value) for value in (size.least, size.most)))
 
 
 def _count(value: Range) -> str:

@@ -20,6 +20,7 @@ from lw2g.cli.continue_ import continue_run
 from lw2g.cli.data import data
 from lw2g.cli.doctor import doctor
 from lw2g.cli.experiment import config, run
+from lw2g.cli.export import export
 from lw2g.cli.fork import fork
 from lw2g.cli.new_plugin import new_plugin
 from lw2g.cli.plugins import plugins
@@ -153,6 +154,7 @@ for command in (
     runs,
     report,
     predict,
+    export,
     plugins,
     show,
     verify,

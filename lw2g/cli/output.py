@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "note", "number", "print_metrics", "print_summary", "table"]
+__all__ = ["console", "in_units", "note", "number", "print_metrics", "print_summary", "table"]
 
 _PIPE_WIDTH = 160
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -34,6 +35,18 @@ def number(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.{digits}f}"
+
+
+def in_units(size: float) -> str:
+    """Return bytes in the unit that suits them.
+
+    >>> in_units(1536)
+    '1.5 KiB'
+    """
+    power = 0
+    while size >= 1024 and power + 1 < len(_UNITS):
+        size, power = size / 1024, power + 1
+    return f"{size:.3g} {_UNITS[power]}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:

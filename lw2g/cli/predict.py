@@ -12,7 +12,7 @@ import click
 __all__ = ["predict"]
 
 
-@click.command(short_help="Classify image files with a run.")
+@click.command(short_help="Classify image files with a run or an export.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--task", type=click.IntRange(min=1), metavar="N", help="Use the model as it was after task N.")
@@ -24,6 +24,12 @@ __all__ = ["predict"]
     metavar="N",
     help="Images per forward; few images are filled up to it, so less is faster. [default: the run's]",
 )
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The backbone's weights, where they are not where they were.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list (tasks count from 0).")
 def predict(
     run: Path,
@@ -32,19 +38,20 @@ def predict(
     top_k: int,
     device: str | None,
     batch_size: int | None,
+    weights: Path | None,
     as_json: bool,
 ) -> None:
-    """Classify IMAGES with the newest finished task of the run in the directory RUN."""
+    """Classify IMAGES with the newest finished task of the run, or with the export, in the directory RUN."""
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
         from lw2g.errors import DataError
 
         raise DataError(f"no image file at {', '.join(map(repr, missing))}; check the paths")
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.saved import open_run
+    from lw2g.training.saved import open_model
 
     number = None if task is None else task - 1
-    model = open_run(run, load_catalogue(), number, device=device, batch_size=batch_size)
+    model = open_model(run, load_catalogue(), number, device=device, batch_size=batch_size, weights=weights)
     found = model.predict(images, top_k)
     if as_json:
         click.echo(json.dumps(found, indent=1))

@@ -23,6 +23,7 @@ __all__ = [
     "Chosen",
     "ExperimentConfig",
     "GrowthConfig",
+    "ModelConfig",
     "Resolved",
     "RoutingConfig",
     "RunConfig",
@@ -232,32 +233,41 @@ class RunConfig:
 
 
 @attrs.frozen(kw_only=True)
-class ExperimentConfig:
-    """Everything that decides the outcome of a run.
+class ModelConfig:
+    """What decides how a trained model answers, once it is trained.
 
     Attributes:
         baseline: How a parameter set adapts the backbone.
         retrieval: How a test sample finds its set; None where the baseline makes no hard choice.
-        policy: When a set is added.
-        evidence: What is measured before that is decided: what the policy reads, and what else is recorded.
-        constraints: How updates are bent; empty for none.
-        benchmark: The task stream.
         backbone: The frozen backbone.
-        growth: How evidence is collected and spaces are built.
         routing: How many sets answer for a test image.
         run: Seed, device and the like.
-        trackers: What receives the run's events, beside the run directory.
     """
 
     baseline: Chosen
     retrieval: Chosen | None
+    backbone: BackboneChoice
+    routing: RoutingConfig
+    run: RunConfig
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentConfig(ModelConfig):
+    """Everything that decides the outcome of a run.
+
+    Attributes:
+        policy: When a set is added.
+        constraints: How updates are bent; empty for none.
+        benchmark: The task stream.
+        growth: How evidence is collected and spaces are built.
+        trackers: What receives the run's events, beside the run directory.
+        evidence: What is measured before growth is decided: what the policy reads, and what else is recorded.
+    """
+
     policy: Chosen
     constraints: tuple[Chosen, ...]
     benchmark: Chosen
-    backbone: BackboneChoice
     growth: GrowthConfig
-    routing: RoutingConfig
-    run: RunConfig
     trackers: tuple[Chosen, ...] = ()
     evidence: tuple[Chosen, ...] = ()
 

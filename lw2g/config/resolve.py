@@ -103,13 +103,13 @@ def resolve(
     return _Resolver(catalogue, written, explicit, constraints).resolve()
 
 
-def load_resolved(path: Path, catalogue: Catalogue) -> Resolved:
-    """Resolve a file that :func:`lw2g.config.toml.dump_resolved` wrote.
+def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None) -> Resolved:
+    """Resolve a file that :func:`lw2g.config.toml.dump_resolved` wrote, or one with other weights.
 
     Raises:
         ConfigError: It cannot be read, or a component or option it names is no longer there.
     """
-    return resolve(catalogue, file=path)
+    return resolve(catalogue, file=path, weights=weights)
 
 
 class _Resolver:

@@ -54,9 +54,12 @@ class Baseline(nn.Module, ABC):
             (``"set+shared"``), or all sets of the pool (``"pool"``; then one backward gives all candidates'
             gradients). ``"each"``: the chosen set, and every set is chosen in turn: each live set answers for
             each image, and :meth:`logits` makes one answer of theirs.
+        learning_only: Names of buffers, parameters and modules of its own that only learning reads, such as
+            statistics for a replay; an exported model leaves them out.
     """
 
     feature_scope: ClassVar[FeatureScope] = "set"
+    learning_only: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__()

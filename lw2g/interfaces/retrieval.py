@@ -32,10 +32,13 @@ class RetrievalStrategy(nn.Module, ABC):
             before it).
         temperature: What scores are divided by before they are probabilities.
         learned_query: Whether :meth:`query` reads the images, because it changes with what is learned.
+        learning_only: Names of buffers, parameters and modules of its own that only learning reads, such as
+            statistics for a replay; an exported model leaves them out.
     """
 
     query_norm: ClassVar[bool] = True
     learned_query: ClassVar[bool] = False
+    learning_only: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__()

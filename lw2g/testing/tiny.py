@@ -231,6 +231,7 @@ class TinyPlugin:
                 name="tiny",
                 config=TinyBackboneConfig,
                 build=_build_backbone,
+                untrained=lambda config, image_size: _build_backbone(config, None, image_size),
                 embedded=True,
                 summary="a random ViT, for tests",
             )

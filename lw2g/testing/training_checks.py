@@ -19,9 +19,11 @@ from lw2g.testing.small_run import (
 )
 from lw2g.training.boundary import BackboneChangedError
 from lw2g.training.evidence import collect_evidence
+from lw2g.training.parts import lasting
 
 __all__ = [
     "PROTECTED",
+    "check_answers_without_what_only_learning_reads",
     "check_backbone_is_untouched",
     "check_cached_features_hold",
     "check_checkpoint_predicts_the_same",
@@ -193,6 +195,35 @@ def _must_agree(one: SmallRun, other: SmallRun, whose: str, remedy: str) -> None
     for task in range(one.tasks):
         if (unlike := first_difference(one.after[task], other.after[task])) is not None:
             raise ContractViolation(f"{unlike} {whose} differ after task {task + 1}; {remedy}")
+
+
+@check("baseline")
+@check("retrieval")
+def check_answers_without_what_only_learning_reads(subject: Subject) -> None:
+    """What is declared as read by learning alone changes no prediction: an exported model lacks it."""
+    run = learned(subject)
+    last = run.tasks - 1
+    session = opened(subject, run.resolved, run.checkpoints[last])
+    modules = [one for one in (session.baseline, session.retrieval) if one is not None]
+    if not any(one.learning_only for one in modules):
+        raise NotApplicable("learning_only names nothing")
+    for module in modules:
+        state = module.state_dict()
+        unread = [state[name] for name in state.keys() - lasting(module, state).keys()]
+        if module.learning_only and not unread:
+            raise ContractViolation(
+                f"learning_only {module.learning_only!r} names nothing in the state; correct it"
+            )
+        for value in unread:
+            value.fill_(torch.nan if value.is_floating_point() else 0)
+    predictions, features = evaluate(session, last)
+    before = run.after[last]
+    if not same_predictions(predictions, before.predictions) or changed(
+        {"": before.features}, {"": features}
+    ):
+        raise ContractViolation(
+            "predictions differ without what learning_only names; name only what nothing but learning reads"
+        )
 
 
 @check("baseline")

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import torch
 
-from lw2g.config.model import ExperimentConfig
+from lw2g.config.model import ExperimentConfig, ModelConfig
 from lw2g.errors import ComponentError, ContractError, Lw2gError
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
@@ -32,7 +32,7 @@ _NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, OSError, MemoryError, 
 
 
 @contextmanager
-def guarded(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[None]:
+def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
     """Call components within the block; what they print goes to stderr.
 
     Args:
@@ -63,17 +63,17 @@ def guarded(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[None]:
         ) from error
 
 
-def _in_use(catalogue: Catalogue, config: ExperimentConfig) -> list[Registered]:
-    kinds: list[tuple[Kind, Any]] = [
-        ("baseline", config.baseline),
-        ("retrieval", config.retrieval),
-        ("policy", config.policy),
-        *(("evidence", one) for one in config.evidence),
-        *(("constraint", one) for one in config.constraints),
-        *(("tracker", one) for one in config.trackers),
-        ("benchmark", config.benchmark),
-        ("backbone", config.backbone),
-    ]
+def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
+    kinds: list[tuple[Kind, Any]] = [("baseline", config.baseline), ("retrieval", config.retrieval)]
+    if isinstance(config, ExperimentConfig):
+        kinds += [
+            ("policy", config.policy),
+            *(("evidence", one) for one in config.evidence),
+            *(("constraint", one) for one in config.constraints),
+            *(("tracker", one) for one in config.trackers),
+            ("benchmark", config.benchmark),
+        ]
+    kinds.append(("backbone", config.backbone))
     found = (catalogue.entries.get((kind, one.name)) for kind, one in kinds if one is not None)
     return [entry for entry in found if entry is not None]
 

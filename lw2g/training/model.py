@@ -18,8 +18,8 @@ from lw2g.training.answers import require_finite, require_one_task_each, require
 from lw2g.training.decoding import chunks
 from lw2g.training.mixing import Mixer, log_prior, owned_classes, task_of_class
 from lw2g.training.pairs import rows_of_each
+from lw2g.training.parts import ModelParts
 from lw2g.training.pictures import Picture, as_list, pixels_of
-from lw2g.training.session import Session
 
 __all__ = ["Answers", "TrainedModel"]
 
@@ -73,7 +73,7 @@ class TrainedModel(nn.Module):
     floating images may require one.
 
     Args:
-        session: Restored from the checkpoint.
+        parts: What it answers with: a restored session, or what an export holds.
         task: The last task it has learned, from 0.
         guard: What components are called within, so that their errors name them.
 
@@ -83,27 +83,28 @@ class TrainedModel(nn.Module):
     """
 
     def __init__(
-        self, session: Session, task: int, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, parts: ModelParts, task: int, guard: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         super().__init__()
         self._guard = guard
-        self._session, self.task = session, task
-        self.batch_size = session.config.run.evaluation_batch
-        self.backbone, self.baseline = session.backbone, session.baseline
-        self.sets = nn.ModuleList(session.pool.sets)
-        self.retrieval = session.retrieval
-        self._history = [session.info(index) for index in range(task + 1)]
+        self._parts, self.task = parts, task
+        self.batch_size = parts.config.run.evaluation_batch
+        self.backbone, self.baseline = parts.backbone, parts.baseline
+        self.sets = nn.ModuleList(parts.pool.sets)
+        self.retrieval = parts.retrieval
+        self._history = parts.infos[: task + 1]
+        self._classes = tuple(name for info in self._history for name in info.class_names)
         self.eval()
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the seen classes: the columns of the logits."""
-        return self._session.stream.class_names[: self._history[-1].seen]
+        return self._classes
 
     @property
     def task_to_set(self) -> tuple[int, ...]:
         """The set that each task is stored in."""
-        return tuple(self._session.pool.task_to_set)
+        return tuple(self._parts.pool.task_to_set)
 
     @property
     def device(self) -> torch.device:
@@ -125,7 +126,7 @@ class TrainedModel(nn.Module):
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}; put channels first")
         if pixels.dtype == torch.uint8:
             with self._guard():
-                return self._session.transforms.test(pixels.cpu())
+                return self._parts.still(pixels.cpu())
         size = self.backbone.image_size
         if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
             raise DataError(
@@ -150,11 +151,11 @@ class TrainedModel(nn.Module):
         if getattr(self.retrieval, "control", False):
             raise DataError("retrieval of this run is told the task; it can only be evaluated, not used")
         with self._guard():
-            parts = [self._answer(batch) for batch in self._batches(images)]
+            found = [self._answer(batch) for batch in self._batches(images)]
 
         def joined(name: str) -> Any:
-            found = [getattr(part, name) for part in parts]
-            return None if found[0] is None else torch.cat(found)
+            columns = [getattr(part, name) for part in found]
+            return None if columns[0] is None else torch.cat(columns)
 
         return Answers(**{field.name: joined(field.name) for field in attrs.fields(Answers)})
 
@@ -196,21 +197,21 @@ class TrainedModel(nn.Module):
     def _answer(self, images: Tensor) -> Answers:
         count = len(images)
         batch = self._batch(torch.cat([images, images[:1].expand(self.batch_size - count, -1, -1, -1)]))
-        session = self._session
-        if session.baseline.feature_scope == "each":
+        parts = self._parts
+        if parts.baseline.feature_scope == "each":
             return self._answer_of_each(batch, count)
         tasks = sets = query = None
         with self._autocast(), torch.no_grad():
-            if session.retrieval is not None:
-                query = session.retrieval.query(batch).float()
-                tasks = self._retrieved(session.retrieval, query)
-                sets = session.pool.sets_of(tasks)
-        if session.mixer is None or query is None or sets is None:
+            if parts.retrieval is not None:
+                query = parts.retrieval.query(batch).float()
+                tasks = self._retrieved(parts.retrieval, query)
+                sets = parts.pool.sets_of(tasks)
+        if parts.mixer is None or query is None or sets is None:
             features = self._features(batch, sets)
-            logits = session.baseline.logits(features)[:, : len(self.classes)].float()
+            logits = parts.baseline.logits(features)[:, : len(self.classes)].float()
         else:
-            logits, features = self._mixed(session.mixer, batch, query, sets)
-        require_finite(logits[:count], [str(row) for row in range(count)], session.names[0])
+            logits, features = self._mixed(parts.mixer, batch, query, sets)
+        require_finite(logits[:count], [str(row) for row in range(count)], parts.names[0])
         return Answers(
             logits=logits[:count],
             features=features[:count],
@@ -220,13 +221,13 @@ class TrainedModel(nn.Module):
 
     def _answer_of_each(self, batch: Batch, count: int) -> Answers:
         """Return the answer that the baseline makes of those under all its sets."""
-        session = self._session
-        rows = rows_of_each(session.baseline, session.pool, batch, self._autocast)
-        logits = session.baseline.logits(rows)[:, : len(self.classes)].float()
-        scores = session.baseline.set_scores(rows)
-        require_finite(logits[:count], [str(row) for row in range(count)], session.names[0])
+        parts = self._parts
+        rows = rows_of_each(parts.baseline, parts.pool, batch, self._autocast)
+        logits = parts.baseline.logits(rows)[:, : len(self.classes)].float()
+        scores = parts.baseline.set_scores(rows)
+        require_finite(logits[:count], [str(row) for row in range(count)], parts.names[0])
         sets = None if scores is None else scores.argmax(dim=1)
-        first = torch.tensor([session.pool.tasks_of(one)[0] for one in session.pool.ids], device=rows.device)
+        first = torch.tensor([parts.pool.tasks_of(one)[0] for one in parts.pool.ids], device=rows.device)
         return Answers(
             logits=logits[:count],
             features=rows[:count].flatten(1),
@@ -235,17 +236,17 @@ class TrainedModel(nn.Module):
         )
 
     def _autocast(self) -> torch.autocast:
-        reduced = self._session.engine.precision == "bf16-mixed"
+        reduced = self._parts.engine.precision == "bf16-mixed"
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=reduced)
 
     def _features(self, batch: Batch, sets: Tensor | None) -> Tensor:
-        baseline = self._session.baseline
-        routing = self._session.pool.route(sets, alone=baseline.feature_scope != "pool")
+        baseline = self._parts.baseline
+        routing = self._parts.pool.route(sets, alone=baseline.feature_scope != "pool")
         with self._autocast():
             return baseline.features(batch, routing).float()
 
     def _retrieved(self, retrieval: RetrievalStrategy, query: Tensor) -> Tensor:
-        known, whose = range(len(self._history)), self._session.names[1]
+        known, whose = range(len(self._history)), self._parts.names[1]
         answer = retrieval.retrieve(query, known, task_of_class(self._history, self.device))
         tasks = require_one_task_each(answer, self.batch_size, whose)
         require_seen(tasks, known, whose)
@@ -253,22 +254,22 @@ class TrainedModel(nn.Module):
 
     def _mixed(self, mixer: Mixer, batch: Batch, query: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """Return log probabilities of the seen classes, and the features under the first choice."""
-        session, table = self._session, task_of_class(self._history, self.device)
-        retrieval = cast(RetrievalStrategy, session.retrieval)
-        owner = torch.tensor(session.pool.task_to_set, device=self.device)
+        parts, table = self._parts, task_of_class(self._history, self.device)
+        retrieval = cast(RetrievalStrategy, parts.retrieval)
+        owner = torch.tensor(parts.pool.task_to_set, device=self.device)
         with torch.no_grad():
             log_tasks = retrieval.log_posterior(query, range(len(self._history)), table)
             prior = log_prior(retrieval, query, table, log_tasks).float()
-            sets, log_sets = mixer.choose(log_tasks, owner, len(session.pool))
+            sets, log_sets = mixer.choose(log_tasks, owner, len(parts.pool))
         rows = torch.stack([self._features(batch, column) for column in sets.T], dim=1)
-        logits = session.baseline.logits(rows.flatten(0, 1))[:, : len(self.classes)]
+        logits = parts.baseline.logits(rows.flatten(0, 1))[:, : len(self.classes)]
         owned = owned_classes(sets, owner, table)
         answer = mixer.combine(logits.reshape(*sets.shape, -1), log_sets, owned, prior)
         place = (sets == first[:, None]).int().argmax(dim=1)
         return answer.float(), rows[torch.arange(len(rows), device=self.device), place]
 
     def _batch(self, images: Tensor) -> Batch:
-        norm = self._session.retrieval is None or self._session.retrieval.query_norm
+        norm = self._parts.retrieval is None or self._parts.retrieval.query_norm
 
         @torch.no_grad()
         def query() -> Tensor:

@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
 import numpy as np
-import torch
 from torch import nn
 
 from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import BaselineComponent, Component, Kind, PolicyComponent
 from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.evidence import Measure, Stored
 from lw2g.interfaces.growth import GrowthPolicy
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.stream import RandomTransform, TaskData, TaskStream, Transforms
+from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.decoding import chunks
-from lw2g.training.devices import BF16, FP32, Engine, open_engine, require_compiler
 from lw2g.training.evaluation import Evaluator, Predictions
 from lw2g.training.images import ImageSet
 from lw2g.training.mixing import Mixer
+from lw2g.training.parts import (
+    Foundation,
+    ModelParts,
+    build_methods,
+    engine_of,
+    lay_foundation,
+    mixer_of,
+    names_of,
+)
 from lw2g.training.pixels import Originals
-from lw2g.training.precision import Choice, choose_precision
+from lw2g.training.precision import Choice
 from lw2g.training.probe import Probe
 from lw2g.training.progress import Reporter
 from lw2g.training.streams import Source, as_one_task, hold_back, joined
-from lw2g.vit.backbone import Backbone
-from lw2g.vit.room import bounded, bytes_per_image, require_room
 from lw2g.vit.taps import Tap
 
 __all__ = ["Session", "open_session"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Session:
+class Session(ModelParts):
     """What a run works with. The mutable state lies in baseline, retrieval, pool, memory and constraints.
 
     In its configuration ``run.precision`` is settled; ``precision`` says what was asked for, and why.
@@ -59,26 +62,25 @@ class Session:
 
     config: ExperimentConfig
     precision: Choice
-    engine: Engine
-    backbone: Backbone
     stream: TaskStream
     sources: tuple[Source, ...]
     transforms: Transforms
-    baseline: Baseline
     baseline_component: BaselineComponent
-    retrieval: RetrievalStrategy | None
     policy: GrowthPolicy
     policy_component: PolicyComponent
     measures: dict[str, Measure]
     components: tuple[Component, ...]
     constraints: dict[str, Constraint]
-    pool: Pool
     memory: SubspaceMemory
     stored: Stored
     evaluator: Evaluator
-    mixer: Mixer | None
     held_back: tuple[TaskData | None, ...]
+    still: ImageTransform = attrs.field(init=False)
     infos: tuple[TaskInfo, ...] = attrs.field(init=False)
+
+    @still.default
+    def _test_transform(self) -> ImageTransform:
+        return self.transforms.test
 
     @infos.default
     def _infos_of_the_stream(self) -> tuple[TaskInfo, ...]:
@@ -140,11 +142,6 @@ class Session:
         return baseline, strategy, rules
 
     @property
-    def names(self) -> tuple[str, str]:
-        """Baseline and retrieval strategy as messages name them."""
-        return names_of(self.config)
-
-    @property
     def sample_lists(self) -> list[tuple[str, ...]]:
         """The ids of all test samples, source by source."""
         ends = [*(source.first for source in self.sources[1:]), len(self.stream.tasks)]
@@ -162,10 +159,6 @@ class Session:
             return []
         name = self.config.benchmark.name
         return [f"run.speed 'fast': benchmark {name!r} cannot augment by the batch; exact instead"]
-
-    def info(self, index: int) -> TaskInfo:
-        """Return what is known of a task before it is learned."""
-        return self.infos[index]
 
     def image_set(self, parts: Sequence[TaskData] | Originals, *, train: bool) -> ImageSet:
         """Return images under the training or the test transform.
@@ -238,31 +231,11 @@ class Session:
         growth, seed = self.config.growth, self.config.run.seed
         return Probe(self.info(index), images, self.backbone, self.engine, growth, seed, taps)
 
-    def new_set(self, source: nn.Module | None) -> nn.Module:
-        """Return a new parameter set on the run's device, without gradients."""
-        with self._bounded():
-            made = self.baseline.new_set(source)
-        return made.to(self.engine.device).requires_grad_(False).eval()
-
-    def begin_task(self, index: int) -> None:
-        """Let the baseline make room for a task; its draws depend on the task alone."""
-        torch.manual_seed(self.seed_of(index, "begin"))
-        with self._bounded():
-            self.baseline.begin_task(self.info(index))
-        self.baseline.to(self.engine.device).requires_grad_(False).eval()
-
-    def _bounded(self) -> AbstractContextManager[None]:
-        return bounded(f"baseline {self.config.baseline.name!r}", self.engine.device)
-
     def evaluate(self, index: int, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
         """Return predictions and drift over the test samples of all tasks up to one, which it has learned."""
         return self.evaluator.evaluate(
             self.baseline, self.pool, self.retrieval, self.infos[: index + 1], reporter
         )
-
-    def seed_of(self, index: int, purpose: str) -> int:
-        """Return the seed of one purpose within a task."""
-        return derive_seed(self.config.run.seed, "task", index, purpose)
 
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""
@@ -281,9 +254,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         ConfigError: Something cannot be built as configured.
         DataError: Data or weights are missing.
     """
-    run = config.run
-    wanted = FP32 if run.precision == "auto" else run.precision
-    engine = open_engine(run.device, wanted, deterministic=run.deterministic)
+    run, engine = config.run, engine_of(config)
     benchmark = _build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     streams = [_build(catalogue, "benchmark", one).stream() for one in later]
@@ -295,33 +266,13 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
                 "it on all classes at once"
             )
         stream = as_one_task(stream)
-    soft = config.routing.mix != 1
-    mixer = Mixer(config.routing).to(engine.device) if soft else None
-    stream, held_back = hold_back(stream, config.routing.held_back if soft else 0, run.seed)
-    chosen = config.backbone
-    backbone: Backbone = catalogue.get("backbone", chosen.name).build(
-        chosen.config, chosen.weights, chosen.image_size
+    mixer = mixer_of(config, engine)
+    stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
+    chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
+    config, base = lay_foundation(
+        config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size)
     )
-    backbone.to(engine.device)
-    choice = Choice(asked=run.precision, used=wanted, reason="as configured")
-    if run.precision == "auto":
-        choice = choose_precision(backbone)
-        engine = open_engine(run.device, choice.used, deterministic=run.deterministic)
-        config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
-    if choice.used == BF16:
-        backbone.to_bf16()
-    if run.compile:
-        require_compiler(engine.device)
-        parts = (config.baseline, config.retrieval)
-        sizes = (getattr(one.config, "batch_size", None) for one in parts if one is not None)
-        # as configured, not as met: what a batch runs as must not depend on where a run was resumed
-        backbone.compile_blocks({run.evaluation_batch, *(size for size in sizes if size)})
-    require_room(
-        config.run.evaluation_batch * bytes_per_image(backbone.model),
-        f"run.evaluation_batch: {config.run.evaluation_batch} images",
-        "lower it",
-        engine.device,
-    )
+    engine, backbone = base.engine, base.backbone
     print_of = backbone.fingerprint
     transforms = benchmark.transforms(print_of.image_size, print_of.mean, print_of.std)
     context = BuildContext(
@@ -331,20 +282,12 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         device=engine.device,
         seed=config.run.seed,
     )
-    torch.manual_seed(derive_seed(config.run.seed, "build"))
-    with bounded(f"baseline {config.baseline.name!r}", engine.device):
-        baseline = component.build(config.baseline.config, context)
-    baseline.to(engine.device).requires_grad_(False)
-    retrieval = None
-    if config.retrieval is not None:
-        torch.manual_seed(derive_seed(config.run.seed, "build retrieval"))
-        retrieval = _build(catalogue, "retrieval", config.retrieval, context)
-        retrieval.to(engine.device).requires_grad_(False).eval()
+    baseline, retrieval = build_methods(config, catalogue, context)
     growth = config.growth
     options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
     return Session(
         config=config,
-        precision=choice,
+        precision=base.precision,
         engine=engine,
         backbone=backbone,
         stream=stream,
@@ -361,7 +304,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         pool=Pool(),
         memory=SubspaceMemory(options),
         stored=Stored(),
-        evaluator=_evaluator(stream, transforms, backbone, engine, config, _query_norm(retrieval), mixer),
+        evaluator=_evaluator(stream, transforms, base, config, retrieval, mixer),
         mixer=mixer,
         held_back=held_back,
     )
@@ -391,10 +334,9 @@ def _query_norm(retrieval: RetrievalStrategy | None) -> bool:
 def _evaluator(
     stream: TaskStream,
     transforms: Transforms,
-    backbone: Backbone,
-    engine: Engine,
+    base: Foundation,
     config: ExperimentConfig,
-    query_norm: bool,
+    retrieval: RetrievalStrategy | None,
     mixer: Mixer | None,
 ) -> Evaluator:
     parts = [task.test for task in stream.tasks]
@@ -402,20 +344,14 @@ def _evaluator(
     if empty:
         raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
     images = ImageSet(
-        Originals(parts, engine.device, limit=config.run.image_memory * 2**20, keep=False),
+        Originals(parts, base.engine.device, limit=config.run.image_memory * 2**20, keep=False),
         transforms.test,
         deterministic=True,
-        backbone=backbone,
-        engine=engine,
+        backbone=base.backbone,
+        engine=base.engine,
         batch_size=config.run.evaluation_batch,
         workers=config.run.workers,
-        query_norm=query_norm,
+        query_norm=_query_norm(retrieval),
     )
     sizes = [len(part) for part in parts]
-    return Evaluator(images, sizes, engine, config.run.evaluation_batch, names_of(config), mixer)
-
-
-def names_of(config: ExperimentConfig) -> tuple[str, str]:
-    """Return baseline and retrieval strategy as messages name them."""
-    retrieval = "none" if config.retrieval is None else config.retrieval.name
-    return f"baseline {config.baseline.name!r}", f"retrieval {retrieval!r}"
+    return Evaluator(images, sizes, base.engine, config.run.evaluation_batch, names_of(config), mixer)

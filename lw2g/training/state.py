@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.pool import Pool
 from lw2g.training.checkpoint import Checkpoint, part, under
+from lw2g.training.parts import fill, tensors_of
 from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
@@ -68,15 +69,10 @@ def snapshot(
     """
     base = {} if base is None else base
     tensors = {
-        **under("baseline", session.baseline.state_dict()),
-        **_sets(session.pool, base),
+        **tensors_of(session, _sets(session.pool, base)),
         **under("evidence", session.stored.state_dict()),
         **(_of(base, "memory") if position.within and base else under("memory", session.memory.state_dict())),
     }
-    if session.retrieval is not None:
-        tensors |= under("retrieval", session.retrieval.state_dict())
-    if session.mixer is not None:
-        tensors |= under("routing", session.mixer.state_dict())
     for name, constraint in session.constraints.items():
         tensors |= under(f"constraint.{name}", constraint.state_dict())
     if protection is not None:
@@ -145,23 +141,16 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
     require_same(session, checkpoint)
     narrow = checkpoint.progress["fingerprints"]["benchmark"] != session.stream.fingerprint
 
-    def load(module: nn.Module, state: dict[str, Tensor], whose: str) -> None:
-        module.load_state_dict(widened(state, module.state_dict(), whose) if narrow else state)
+    def adapt(state: dict[str, Tensor], module: nn.Module, whose: str) -> dict[str, Tensor]:
+        return widened(state, module.state_dict(), whose) if narrow else state
 
     tensors, place = checkpoint.tensors, checkpoint.progress["position"]
     for index in range(begun, place["task"] + int(place["within"])):
         session.begin_task(index)
     if tensors:
-        load(session.baseline, part(tensors, "baseline"), session.names[0])
-        session.pool.restore(
-            checkpoint.ledger["task_to_set"], part(tensors, "pool"), lambda: session.new_set(None)
-        )
+        fill(session, tensors, checkpoint.ledger["task_to_set"], adapt)
         session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
         session.stored.load_state_dict(part(tensors, "evidence"), session.measures.keys())
-        if session.retrieval is not None:
-            load(session.retrieval, part(tensors, "retrieval"), session.names[1])
-        if session.mixer is not None:
-            session.mixer.load_state_dict(part(tensors, "routing"))
         for name, constraint in session.constraints.items():
             constraint.load_state_dict(part(tensors, f"constraint.{name}"))
     return position_of(checkpoint)

@@ -48,6 +48,8 @@ class Mos(AdapterBaseline):
     prototype: Tensor
     owner: Tensor
 
+    learning_only = ("statistics",)
+
     def __init__(self, config: MosConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config

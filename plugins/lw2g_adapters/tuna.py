@@ -82,6 +82,8 @@ class Tuna(AdapterBaseline):
 
     newest: Tensor
 
+    learning_only = ("statistics",)
+
     def __init__(self, config: TunaConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +14,11 @@ import attrs
 from lw2g.errors import DataError, shown
 
 if TYPE_CHECKING:
+    from timm.models.vision_transformer import VisionTransformer
+
     from lw2g.vit.backbone import Backbone, WeightSource
 
-__all__ = ["FILE", "MicroConfig", "build_micro"]
+__all__ = ["FILE", "MicroConfig", "build_micro", "untrained_micro"]
 
 FILE = "micro.safetensors"
 """Name of the weights file beside this module."""
@@ -35,27 +39,53 @@ def build_micro(config: MicroConfig, weights: Path | None, image_size: int | Non
     """
     if weights is not None:
         return _load(weights, "file", image_size)
+    with _embedded() as path:
+        return _load(path, "package", image_size)
+
+
+def untrained_micro(config: MicroConfig, image_size: int | None) -> Backbone:
+    """Return the architecture of the embedded file with random weights.
+
+    Raises:
+        DataError: The file is missing.
+    """
+    from lw2g.vit.backbone import Backbone
+
+    with _embedded() as path:
+        described = _describe(path)
+    model = _model(described, image_size, weight_init="")
+    return Backbone.wrap(model, name="micro", mean=described["mean"], std=described["std"])
+
+
+@contextmanager
+def _embedded() -> Iterator[Path]:
     with as_file(files("lw2g_backbones") / FILE) as path:
         if not path.is_file():
             raise DataError(
                 f"the embedded weights {FILE!r} are missing from this installation; reinstall lw2g"
             )
-        return _load(path, "package", image_size)
+        yield path
 
 
-def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
+def _model(described: dict[str, Any], image_size: int | None, weight_init: str) -> VisionTransformer:
     import torch
     from timm.models.vision_transformer import VisionTransformer
 
-    from lw2g.vit.backbone import Backbone
-    from lw2g.vit.weights import file_sha256, load_weights, require_possible
+    from lw2g.vit.weights import require_possible
 
-    described = _describe(path)
     size = {} if image_size is None else {"img_size": image_size}
-    architecture = described["architecture"] | size | {"weight_init": "skip"}  # the file holds all of them
+    architecture = described["architecture"] | size | {"weight_init": weight_init}
     with torch.random.fork_rng(devices=[]):  # what layers draw by themselves must not move the caller's
         require_possible("micro", lambda: VisionTransformer(**architecture, num_classes=0))
-        model = VisionTransformer(**architecture, num_classes=0)
+        return VisionTransformer(**architecture, num_classes=0)
+
+
+def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
+    from lw2g.vit.backbone import Backbone
+    from lw2g.vit.weights import file_sha256, load_weights
+
+    described = _describe(path)
+    model = _model(described, image_size, weight_init="skip")  # the file holds all of them
     load_weights(model, path)
     return Backbone.wrap(
         model,

@@ -11,7 +11,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BackboneComponent
 from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
-from lw2g_backbones.micro import MicroConfig, build_micro
+from lw2g_backbones.micro import MicroConfig, build_micro, untrained_micro
 from lw2g_backbones.presets import PRESETS, PresetConfig, facts_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def lw2g_backbones() -> list[BackboneComponent]:
             config=MicroConfig,
             summary="the embedded micro ViT, to learn and test with, never to publish",
             build=build_micro,
+            untrained=untrained_micro,
             embedded=True,
         ),
         BackboneComponent(

@@ -43,6 +43,7 @@ class HideLora(LowRankBaseline):
     """
 
     feature_scope = "set"
+    learning_only = ("statistics",)
 
     def __init__(self, config: HideLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)

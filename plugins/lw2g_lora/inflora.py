@@ -97,6 +97,7 @@ class InfLora(LowRankBaseline):
     """
 
     feature_scope = "pool"
+    learning_only = ("basis", "ranks")
     set_class: ClassVar[type[LowRankSet]] = DesignedSet
     shared_down = True
 

@@ -140,6 +140,7 @@ class SlcaPlusPlus(HeadedBaseline):
     """
 
     feature_scope = "set"
+    learning_only = ("statistics",)
 
     scales: Tensor
 

@@ -38,6 +38,7 @@ class HidePrompt(PrefixBaseline):
     """
 
     feature_scope = "set"
+    learning_only = ("statistics",)
 
     def __init__(self, config: HidePromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)

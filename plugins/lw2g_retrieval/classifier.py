@@ -68,6 +68,8 @@ class ClassPredictor(ClassRetrieval):
         context: What is known before the first task.
     """
 
+    learning_only = ("statistics",)
+
     def __init__(self, network: nn.Module, options: ClassPredictorOptions, context: BuildContext) -> None:
         super().__init__(context)
         self.options, self.network = options, network

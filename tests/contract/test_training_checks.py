@@ -53,6 +53,16 @@ class RunsMore(SPromptPlusPlus):
         return (*super().phases(context), ComputePhase(name="more", run=lambda progress: self.more(context)))
 
 
+@breaks("answers_without_what_only_learning_reads", "predictions differ|are not finite")
+class LeavesItsHeadBehind(SPromptPlusPlus):
+    learning_only = ("head",)
+
+
+@breaks("answers_without_what_only_learning_reads", r"learning_only \('haed',\) names nothing")
+class NamesNothing(SPromptPlusPlus):
+    learning_only = ("haed",)
+
+
 @breaks("backbone_is_untouched", "the frozen backbone's 'norm.weight' has changed during task 1")
 class ScalesBackbone(RunsMore):
     def more(self, context):

@@ -377,7 +377,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
     saved = ModuleType("lw2g.training.saved")
-    saved.open_run = lambda directory, catalogue, task, **how: (
+    saved.open_model = lambda directory, catalogue, task, **how: (
         asked.append((directory, task, *how.values())) or Saved()
     )
     monkeypatch.setitem(sys.modules, "lw2g.training.saved", saved)
@@ -388,7 +388,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     assert ["dog", "0.250"] in rows
     found = json.loads(invoke("predict", "here", "a.png", "--json", "--batch-size", 1).stdout)
     assert found == [{"path": "a.png", **top[0], "top": top[:1], "task": 1, "set": 0}]
-    assert asked == [(Path("here"), 1, "cpu", None), (Path("here"), None, None, 1)]
+    assert asked == [(Path("here"), 1, "cpu", None, None), (Path("here"), None, None, 1, None)]
     missing = invoke("predict", "here", "a.png", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
 

@@ -167,7 +167,7 @@ def test_a_run_forgets_features_of_a_set_that_was_trained_on(
     overrides = {"baseline.lr": 0.5, "baseline.epochs": 3}
     chosen = quick(overrides, baseline="s-prompt-plus-plus", policy="one", constraints=())
     start(chosen, catalogue, tmp_path / "run")
-    session = open_run(tmp_path / "run", catalogue)._session
+    session = open_run(tmp_path / "run", catalogue)._parts
     assert session.baseline.feature_scope == "set"
     history = [session.info(index) for index in range(3)]
     fresh, _ = session.evaluator.evaluate(

@@ -18,7 +18,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.model import TrainedModel
 from lw2g.training.record import RunDirectory
 from lw2g.training.runner import start
-from lw2g.training.saved import open_run
+from lw2g.training.saved import export_run, open_model, open_run
 
 Finished = tuple[Path, dict[str, Any]]
 
@@ -33,7 +33,7 @@ def pixels(model: TrainedModel) -> list[Tensor]:
     """All test images of the stream, task after task."""
     return [
         task.test.source.image(int(index))
-        for task in model._session.stream.tasks
+        for task in model._parts.stream.tasks
         for index in task.test.indices
     ]
 
@@ -42,6 +42,7 @@ def pixels(model: TrainedModel) -> list[Tensor]:
     "chosen",
     [
         {"baseline": "dual-prompt"},
+        {"baseline": "hide-prompt", "overrides": {"routing.mix": 2}},
         {"baseline": "s-prompt-plus-plus", "policy": "one"},
         {"baseline": "coda-prompt"},
         {"baseline": "cprompt"},
@@ -52,18 +53,31 @@ def pixels(model: TrainedModel) -> list[Tensor]:
 def test_the_runs_own_test_images_get_the_stored_predictions(
     chosen: dict[str, Any], catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
 ) -> None:
-    """After any task: classes, retrieved tasks and sets of raw pixels equal those stored by the run."""
+    """After any task: classes, retrieved tasks and sets of raw pixels equal those stored by the run.
+
+    What an export answers has the same bits, though it holds nothing that only learning reads.
+    """
     start(quick(**chosen), catalogue, tmp_path / "run")
     for task in (0, 2):
         model = open_run(tmp_path / "run", catalogue, task)
         stored = RunDirectory(tmp_path / "run").read_predictions(task)
-        tests = [one.test for one in model._session.stream.tasks[: task + 1]]
+        tests = [one.test for one in model._parts.stream.tasks[: task + 1]]
         answers = model.answer([test.source.image(int(index)) for test in tests for index in test.indices])
         nothing = torch.full((len(stored.true),), -1)
         assert answers.classes.tolist() == stored.predicted.tolist()
         assert (nothing if answers.tasks is None else answers.tasks).tolist() == stored.retrieved.tolist()
         assert (nothing if answers.sets is None else answers.sets).tolist() == stored.set.tolist()
         assert answers.logits.shape == (len(stored.true), 2 * (task + 1))
+        out = tmp_path / f"export-{task}"
+        export_run(tmp_path / "run", catalogue, out, None if task == 2 else task)
+        assert b"statistics" not in (out / "model.safetensors").read_bytes()
+        exported = open_model(out, catalogue, device="cpu")
+        again = exported.answer([test.source.image(int(index)) for test in tests for index in test.indices])
+        assert torch.equal(again.logits, answers.logits)
+        assert torch.equal(again.features, answers.features)
+        assert again.sets is None or torch.equal(again.sets, answers.sets)
+        assert exported.classes == model.classes
+        assert exported.task_to_set == model.task_to_set
 
 
 def test_every_kind_of_image_gives_the_same_answer(

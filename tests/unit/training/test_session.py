@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lw2g.training import session as session_module
+from lw2g.training import parts
 from lw2g.training.phases import only_trainable
 from lw2g.training.runner import start
 from lw2g.vit.backbone import Backbone
@@ -32,7 +32,7 @@ def test_blocks_are_compiled_for_configured_batch_sizes(session_of, monkeypatch)
     monkeypatch.setattr(Backbone, "compile_blocks", lambda self, sizes: compiled.append(sizes))
     session_of(policy="always")
     assert compiled == []
-    monkeypatch.setattr(session_module, "require_compiler", lambda device: None)
+    monkeypatch.setattr(parts, "require_compiler", lambda device: None)
     overrides = {"run.compile": True, "run.evaluation_batch": 12, "baseline.batch_size": 7}
     session_of(overrides, policy="always")
     assert compiled == [{12, 7}]

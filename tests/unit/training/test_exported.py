@@ -1,0 +1,245 @@
+"""A model taken away: what it needs, what it refuses, and that nothing of it is taken on trust."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.config.resolve import Resolved
+from lw2g.errors import ConfigError, DataError
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.testing.tiny import tiny_backbone
+from lw2g.training import exported
+from lw2g.training.runner import start
+from lw2g.training.saved import export_run, open_model
+from lw2g.training.sealed import seal_json
+
+Finished = tuple[Path, dict[str, Any]]
+
+_ELSEWHERE = """
+import json, sys
+
+absent, out, images = json.loads(sys.argv[1])
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"no module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import lw2g
+model = lw2g.load(out, device="cpu")
+answers = model.answer(images)
+print(json.dumps([answers.logits.tolist(), answers.sets.tolist(), model.predict(images)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def out(finished: Finished, catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of the finished run, without its backbone."""
+    made = tmp_path_factory.mktemp("exported") / "model"
+    export_run(finished[0], catalogue, made)
+    return made
+
+
+@pytest.fixture
+def copied(out: Path, tmp_path: Path) -> Path:
+    """A copy that may be damaged."""
+    return Path(shutil.copytree(out, tmp_path / "copied"))
+
+
+def other_backbone(catalogue: Catalogue, build: Callable[..., Any]) -> Catalogue:
+    """Return the catalogue with another way to come by the backbone."""
+    component = catalogue.get("backbone", "tiny")
+    return catalogue.with_component(attrs.evolve(component, build=build))
+
+
+def test_it_answers_where_run_data_and_all_other_plugins_are_gone(tmp_path: Path) -> None:
+    """In a process that can import no other plugin: the same bits, by Python and by ``lw2g predict``."""
+    for split, count in (("train", 3), ("test", 1)):
+        for number, name in enumerate(("ant", "bee", "cat", "dog")):
+            folder = tmp_path / "data" / split / name
+            folder.mkdir(parents=True)
+            for one in range(count):
+                Image.new("RGB", (40, 30), (60 * number, 50 * one, 90)).save(folder / f"{one}.png")
+    images = []
+    for number in range(3):
+        images.append(str(tmp_path / f"{number}.png"))
+        Image.effect_mandelbrot((50, 40), (-2 + number / 3, -1, 1, 1), 60).save(images[-1])
+    run, out = tmp_path / "run", tmp_path / "out"
+    lw2g.run(
+        out=run,
+        baseline="s-prompt-plus-plus",
+        policy="one",
+        benchmark="folder",
+        device="cpu",
+        progress=False,
+        **{
+            "benchmark.root": str(tmp_path / "data"),
+            "benchmark.increment": 2,
+            "baseline.epochs": 1,
+            "growth.images": 16,
+        },
+    )
+    before = lw2g.load(run).answer(images)
+    told = CliRunner().invoke(main, ["export", str(run), str(out)])
+    assert told.exit_code == 0
+    assert told.stdout.startswith(f"{out}: ")
+    assert "without" in told.stdout
+    shutil.rmtree(run)
+    shutil.rmtree(tmp_path / "data")
+    absent = [f"lw2g_{name}" for name in ("benchmarks", "growth", "constraints", "trackers", "lora")]
+    asked = json.dumps([absent, str(out), images])
+    command = [sys.executable, "-c", _ELSEWHERE, asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    logits, sets, entries = json.loads(done.stdout)
+    assert logits == before.logits.tolist()
+    assert sets == before.sets.tolist()
+    printed = CliRunner().invoke(main, ["predict", str(out), *images, "--json", "--device", "cpu"])
+    assert json.loads(printed.stdout) == entries
+
+
+def test_with_its_backbone_it_needs_no_weights(
+    finished: Finished, out: Path, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """The weights are inside: where they cannot be had otherwise, the answers have the same bits."""
+
+    def gone(*_: object) -> Any:
+        raise DataError("no weights file 'vit.safetensors'; download it")
+
+    nowhere, whole = other_backbone(catalogue, gone), tmp_path / "whole"
+    size = export_run(finished[0], catalogue, whole, with_backbone=True)
+    assert size == sum(path.stat().st_size for path in whole.iterdir())
+    images = torch.rand(3, 3, 16, 16)
+    expected = open_model(out, catalogue, device="cpu")
+    found = open_model(whole, nowhere, device="cpu")
+    assert torch.equal(found(images), expected(images))
+    assert found.backbone.fingerprint == expected.backbone.fingerprint
+    sha256 = expected.backbone.fingerprint.sha256
+    with pytest.raises(DataError, match=f"no weights file 'vit.safetensors'; give .*{sha256} as --weights"):
+        open_model(out, nowhere)
+
+
+def test_weights_are_known_by_what_they_hold(out: Path, catalogue: Catalogue, tmp_path: Path) -> None:
+    """Another file with the same numbers will do, others are refused by both checksums."""
+
+    def build(config: Any, weights: Path | None, image_size: int | None) -> Any:
+        found = tiny_backbone()
+        if weights == tmp_path / "other":
+            found.model.norm.bias.data += 1
+        found.fingerprint = attrs.evolve(found.fingerprint, sha256="0" * 64)
+        return found
+
+    elsewhere = other_backbone(catalogue, build)
+    open_model(out, elsewhere, weights=tmp_path / "same", device="cpu")
+    right = tiny_backbone().fingerprint.sha256
+    with pytest.raises(DataError, match=rf"the weights of '.*other' have SHA-256 {'0' * 64} .*; .*{right}"):
+        open_model(out, elsewhere, weights=tmp_path / "other", device="cpu")
+
+
+def test_a_foreign_transform_is_made_by_its_benchmark(out: Path, catalogue: Catalogue) -> None:
+    """Functions cannot be written down: the export names the benchmark, and needs its plugin."""
+    told = json.loads((out / "model.json").read_text())
+    assert told["transform"]["benchmark"]["name"] == "tiny"
+    assert {one["kind"] for one in told["components"]} == {"baseline", "retrieval", "backbone", "benchmark"}
+    with pytest.raises(DataError, match=r"backbone 'tiny' \(plugin '.*'\) cannot be used here; install it"):
+        open_model(out, load_catalogue())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (
+            "model.json",
+            lambda text: text.replace(b"tiny", b"tidy"),
+            "model.json' does not match its checksum",
+        ),
+        ("model.json", lambda text: text[: len(text) // 2], "model.json' is no JSON"),
+        (
+            "model.safetensors",
+            lambda text: text[:-1] + bytes([text[-1] ^ 1]),
+            "model.safetensors' does not match its checksum",
+        ),
+        ("model.safetensors", None, "model.safetensors' cannot be read: No such file"),
+    ],
+)
+def test_a_damaged_export_is_refused(
+    copied: Path, catalogue: Catalogue, name: str, change: Callable[[bytes], bytes] | None, words: str
+) -> None:
+    """Every byte of both files is under a checksum."""
+    path = copied / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=words):
+        open_model(copied, catalogue)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"format": 99}, DataError, "has format 99, and lw2g .* reads 1; .* or use lw2g"),
+        ({"num_classes": 8}, DataError, "does not fit the code .*; install baseline 'dual-prompt' .plugin"),
+        ({"routing": {"mixed": 3}}, ConfigError, "mixed: no such option.*; the model was exported with lw2g"),
+    ],
+)
+def test_an_export_of_other_code_is_refused(
+    copied: Path, catalogue: Catalogue, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    """What another version wrote is read as it was meant, or refused in one line that names the version."""
+    told = json.loads((copied / "model.json").read_text())
+    del told["sha256"]
+    (copied / "model.json").write_bytes(seal_json(told | changes))
+    with pytest.raises(error, match=words):
+        open_model(copied, catalogue, device="cpu")
+
+
+def test_nothing_is_overwritten_and_nothing_left_half(
+    finished: Finished, out: Path, catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder in use is refused; where writing fails, there is no folder at all."""
+    with pytest.raises(ConfigError, match=r"'.*model' is there already; choose another folder"):
+        export_run(finished[0], catalogue, out)
+    write = exported.write_atomically
+    monkeypatch.setattr(
+        exported,
+        "write_atomically",
+        lambda path, text: write(path, text) if path.suffix != ".json" else 1 / 0,
+    )
+    with pytest.raises(ZeroDivisionError):
+        export_run(finished[0], catalogue, tmp_path / "new" / "model")
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
+
+
+def test_an_export_holds_one_task(finished: Finished, out: Path, catalogue: Catalogue) -> None:
+    """Another task than the exported one is refused, and one that the run has not finished."""
+    assert open_model(out, catalogue, 2, device="cpu").task == 2
+    with pytest.raises(DataError, match=r"holds the model after task 3 alone; .*--task 1"):
+        open_model(out, catalogue, 0)
+    with pytest.raises(DataError, match="task 8 is not finished"):
+        export_run(finished[0], catalogue, out.with_name("never"), 7)
+
+
+def test_an_oracles_model_is_not_taken_away(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Whoever is told the task can be evaluated, not used."""
+    resolved = quick({"benchmark.tasks": 1}, retrieval="oracle", policy="always")
+    start(resolved, catalogue, tmp_path / "run")
+    with pytest.raises(ConfigError, match="retrieval 'oracle' is told the task"):
+        export_run(tmp_path / "run", catalogue, tmp_path / "out")
