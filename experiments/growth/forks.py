@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", type=int, default=[], help="decided tasks from 0 (all)")
     parser.add_argument("--horizon", type=int, default=0, help="further tasks, each with a new set")
     parser.add_argument("--measures", nargs="*", help="measures to note (all but the dear trial)")
-    parser.add_argument("--set", action="append", default=[], type=_assigned, metavar="KEY=VALUE")
+    parser.add_argument("--set", action="append", default=[], type=assigned, metavar="KEY=VALUE")
     parser.add_argument("--jobs", type=int, default=1, help="clusters at a time")
     parser.add_argument("--no-table", action="store_true")
     arguments = parser.parse_args()
@@ -264,7 +264,8 @@ def _measures() -> list[str]:
     return [one for one in load_catalogue().names("evidence") if one != "trial"]
 
 
-def _assigned(text: str) -> tuple[str, Any]:
+def assigned(text: str) -> tuple[str, Any]:
+    """Return key and value of ``KEY=VALUE``; a value that is none of TOML's is a string."""
     key, _, value = text.partition("=")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]

@@ -1,7 +1,7 @@
 """The streams on which decisions are compared: which classes arrive when, and what a person would group.
 
-Folders are those of ``unpack_data.py``: ``DATA/cifar100``, ``DATA/caltech`` and ``DATA/pacs``, each with
-``{train,test}/NUMBER_CLASS``. ``glyphs`` needs no data: it ships with lw2g, groups included.
+Folders are ``DATA/cifar100``, ``DATA/caltech`` and ``DATA/pacs``, each with ``{train,test}/NUMBER_CLASS``, trees
+as ``maple`` or as ``maple_tree``. ``glyphs`` needs no data: it ships with lw2g, groups included.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "plants": {
         "flowers": "orchid poppy rose sunflower tulip",
         "fruit and vegetables": "apple mushroom orange pear sweet_pepper",
-        "trees": "maple_tree oak_tree palm_tree pine_tree willow_tree",
+        "trees": "maple oak palm pine willow",
     },
     "household": {
         "food containers": "bottle bowl can cup plate",
@@ -64,7 +64,8 @@ class Stream:
 
 def _folders(root: Path) -> dict[str, str]:
     """Return the folder of each class of an unpacked data set by the class's name."""
-    return {path.name.partition("_")[2]: path.name for path in sorted((root / "train").iterdir())}
+    names = (path.name for path in sorted((root / "train").iterdir()))
+    return {name.partition("_")[2].removesuffix("_tree"): name for name in names}
 
 
 def _numbered(kinds: list[str]) -> tuple[int, ...]:

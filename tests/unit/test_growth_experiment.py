@@ -6,8 +6,12 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import tomli_w
+
+from lw2g.sweep.grid import read_grid
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth"
 
@@ -17,7 +21,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield lambda name: importlib.import_module(name)
-    for name in ("forks", "streams", "table"):
+    for name in ("forks", "rules", "streams", "table"):
         sys.modules.pop(name, None)
 
 
@@ -40,6 +44,35 @@ def test_every_choice_of_every_decision_is_forked_once(script):
     assert len(found) == len(set(found)) == 2 * ((1 + 2) + (1 + 4))
     assert {one.choice for one in found if one.task == 1} == {"grow", 0}
     assert {one.task for one in forks.forks((0, 1, 0), ["free"], 1, [2])} == {2}
+
+
+def test_rules_are_compared_on_orders_of_their_own(script, tmp_path):
+    """Each seed draws its order; a grouping by hand is a fixed map, the oracle is told, options are read."""
+    rules, streams = script("rules"), script("streams")
+    names = [name for kinds in streams.KINDS.values() for names in kinds.values() for name in names.split()]
+    for number, name in enumerate(sorted(names)):
+        (tmp_path / "cifar100" / "train" / f"{number:03}_{name}").mkdir(parents=True)
+    arguments = SimpleNamespace(
+        data=tmp_path, seeds=[0, 1], baselines=["dual-prompt+ridge"], epochs=2, routing="published",
+        policies=["always", "hand", "oracle", "threshold:measure=energy,threshold=0.25"], weights=None,
+    )  # fmt: skip
+    grid = tmp_path / "grid.toml"
+    grid.write_text(tomli_w.dumps(rules.grid("groups", arguments)))
+    cells = [cell.settings for cell in read_grid(grid)]
+    orders = {tuple(one["benchmark.class_order"]) for one in cells}
+    assert len(cells) == 8
+    assert len(orders) == 2
+    assert {one["baseline.head"] for one in cells} == {"ridge"}
+    first = [one for one in cells if one["run.seed"] == 0]
+    always, hand, oracle, threshold = first
+    assert len(hand["policy.map"]) == 10
+    assert max(hand["policy.map"]) == 4
+    assert oracle["retrieval.name"] == "oracle"
+    assert "retrieval.name" not in always
+    assert threshold["policy.measure"] == "energy"
+    assert threshold["policy.threshold"] == 0.25
+    arguments.policies = ["hand"]
+    assert rules.rows(streams.natural(tmp_path, 0), 0, arguments) == []
 
 
 def decision(table, values, *, likeness=None, history=(0, 1, 2), again=None):
