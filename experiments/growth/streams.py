@@ -1,7 +1,7 @@
 """The streams on which decisions are compared: which classes arrive when, and what a person would group.
 
-Folders are ``DATA/cifar100``, ``DATA/caltech`` and ``DATA/pacs``, each with ``{train,test}/NUMBER_CLASS``, trees
-as ``maple`` or as ``maple_tree``. ``glyphs`` needs no data: it ships with lw2g, groups included.
+Folders are ``DATA/cifar100``, ``DATA/caltech`` and ``DATA/pacs``, each with ``{train,test}/NUMBER_CLASS``,
+trees as ``maple`` or as ``maple_tree``.
 """
 
 from __future__ import annotations
