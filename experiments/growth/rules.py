@@ -2,25 +2,32 @@
 
     python experiments/growth/rules.py --streams natural groups --baselines dual-prompt --seeds 0 1 2 \\
         --data DATA --weights WEIGHTS --out runs/rules [--jobs 2]
-    lw2g report runs/rules/groups --against "always"
 
-A stream's order of classes and the training are both drawn by the seed, so that intervals speak of streams
-like this one. ``hand`` is the grouping that a person would choose, where the stream has one; ``oracle`` grows
-always and is told the task. Interrupted, the same command goes on where it stopped.
+A stream's classes, their order and the training are all drawn by the seed, so that intervals speak of streams
+like this one; rows are compared seed by seed (``lw2g report`` refuses to average over different classes).
+``hand`` is the grouping that a person would choose, where the stream has one; ``oracle`` grows always and is
+told the task. Interrupted, the same command goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 from forks import HERE, assigned
 from streams import STREAMS, Stream
+from table import over_clusters
+
+from lw2g.config.toml import flat
+from lw2g.report.runs import read_run
 
 PUBLISHED, SOFT = "published", "soft"
 CONTROLS = ("hand", "oracle")
@@ -64,8 +71,62 @@ def grid(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return {"base": base, "rows": found}
 
 
+def name_of(cell: Mapping[str, Any]) -> tuple[str, str]:
+    """Return baseline (with its head) and policy (with its options) of a cell's settings."""
+    baseline, head = cell["baseline.name"], cell.get("baseline.head")
+    policy = cell["policy.name"]
+    told = [
+        f"{key.removeprefix('policy.')}={value}"
+        for key, value in cell.items()
+        if key.startswith("policy.") and key not in ("policy.name", "policy.map")
+    ]
+    if cell.get("retrieval.name") == "oracle":
+        policy = "oracle"
+    elif policy == "fixed":
+        policy = "hand"
+    return f"{baseline}+{head}" if head else baseline, ":".join([policy, *filter(None, [",".join(told)])])
+
+
+def table(directory: Path) -> str:
+    """Return what the finished runs of a stream say, each row against ``always`` seed by seed."""
+    found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
+    for file in sorted((directory / "cells").iterdir()):
+        run, settings = read_run(directory / file.stem), flat(tomllib.loads(file.read_text()))
+        if run is not None and run.state == "finished":
+            baseline, policy = name_of(settings)
+            metrics = json.loads((directory / file.stem / "record.json").read_text())["metrics"]
+            found.setdefault(baseline, {}).setdefault(policy, {})[settings["run.seed"]] = metrics
+    lines = ["| baseline | policy | seeds | FAA | - always | sets | PRA (chance) | FFM |", "|" + " --- |" * 8]
+    for baseline, policies in found.items():
+        for policy, runs in policies.items():
+            lines.append(
+                f"| {baseline} | {policy} | {len(runs)} | {_cells(runs, policies.get('always', {}))} |"
+            )
+    return "\n".join(lines)
+
+
+def _cells(runs: Mapping[int, Mapping[str, Any]], always: Mapping[int, Mapping[str, Any]]) -> str:
+    def mean(name: str) -> str:
+        known = [one[name] for one in runs.values() if one[name] is not None]
+        return f"{np.mean(known):.1f}" if known else "-"
+
+    paired = over_clusters(one["faa"] - always[seed]["faa"] for seed, one in runs.items() if seed in always)
+    return " | ".join(
+        [mean("faa"), str(paired), mean("ssp"), f"{mean('pra')} ({mean('chance_pra')})", mean("ffm")]
+    )
+
+
+def run(name: str, arguments: argparse.Namespace) -> None:
+    """Write the grid of a stream, and run what is left of it."""
+    file = arguments.out / f"{name}.toml"
+    file.write_text(tomli_w.dumps(grid(name, arguments)))
+    command = ["sweep", str(file), "--out", str(arguments.out / name), "--jobs", str(arguments.jobs)]
+    chosen = [part for one in arguments.set for part in ("--set", one)]
+    subprocess.run([sys.executable, "-m", "lw2g", *command, *chosen], check=False)
+
+
 def main() -> None:
-    """Write the grids and run them, one after the other."""
+    """Write the grids, run them one after the other, and print a table of each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -85,14 +146,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/rules"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every cell")
+    parser.add_argument("--table", action="store_true", help="print the tables alone")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.streams:
-        file = arguments.out / f"{name}.toml"
-        file.write_text(tomli_w.dumps(grid(name, arguments)))
-        command = ["sweep", str(file), "--out", str(arguments.out / name), "--jobs", str(arguments.jobs)]
-        chosen = [part for one in arguments.set for part in ("--set", one)]
-        subprocess.run([sys.executable, "-m", "lw2g", *command, *chosen], check=False)
+        if not arguments.table:
+            run(name, arguments)
+        print(f"\n{name}\n\n{table(arguments.out / name)}")
 
 
 if __name__ == "__main__":

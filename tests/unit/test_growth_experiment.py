@@ -75,6 +75,27 @@ def test_rules_are_compared_on_orders_of_their_own(script, tmp_path):
     assert rules.rows(streams.natural(tmp_path, 0), 0, arguments) == []
 
 
+def test_rules_are_compared_seed_by_seed(script, tmp_path, monkeypatch):
+    """A row's difference to always pairs runs of one seed; what has not finished is left out."""
+    rules = script("rules")
+    monkeypatch.setattr(rules, "read_run", lambda path: SimpleNamespace(state=path.name.partition("-")[0]))
+    (tmp_path / "cells").mkdir()
+    found = {"always": [40.0, 50.0], "one": [41.0, 53.0]}
+    for policy, values in found.items():
+        for seed, faa in enumerate(values):
+            name = f"finished-{policy}-{seed}"
+            head = 'baseline = { name = "b", head = "ridge" }'
+            cell = f'{head}\npolicy.name = "{policy}"\nrun.seed = {seed}\n'
+            (tmp_path / "cells" / f"{name}.toml").write_text(cell)
+            (tmp_path / "cells" / f"running-{policy}-{seed}.toml").write_text(cell)
+            (tmp_path / name).mkdir()
+            metrics = {"faa": faa, "ssp": 1.0, "pra": None, "chance_pra": None, "ffm": 9.0}
+            (tmp_path / name / "record.json").write_text(json.dumps({"metrics": metrics}))
+    always, one = rules.table(tmp_path).splitlines()[2:]
+    assert always == "| b+ridge | always | 2 | 45.0 | 0.00 ± 0.00 | 1.0 | - (-) | 9.0 |"
+    assert one == "| b+ridge | one | 2 | 47.0 | 2.00 ± 12.71 | 1.0 | - (-) | 9.0 |"
+
+
 def decision(table, values, *, likeness=None, history=(0, 1, 2), again=None):
     """A decision with given outcomes ``{choice: FAA}``, in one or two repetitions."""
     readings = likeness or {}
