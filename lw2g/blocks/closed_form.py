@@ -37,6 +37,8 @@ _FITTED = 0.8
 
 _ROWS = 1024
 """So many rows are lifted at once: a task's would take as much memory as the sums."""
+_CLASSES = 64
+"""So many classes are asked at once: all of a long stream would take as much memory as their covariances."""
 
 
 class ClosedForm(nn.Module, ABC):
@@ -258,10 +260,10 @@ class Mahalanobis(_Moments):
         means, factors = solution
         rows = functional.normalize(features, dim=-1)
         found = [
-            torch.linalg.solve_triangular(factor, (rows - mean).T, upper=False).square().sum(0)
-            for mean, factor in zip(means, factors, strict=True)
+            torch.linalg.solve_triangular(factor, (rows - mean[:, None]).mT, upper=False).square().sum(1)
+            for mean, factor in zip(means.split(_CLASSES), factors.split(_CLASSES), strict=True)
         ]
-        return -torch.stack(found, dim=1)
+        return -torch.cat(found).T
 
 
 class Ridge(ClosedForm):

@@ -7,9 +7,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Temperature", "best_of_task"]
+__all__ = ["Temperature", "best_of", "best_of_task"]
 
 _STEPS, _DECADES = 97, 4.0
+
+
+def best_of(scores: Tensor, owner: Tensor, count: int) -> Tensor:
+    """Return the best score among the columns of each owner, in one pass however many there are.
+
+    Args:
+        scores: ``[B, N]``.
+        owner: Of each column, below ``count``, ``[N]`` int64.
+        count: Number of owners.
+
+    Returns:
+        ``[B, count]``; minus infinity for an owner without a column.
+
+    >>> best_of(torch.tensor([[1.0, 5.0, 2.0]]), torch.tensor([0, 1, 0]), 2)
+    tensor([[2., 5.]])
+    """
+    worst = scores.new_full((len(scores), count), float("-inf"))
+    return worst.scatter_reduce(1, owner.expand(len(scores), -1), scores, "amax")
 
 
 def best_of_task(scores: Tensor, task_of_class: Tensor, tasks: Sequence[int]) -> Tensor:
@@ -26,7 +44,9 @@ def best_of_task(scores: Tensor, task_of_class: Tensor, tasks: Sequence[int]) ->
     >>> best_of_task(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0, 1, 1]), [0, 1])
     tensor([[3., 2.]])
     """
-    return torch.stack([scores[:, task_of_class == task].amax(1) for task in tasks], dim=1)
+    # no more tasks than classes: nothing is asked of the device
+    found = best_of(scores, task_of_class, max(len(task_of_class), 1 + max(tasks)))
+    return found[:, torch.as_tensor(tuple(tasks), device=scores.device)]
 
 
 class Temperature(nn.Module):

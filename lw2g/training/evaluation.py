@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.calibration import best_of
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import BESIDE, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -27,7 +28,7 @@ from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
 from lw2g.training.features import Integers, VersionedRows
 from lw2g.training.images import ImageSet
-from lw2g.training.mixing import Mixer, best_of_set, log_prior, owned_classes, task_of_class
+from lw2g.training.mixing import Mixer, log_prior, owned_classes, task_of_class
 from lw2g.training.pairs import padded, pair_features
 from lw2g.training.progress import Reporter
 
@@ -89,7 +90,8 @@ class Predictions:
 
         A task's classes begin with the first of which there is a test sample.
         """
-        first = [int(self.true[self.task == task].min()) for task in range(int(self.task.max()) + 1)]
+        first = np.full(int(self.task.max()) + 1, self.true.max())
+        np.minimum.at(first, self.task, self.true)
         return self._by_task(np.searchsorted(first, self.predicted, side="right") - 1 == self.task)
 
     def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float]:
@@ -301,7 +303,7 @@ class Evaluator:
             query = retrieval.query(batch).float()
         found = require_one_task_each(retrieval.retrieve(query, known, table), len(batch), self._names[1])
         owner = torch.tensor(pool.task_to_set, device=query.device)[: len(known)]
-        scores = best_of_set(retrieval.scores(query, known, table), owner, len(pool))
+        scores = best_of(retrieval.scores(query, known, table), owner, len(pool))
         own = owner[torch.from_numpy(tasks).to(owner.device)]
         rank = (scores > scores.gather(1, own[:, None])).sum(dim=1)
         if self._mixer is None:

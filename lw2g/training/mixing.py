@@ -23,10 +23,11 @@ from torch.nn import functional
 
 from lw2g.blocks.set_measures import entropy, log_mass, log_sum
 from lw2g.config.model import RoutingConfig
+from lw2g.interfaces.calibration import best_of
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.retrieval import RetrievalStrategy
 
-__all__ = ["Mixer", "best_of_set", "log_prior", "owned_classes", "task_of_class"]
+__all__ = ["Mixer", "log_prior", "owned_classes", "task_of_class"]
 
 _MEASURES = ("mass", "entropy", "logsumexp")
 _IMPOSSIBLE = -1e4
@@ -38,23 +39,6 @@ _OF_MEASURES = (-10.0, 10.0)
 
 _INERTIA = 0.01
 """Weight of the constants' squared change beside the mean loss: few images must not throw them about."""
-
-
-def best_of_set(scores: Tensor, task_to_set: Tensor, sets: int) -> Tensor:
-    """Return the best score among the tasks of each set: the best set is then that of the best task.
-
-    Args:
-        scores: ``[B, tasks]``.
-        task_to_set: The set of each task, ``[tasks]``.
-        sets: Number of sets.
-
-    Returns:
-        ``[B, sets]``.
-
-    >>> best_of_set(torch.tensor([[1.0, 5.0, 2.0]]), torch.tensor([0, 1, 0]), 2)
-    tensor([[2., 5.]])
-    """
-    return _by_set(scores, task_to_set, sets).amax(dim=2)
 
 
 def log_prior(
@@ -112,11 +96,12 @@ class Mixer(nn.Module):
         Returns:
             ``[B, k]`` int64 and ``[B, k]``.
         """
-        by_set = _by_set(log_tasks, task_to_set, sets)
+        # of the best task: the best set is then that of the best task
+        best = best_of(log_tasks, task_to_set, sets)
         # a stable sort: of equals the first, as in hard routing
-        ranked = by_set.amax(dim=2).sort(dim=1, descending=True, stable=True).indices
+        ranked = best.sort(dim=1, descending=True, stable=True).indices
         chosen = ranked[:, : self.passes(sets)].sort(dim=1).values
-        return chosen, by_set.logsumexp(dim=2).gather(1, chosen)
+        return chosen, _total_of_set(log_tasks, task_to_set, best).gather(1, chosen)
 
     def combine(self, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor) -> Tensor:
         """Return the log probability of each seen class, ``[B, C]`` float64.
@@ -183,10 +168,11 @@ class Mixer(nn.Module):
         self.constants.copy_(torch.from_numpy(fit.x))
 
 
-def _by_set(scores: Tensor, task_to_set: Tensor, sets: int) -> Tensor:
-    """Return ``[B, sets, tasks]``: the scores of each set's tasks, minus infinity elsewhere."""
-    others = functional.one_hot(task_to_set, sets).T == 0
-    return scores[:, None, :].masked_fill(others[None], float("-inf"))
+def _total_of_set(log_tasks: Tensor, owner: Tensor, best: Tensor) -> Tensor:
+    """Return the log of each set's summed probability ``[B, sets]``, given the best log of its tasks."""
+    best = best.clamp(min=torch.finfo(best.dtype).min)
+    share = (log_tasks - best[:, owner]).exp()
+    return best + (share @ functional.one_hot(owner, best.shape[1]).to(share)).log()
 
 
 def _measure(name: str, logits: Tensor, owned: Tensor) -> Tensor:
