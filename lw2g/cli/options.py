@@ -223,19 +223,19 @@ def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F
 def parse_settings(
     context: click.Context, parameter: click.Parameter, settings: Sequence[str]
 ) -> tuple[tuple[str, Any], ...]:
-    """Return the pairs of ``KEY=VALUE`` texts; the callback of every ``--set``.
+    """Return the pairs of ``KEY=VALUE`` texts; the callback of every ``--set`` and its like.
 
     Raises:
         ConfigError: A text has no key or no equals sign.
     """
     from lw2g.config.toml import parse_value
 
-    pairs = []
+    pairs, option = [], parameter.opts[0]
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(
-                f"--set: expected KEY=VALUE but got {shown(text)}; write it like growth.energy=0.9"
+                f"{option}: expected KEY=VALUE but got {shown(text)}; write it like growth.energy=0.9"
             )
         pairs.append((key.strip(), parse_value(value.strip())))
     return tuple(pairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.cli.options import settings_option
+from lw2g.cli.options import parse_settings, settings_option
 from lw2g.cli.output import console, note, number, table
+from lw2g.cli.report import report
+from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from lw2g.sweep.grid import Cell
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["fitting", "sweep"]
 
 _DEFAULT = "grid"
-_COLUMNS = ("cell", "state", "task", "left", "FAA")
+_COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host", "heartbeat")
+_SAID = ("task", "left", "FAA", "host")
+_EXECUTORS = ("local", "ray", "slurm")
 _INTERRUPTED = 130
 _ROWS_TO_SPARE = 8
 
@@ -41,19 +45,46 @@ class SweepGroup(click.Group):
         return [name for name in super().list_commands(ctx) if name != _DEFAULT]
 
 
-def _jobs_option(command: Any) -> Any:
-    return click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Runs at a time; each gets its share of the cores (OMP_NUM_THREADS, unless that is set).",
-    )(command)
+def _executor_options(command: Any) -> Any:
+    for option in (
+        click.option(
+            "--executor-set",
+            "special",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=parse_settings,
+            help="An option of the executor, such as partition=gpu; repeatable.",
+        ),
+        click.option(
+            "--gpus-per-job", type=click.FloatRange(min=0), help="GPUs of a run; 0.5: two share one."
+        ),
+        click.option(
+            "--threads", type=click.IntRange(min=1), help="Cores of a run (its share, if left out)."
+        ),
+        click.option(
+            "--jobs", type=click.IntRange(min=1), help="Runs at a time (1 on this machine, if left out)."
+        ),
+        click.option(
+            "--executor", type=click.Choice(_EXECUTORS), help="Where runs go (default: this machine)."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _executor_settings(before: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an executor's settings: what a grid or a sweep says of it, under what the command line says."""
+    name = values["executor"] or before.get("name", _EXECUTORS[0])
+    kept = before if name == before.get("name", _EXECUTORS[0]) else {}
+    told = {key: values[key] for key in ("jobs", "threads", "gpus_per_job") if values[key] is not None}
+    return {**kept, "name": name, **told, **dict(values["special"])}
 
 
 @click.group(cls=SweepGroup, short_help="Run all cells of a grid, and say where they stand.")
 def sweep() -> None:
     """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--set KEY=VALUE]
+
+    --executor ray and slurm run them on a cluster; a table [executor] of the grid says so, too.
 
     \b
       [base.benchmark]                        what all cells share, as in a configuration
@@ -79,7 +110,7 @@ def sweep() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Directory (default: runs/GRID)."
 )
-@_jobs_option
+@_executor_options
 @click.option("--dry-run", is_flag=True, help="Print cells, what they need, and what they would cost.")
 @click.option(
     "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
@@ -89,11 +120,11 @@ def sweep() -> None:
 def run_grid(
     grid: Path,
     out: Path | None,
-    jobs: int,
     dry_run: bool,
     cost: bool,
     as_json: bool,
     settings: Sequence[tuple[str, Any]],
+    **values: Any,
 ) -> None:
     """Run the cells of GRID.toml, each in a directory of its own below DIR."""
     if as_json and not dry_run:
@@ -101,7 +132,7 @@ def run_grid(
     from lw2g.config.directory import RUNS
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweep.engine import require_valid
-    from lw2g.sweep.grid import read_grid
+    from lw2g.sweep.grid import read_executor, read_grid
     from lw2g.sweep.store import SweepDirectory
 
     cells = read_grid(grid, dict(settings))
@@ -113,7 +144,7 @@ def run_grid(
 
         print_plan(cells, catalogue, cost=cost, as_json=as_json)
     else:
-        _go(store, cells, jobs)
+        _go(store, cells, _executor_settings(read_executor(grid), values))
 
 
 @sweep.command(short_help="Say where the cells of a sweep stand.")
@@ -128,7 +159,7 @@ def status(directory: Path, as_json: bool) -> None:
     from lw2g.sweep.store import SweepDirectory, differences_now
 
     store, catalogue = SweepDirectory(directory), load_catalogue()
-    found = [store.status(cell) for cell in store.cells()]
+    found = store.statuses(store.cells())
     stale = {one.cell.name: differences_now(one, catalogue) for one in found}
     if as_json:
         click.echo(json.dumps([_plain(one, stale[one.cell.name]) for one in found], indent=1))
@@ -144,31 +175,65 @@ def status(directory: Path, as_json: bool) -> None:
 
 @sweep.command(short_help="Try failed cells again, and go on with the others.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@_jobs_option
+@_executor_options
 @click.option("--stale", is_flag=True, help="Also run anew what finished under other values than now.")
-def retry(directory: Path, jobs: int, stale: bool) -> None:
-    """Try the failed cells of the sweep in DIR again, and go on with what is not finished."""
+def retry(directory: Path, stale: bool, **values: Any) -> None:
+    """Try the failed cells of the sweep in DIR again, and go on with what is not finished.
+
+    They go where the sweep ran before, unless --executor says otherwise.
+    """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweep.store import SweepDirectory, differences_now
 
     store, catalogue = SweepDirectory(directory), load_catalogue()
     cells = store.cells()
-    for cell in cells:
-        found = store.status(cell)
+    for found in store.statuses(cells):
         if found.state == "failed":
-            store.note_failure(cell, None)
+            store.note_failure(found.cell, None)
         elif stale and differences_now(found, catalogue):
-            note(f"{cell.label}: what it found is kept in {store.set_aside(cell)}")
-    _go(store, cells, jobs)
+            note(f"{found.cell.label}: what it found is kept in {store.set_aside(found.cell)}")
+    _go(store, cells, _executor_settings(store.executor(), values))
 
 
-def _go(store: SweepDirectory, cells: Sequence[Cell], jobs: int) -> None:
+@sweep.command(short_help="Stop cells where they can be gone on with.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("names", metavar="[CELL]...", nargs=-1)
+def cancel(directory: Path, names: Sequence[str]) -> None:
+    """Ask the cells of the sweep in DIR, or those named, to stop, whoever runs them and wherever.
+
+    CELL is a cell's label or the name of its directory. What runs saves what it has learned and stops within
+    some seconds; what waits is not begun. The same sweep, or `lw2g sweep retry DIR`, goes on with all of it.
+    """
+    from lw2g.sweep.store import SweepDirectory
+    from lw2g.training.lock import ask_to_stop
+
+    store = SweepDirectory(directory)
+    cells = _named(store.cells(), names)
+    store.cancel(cells)
+    asked = [cell for cell in cells if ask_to_stop(store.run(cell))]
+    click.echo(f"{len(asked)} running cells are asked to stop; no other of {len(cells)} is begun")
+
+
+def _named(cells: Sequence[Cell], names: Sequence[str]) -> Sequence[Cell]:
+    """Return the cells of these labels or directories, all of them where none is named."""
+    known = {name: cell for cell in cells for name in (cell.label, cell.name)}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"no cell {name!r}{nearest(name, known)}; see lw2g sweep status")
+    return [known[name] for name in names] or cells
+
+
+sweep.add_command(report)
+
+
+def _go(store: SweepDirectory, cells: Sequence[Cell], settings: Mapping[str, Any]) -> None:
     """Run a sweep, showing where it stands, and end with the exit code it deserves."""
     from lw2g.sweep.engine import run_sweep
-    from lw2g.sweep.executor import LocalExecutor
+    from lw2g.sweep.executors import load_executor
 
+    executor = load_executor(settings, store.path)
     with _watching() as watch:
-        found = run_sweep(store, cells, LocalExecutor(jobs), watch)
+        found = run_sweep(store, cells, executor, watch)
     _print_failures(store, found)
     click.echo(f"{_counts(found)}; in {store.path}")
     states = {one.state for one in found}
@@ -208,7 +273,7 @@ class Lines:
             self._before[one.cell.name] = now
             if now != before and (before is not None or one.state != "waiting"):
                 said = " ".join(
-                    f"{name} {text}" for name, text in zip(_COLUMNS[2:], _row(one)[2:], strict=True)
+                    f"{name} {text}" for name, text in zip(_COLUMNS, _row(one), strict=True) if name in _SAID
                 )
                 click.echo(f"{one.cell.label}: {one.state}, {said}", err=True)
 
@@ -228,11 +293,14 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 
 def _row(one: Status) -> tuple[str, ...]:
-    run = one.run
+    run, writer = one.run, one.writer
+    where = ("-", "-") if writer is None else (writer.host, f"{writer.silent:.0f} s ago")
     if run is None:
-        return (one.cell.label, one.state, "-", "-", "-")
+        return (one.cell.label, one.state, "-", "-", "-", "-", *where)
     left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
-    return (one.cell.label, one.state, f"{run.done}/{run.tasks or '?'}", left, number(run.metric("faa")))
+    speed = number(run.progress.get("images_per_second"), 0)
+    done = f"{run.done}/{run.tasks or '?'}"
+    return (one.cell.label, one.state, done, left, number(run.metric("faa")), speed, *where)
 
 
 def _counts(statuses: Sequence[Status]) -> str:
@@ -259,6 +327,9 @@ def _plain(one: Status, stale: Sequence[str]) -> dict[str, Any]:
         "tasks": None if run is None else run.tasks,
         "remaining": None if run is None else run.remaining,
         "faa": None if run is None else run.metric("faa"),
+        "images_per_second": None if run is None else run.progress.get("images_per_second"),
+        "host": None if one.writer is None else one.writer.host,
+        "heartbeat": None if one.writer is None else one.writer.silent,
         "reason": one.reason,
         "stale": list(stale),
     }

@@ -71,7 +71,7 @@ def _require_free(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise ConfigError(f"{str(directory)!r} is no directory; choose another --out")
-    if all(path.name == LOCK for path in directory.iterdir()):
+    if all(path.name in (LOCK, STOP) for path in directory.iterdir()):
         return
     if (directory / CONFIG).exists() or (directory / "seeds.json").exists():
         raise ConfigError(

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
 from types import FrameType
-from typing import Any, Generic, TypeVar
-
-import attrs
+from typing import Any
 
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.sweep.executor import Executor, Job
+from lw2g.sweep.executors.base import Executor
 from lw2g.sweep.grid import Cell, listed
+from lw2g.sweep.job import INTERRUPTED, Job
 from lw2g.sweep.store import Status, SweepDirectory
-from lw2g.training.lock import one_writer, writer_of
 
 __all__ = ["require_valid", "run_sweep"]
 
-H = TypeVar("H")
-_INTERRUPTED = 130
-_PAUSE = 0.4
+_LOOK, _SPARED = 1.0, 20
 _LONGEST_REASON = 300
 _ERROR = re.compile(r"error: |[\w.]+(Error|Exception)\b")
 
@@ -58,34 +57,19 @@ def run_sweep(
     """Run what is not finished of the cells, in their order, and return where each stands in the end.
 
     Finished cells stay, interrupted ones are gone on with, failed ones are left as they are. What somebody
-    else is writing is waited for. SIGINT and SIGTERM stop the cells that run, which can be gone on with.
+    else runs, or has claimed, is waited for, and taken over if that one dies: several drivers may share a
+    sweep. SIGINT and SIGTERM stop the cells that run, which can be gone on with.
 
     Args:
-        store: Where the sweep lies.
+        store: Where the sweep lies; cells and executor are noted there.
         cells: What it consists of.
-        executor: Where it runs.
+        executor: Where it runs; closed in the end.
         watch: Is told a few times a second where all cells stand.
-
-    Raises:
-        DataError: Another sweep is writing there.
     """
-    store.path.mkdir(parents=True, exist_ok=True)
-    with one_writer(store.path):
-        store.write(cells)
-        return _Sweep(store, cells, executor, watch).go()
-
-
-@attrs.define(kw_only=True)
-class _Running(Generic[H]):
-    """A job under way.
-
-    Attributes:
-        handle: What the executor knows it by.
-        offset: Where in the log what it prints begins.
-    """
-
-    handle: H
-    offset: int
+    with closing(executor):
+        store.write(cells, executor.settings)
+        with store.claims.driving():
+            return _Sweep(store, cells, executor, watch).go()
 
 
 class _Sweep:
@@ -99,96 +83,127 @@ class _Sweep:
         watch: Callable[[Sequence[Status]], None],
     ) -> None:
         self._store, self._executor, self._watch = store, executor, watch
-        self._statuses = {cell.name: store.status(cell) for cell in cells}
-        self._running: dict[str, _Running[Any]] = {}
-        self._left: set[str] = set()  # stopped by somebody else: not begun again by this sweep
+        self._statuses = {one.cell.name: one for one in store.statuses(cells)}
+        self._handles: dict[str, Any] = {}
+        self._others = store.claims.of_others()
+        self._cancelled: set[str] = set()
+        self._told: set[str] = set()  # cancelled before they ran
+        self._tries: Counter[str] = Counter()
         self._asked = self._passed_on = 0
+        self._next_look = 0.0
 
     def go(self) -> list[Status]:
         """Run until nothing is left to run, or nothing runs any more after a request to stop."""
         with self._listening():
-            while self._running or (not self._asked and self._is_more()):
-                self._submit()
+            while self._handles or (not self._asked and self._is_more()):
                 self._pass_on_request()
                 self._collect()
+                self._submit()
+                self._look()
                 self._watch(list(self._statuses.values()))
-                time.sleep(_PAUSE)
+                time.sleep(self._executor.pause)
         self._watch(list(self._statuses.values()))
         return list(self._statuses.values())
 
     def _is_more(self) -> bool:
-        return any(self._is_due(name) or one.state == "running" for name, one in self._statuses.items())
+        """Whether a cell is to be begun, or in the hands of somebody who might die."""
+        return any(self._is_due(name) or self._is_others(name) for name in self._statuses)
 
     def _is_due(self, name: str) -> bool:
-        return self._statuses[name].state in ("waiting", "interrupted") and name not in self._left
+        mine = name not in self._others and name not in self._cancelled
+        return mine and self._statuses[name].open
+
+    def _is_others(self, name: str) -> bool:
+        if name in self._handles:
+            return False
+        state = self._statuses[name].state
+        claimed = name in self._others and name not in self._cancelled
+        return state == "running" or (claimed and state not in ("finished", "failed"))
 
     def _submit(self) -> None:
-        """Fill the free slots with the next cells that nobody writes."""
-        for name in filter(self._is_due, self._statuses):
-            if self._asked or len(self._running) >= self._executor.slots:
-                return
-            status = self._statuses[name]
-            self._running[name] = self._begin(status.cell)
-            self._statuses[name] = attrs.evolve(status, state="running")
-
-    def _begin(self, cell: Cell) -> _Running[Any]:
-        run, log = str(self._store.run(cell)), self._store.log(cell)
-        begun = self._store.has_begun(cell)
-        arguments = ("resume", run) if begun else ("run", str(self._store.config(cell)), "--out", run)
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"{chr(10) if file.tell() else ''}$ lw2g {' '.join(arguments)}\n")
-            offset = file.tell()
-        job = Job(name=cell.name, arguments=arguments, log=log)
-        return _Running(handle=self._executor.submit(job), offset=offset)
+        """Fill the free slots with the next cells that nobody sees to."""
+        room = 0 if self._asked else self._executor.slots - len(self._handles)
+        due = list(islice(filter(self._is_due, self._statuses), max(room, 0)))
+        if not due:
+            return
+        mine = self._store.claims.take(due)
+        self._others |= set(due) - mine
+        self._refresh(self._statuses[name].cell for name in mine)  # others may have been at them meanwhile
+        idle = [name for name in mine if self._statuses[name].state != "queued"]
+        if idle:
+            self._store.claims.release(idle)
+        jobs = [self._store.job(self._statuses[name].cell) for name in due if name in mine.difference(idle)]
+        if jobs:
+            with self._executor.together():
+                self._handles |= {job.name: self._executor.submit(job) for job in jobs}
+            self._tries.update(job.name for job in jobs)
 
     def _pass_on_request(self) -> None:
         if self._passed_on < self._asked:
             self._passed_on = self._asked
-            for one in self._running.values():
-                self._executor.cancel(one.handle)
+            for handle in self._handles.values():
+                self._executor.cancel(handle)
 
     def _collect(self) -> None:
-        """Look how the cells that run are getting on; note what became of those that ended."""
-        for name, status in self._statuses.items():
-            if status.state != "running":
-                continue
-            mine = self._running.get(name)
-            code = None if mine is None else self._executor.poll(mine.handle)
-            if mine is not None and code is not None:
-                del self._running[name]
-                self._note_end(status.cell, code, mine.offset)
-            found = self._store.status(status.cell)
-            self._statuses[name] = attrs.evolve(found, state="running") if name in self._running else found
+        """Note what became of the jobs that ended."""
+        codes = {name: self._executor.poll(handle) for name, handle in self._handles.items()}
+        ended = {name: code for name, code in codes.items() if code is not None}
+        if not ended:
+            return
+        for name in ended:
+            del self._handles[name]
+        self._store.claims.release(list(ended))
+        for status in self._store.statuses(self._statuses[name].cell for name in ended):
+            self._note_end(status, ended[status.cell.name])
+            self._refresh([status.cell])
 
-    def _note_end(self, cell: Cell, code: int, offset: int) -> None:
-        """Note a failure; a run that was stopped is none."""
-        if code == _INTERRUPTED or (code != 0 and self._asked):
-            self._left.add(cell.name)
-        elif writer_of(self._store.run(cell)) is not None:
-            self._left.add(cell.name)  # a process that outlived its sweep was there first
-        elif code != 0:
-            self._store.note_failure(cell, f"exit code {code}: {self._last_words(cell, code, offset)}")
+    def _look(self) -> None:
+        """Look now and then how cells are getting on that run here or elsewhere, and which are cancelled."""
+        began = time.monotonic()
+        if began < self._next_look:
+            return
+        self._others = self._store.claims.of_others()
+        self._cancelled = self._store.cancelled()
+        self._refresh(
+            self._statuses[name].cell
+            for name in self._statuses
+            if name in self._handles or self._is_others(name)
+        )
+        for name in (self._handles.keys() & self._cancelled) - self._told:
+            if self._statuses[name].state != "running":  # who runs is asked by a file
+                self._told.add(name)
+                self._executor.cancel(self._handles[name])
+        now = time.monotonic()
+        self._next_look = now + max(_LOOK, _SPARED * (now - began))
 
-    def _last_words(self, cell: Cell, code: int, offset: int) -> str:
-        """Return the last error that a process told of, else its last line, else what ended it."""
-        with self._store.log(cell).open("rb") as file:
-            file.seek(offset)
-            lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if _ERROR.match(line)]
-        if code < 0:
-            return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
-        found = (errors or lines or ["it said nothing"])[-1].removeprefix("error: ").strip()
-        return found if len(found) <= _LONGEST_REASON else f"{found[:_LONGEST_REASON]}..."
+    def _refresh(self, cells: Iterable[Cell]) -> None:
+        self._statuses |= {one.cell.name: one for one in self._store.statuses(cells)}
+
+    def _note_end(self, found: Status, code: int) -> None:
+        """Note a failure; a run that was stopped is none, and somebody may have been there first."""
+        name = found.cell.name
+        if found.state in ("finished", "running") or self._asked or name in self._store.cancelled():
+            return
+        if code == INTERRUPTED:
+            self._cancelled.add(name)
+            self._store.cancel([found.cell])
+        elif not (code < 0 and self._tries[name] <= self._executor.retries):
+            words = _last_words(self._store.job(found.cell), code)
+            self._store.note_failure(found.cell, f"exit code {code}: {words}")
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Count requests to stop; a signal that is ignored, as under nohup, stays so."""
+        """Count requests to stop; a signal that is ignored, as under nohup, stays so.
+
+        Outside the main thread signals are left alone.
+        """
 
         def count(number: int, frame: FrameType | None) -> None:
             self._asked += 1
 
         wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {one: signal.getsignal(one) for one in wanted}
+        reached = threading.current_thread() is threading.main_thread()
+        before = {one: signal.getsignal(one) for one in wanted if reached}
         for number, handler in before.items():
             if handler != signal.SIG_IGN:
                 signal.signal(number, count)
@@ -197,3 +212,13 @@ class _Sweep:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _last_words(job: Job, code: int) -> str:
+    """Return the last error that a process told of, else its last line, else what ended it."""
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
+    lines = job.last_words()
+    errors = [line for line in lines if _ERROR.match(line)]
+    found = (errors or lines or ["it said nothing"])[-1].removeprefix("error: ").strip()
+    return found if len(found) <= _LONGEST_REASON else f"{found[:_LONGEST_REASON]}..."

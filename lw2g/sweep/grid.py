@@ -5,6 +5,7 @@ settings of their own. ``[axes]`` are lists of values that multiply the rows; a 
 itself is not multiplied by it, and a row's own ``axes`` replace or join the grid's. Settings are written as
 in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. A grid
 that ``extends`` another one has all of it: its own base and axes over the other's, its rows after those.
+``[executor]`` says where it runs (:mod:`lw2g.sweep.executors`), and is no part of what is run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
 
-__all__ = ["Cell", "Settings", "read_grid", "settings_of"]
+__all__ = ["Cell", "Settings", "read_executor", "read_grid", "settings_of"]
 
 Settings = dict[str, Any]
 """Values by dotted keys."""
@@ -34,7 +35,7 @@ _SHORT = {name: f"{name}.name" for name in _NAMED} | {
     "weights": "backbone.weights",
     **{name: f"run.{name}" for name in ("seed", "device", "precision", "protocol")},
 }
-_PARTS = ("base", "axes", "rows", "extends")
+_PARTS = ("base", "axes", "rows", "extends", "executor")
 _SEED = "run.seed"
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
 _DIGITS = 12
@@ -116,6 +117,15 @@ def read_grid(path: Path, overrides: Mapping[str, Any] | None = None) -> list[Ce
     return _labelled(sorted(found.values(), key=lambda one: one.turn))
 
 
+def read_executor(path: Path) -> Settings:
+    """Return what a grid says of the executor, empty where it says nothing.
+
+    Raises:
+        ConfigError: It is no grid.
+    """
+    return _read(path, ()).executor
+
+
 @attrs.frozen(kw_only=True)
 class _Row:
     """A row of a grid."""
@@ -132,6 +142,7 @@ class _Grid:
     base: Settings
     axes: dict[str, list[Settings]]
     rows: list[_Row]
+    executor: Settings
 
 
 def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
@@ -143,7 +154,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     if unknown:
         raise ConfigError(
             f"{str(path)!r}: {unknown[0]!r} is no part of a grid{nearest(unknown[0], _PARTS)}; a grid has "
-            "[base], [axes], [[rows]] and extends"
+            "[base], [axes], [[rows]], [executor] and extends"
         )
     rows = told.get("rows", [])
     if not isinstance(rows, list):
@@ -152,11 +163,17 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         base=settings_of(_table(told.get("base", {}), "base"), "base"),
         axes=_axes(_table(told.get("axes", {}), "axes"), "axes"),
         rows=[_row(_table(row, f"rows {number}"), f"rows {number}") for number, row in enumerate(rows, 1)],
+        executor=dict(_table(told.get("executor", {}), "executor")),
     )
     if "extends" not in told:
         return mine
     other = _read(path.parent / str(told["extends"]), (*before, path.resolve()))
-    return _Grid(base=other.base | mine.base, axes=other.axes | mine.axes, rows=other.rows + mine.rows)
+    return _Grid(
+        base=other.base | mine.base,
+        axes=other.axes | mine.axes,
+        rows=other.rows + mine.rows,
+        executor=mine.executor or other.executor,
+    )
 
 
 def _row(row: Mapping[str, Any], where: str) -> _Row:

@@ -148,6 +148,7 @@ def one_writer(directory: Path, asked: Callable[[], None] | None = None) -> Iter
         with heartbeat(min(_LONGEST_BEAT, _stale_after() / _BEATS), beat):
             yield held.before
     finally:
+        stop.unlink(missing_ok=True)
         held.give_back()
 
 

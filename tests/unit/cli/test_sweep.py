@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,12 @@ from lw2g.cli.main import main
 from lw2g.cli.sweep import fitting
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.sweep.executor import Job, LocalExecutor
+from lw2g.sweep.executors import load_executor
+from lw2g.sweep.executors.local import LocalExecutor
 from lw2g.sweep.grid import Cell
+from lw2g.sweep.job import Job
 from lw2g.sweep.needs import Need, needs_of
+from lw2g.sweep.store import SweepDirectory
 from lw2g.training.estimate import Range
 
 GRID = """
@@ -33,7 +37,7 @@ seed = [0, 1]
 def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A grid of two cells, whose processes fail at once; the default directory is below the test's own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lw2g.sweep.engine._PAUSE", 0)
+    monkeypatch.setattr(LocalExecutor, "pause", 0)
     monkeypatch.setattr(LocalExecutor, "submit", lambda self, job: _fail(job))
     monkeypatch.setattr(LocalExecutor, "poll", lambda self, handle: handle)
     Path("two.toml").write_text(GRID)
@@ -41,7 +45,8 @@ def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _fail(job: Job) -> int:
-    job.log.write_text(job.log.read_text() + "error: no room\n")
+    with job.log.open("a") as log:
+        log.write(f"\n$ lw2g {' '.join(job.arguments())}\nerror: no room\n")
     return 2
 
 
@@ -173,7 +178,66 @@ def test_mistakes_are_one_line_before_anything_runs(grid, arguments, says):
 
 
 def test_help_names_the_commands(grid):
-    """The group's own help shows a grid, and the two commands beside running one."""
+    """The group's own help shows a grid, and the commands beside running one."""
     printed = call("--help")
-    assert all(text in printed for text in ("[[rows]]", "status", "retry"))
+    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel", "report"))
     assert "--jobs" in call("grid", "--help")
+
+
+def test_an_executor_is_told_by_the_grid_and_the_command_line(grid, monkeypatch):
+    """The command line wins, a retry goes where the sweep ran, and another executor shares nothing."""
+    told = []
+    monkeypatch.setattr(
+        "lw2g.sweep.executors.load_executor",
+        lambda settings, path: told.append(dict(settings)) or load_executor({}, path),
+    )
+    Path("two.toml").write_text(GRID + '[executor]\nname = "ray"\njobs = 2\naddress = "a"\n')
+    call("--out", "here", grid, "--jobs", "3", "--executor-set", "address=b", code=1)
+    call("--out", "here", grid, "--executor", "local", "--threads", "2", "--gpus-per-job", "0.5", code=1)
+    SweepDirectory(Path("here")).write(SweepDirectory(Path("here")).cells(), {"name": "slurm", "jobs": 9})
+    call("retry", "here", code=1)
+    assert told == [
+        {"name": "ray", "jobs": 3, "address": "b"},
+        {"name": "local", "threads": 2, "gpus_per_job": 0.5},
+        {"name": "slurm", "jobs": 9},
+    ]
+    assert call("here.toml", "--executor-set", "x", code=2).startswith("error: --executor-set: expected KEY")
+
+
+def test_status_says_where_a_cell_runs(grid, finished):
+    """Host, heartbeat and speed of what runs, also for other programs."""
+    call("--out", "here", grid, code=1)
+    call("cancel", "here")
+    store = SweepDirectory(Path("here"))
+    run = store.run(store.cells()[0])
+    shutil.copytree(finished[0], run)
+    (run / "record.json").unlink()
+    (run / "progress.json").write_text('{"tasks": 3, "remaining": 65.0, "images_per_second": 12.4}')
+    (run / "lock").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
+    printed = call("status", "here")
+    assert re.search(r"seed 0 +running +0/3 +0:01:05 +- +12 +elsewhere +\d+ s ago *\n", printed)
+    listed = json.loads(call("status", "here", "--json"))
+    assert (listed[0]["host"], listed[0]["images_per_second"], listed[1]["host"]) == ("elsewhere", 12.4, None)
+    assert 0 <= listed[0]["heartbeat"] < 60
+
+
+@pytest.mark.parametrize(("named", "cancelled"), [([], 2), (["seed 1"], 1)])
+def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
+    """Running cells get a request, whoever runs them; an unknown name is refused."""
+    call("--out", "here", grid, code=1)
+    store = SweepDirectory(Path("here"))
+    run = store.run(store.cells()[1])
+    run.mkdir()
+    (run / "lock").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
+    printed = call("cancel", "here", *named)
+    assert printed == f"1 running cells are asked to stop; no other of {cancelled} is begun\n"
+    assert ((run / "stop").exists(), len(store.cancelled())) == (True, cancelled)
+    assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
+
+
+def test_a_sweep_has_its_report(grid, finished):
+    """`lw2g sweep report DIR` is `lw2g report DIR`."""
+    shutil.copytree(finished[0], "here/run")
+    printed = call("report", "here", "--format", "csv")
+    assert printed == CliRunner().invoke(main, ["report", "here", "--format", "csv"]).output
+    assert "dual-prompt" in printed
