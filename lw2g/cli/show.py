@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,10 @@ _DECISION_COLUMNS = {
 }
 _DECIDED = 4
 """Columns that say what was decided; the others are of a candidate."""
+_ALIKE = 3
+"""Sets without a measure that get a row each; more of one kind share one."""
+_COLUMNS = 20
+"""Columns of a matrix at most."""
 
 _PART_MEANINGS = {
     "hfc": "hindrance: angle in degrees between the task's gradient and its part outside the set's old "
@@ -194,10 +199,31 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
         _set(entry["set"]),
         "-" if sure is None else f"{sure:.0%}",
     )
-    for candidate in entry["candidates"] or [{}]:
-        for measured in _candidate(candidate):
-            yield (*head, *measured)
-            head = ("",) * _DECIDED
+    several, others = _grouped(entry["candidates"])
+    rows = [row for one in several for row in _candidate(one)]
+    rows += [
+        (f"{count} others", *("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2), reason)
+        for reason, count in others.items()
+    ]
+    for row in rows or _candidate({}):
+        yield (*head, *row)
+        head = ("",) * _DECIDED
+
+
+def _grouped(candidates: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
+    """Return the candidates that get rows, and how many others there are by why nothing was measured.
+
+    Of a long stream most sets are none of interest: full, or screened out.
+    """
+    reasons = Counter(_reason(one) for one in candidates if not one.get("measures"))
+    others = {reason: count for reason, count in reasons.items() if count > _ALIKE}
+    alone = [one for one in candidates if one.get("measures") or _reason(one) not in others]
+    return alone, others
+
+
+def _reason(candidate: Record) -> str:
+    """Return why a set was not measured, without its own numbers."""
+    return str(candidate.get("excluded") or "").partition(":")[0]
 
 
 def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
@@ -244,13 +270,14 @@ def _set(set_id: int | None) -> str:
 
 
 def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
-    """Draw ``A[i][t]``: row = task, column = after which task."""
-    columns = ("task", *(f"after {after + 1}" for after in range(len(matrix[0]))))
-    rows = [
-        (str(task + 1), *("" if value is None else number(value) for value in row))
-        for task, row in enumerate(matrix)
-    ]
-    return table(title, columns, rows)
+    """Draw ``A[i][t]``: row = task, column = after which task; of a long stream some of both."""
+    tasks = len(matrix[0])
+    step = -(-tasks // _COLUMNS)
+    shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
+    columns = ("task", *(f"after {after + 1}" for after in shown))
+    rows = [(task, [matrix[task][after] for after in shown]) for task in shown if task < len(matrix)]
+    told = [(str(task + 1), *("" if value is None else number(value) for value in row)) for task, row in rows]
+    return table(title if step == 1 else f"{title}, one task in {step} (--json: all)", columns, told)
 
 
 def _print_definitions(definitions: Mapping[str, str]) -> None:

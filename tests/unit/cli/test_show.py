@@ -136,3 +136,27 @@ def test_show_without_a_record_says_why(tmp_path, files, message):
     result = invoke("show", tmp_path)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_long_stream_fits_on_a_screen(tmp_path):
+    """Of 60 tasks every third one is shown, the last among them, and sets of no interest share a row."""
+    tasks = 60
+    candidates = [measured_set(7, -1.5, 0.5).as_mapping()]
+    candidates += [
+        {"set": one, "measures": {}, "rank": 5, "captured": 0.9, "excluded": f"screened out: captures {one}%"}
+        for one in range(40, 60)
+    ]
+    candidates.append({"set": 3, "measures": {}, "rank": 9, "captured": None, "excluded": "space is full"})
+    matrix = [[None] * task + [float(task)] * (tasks - task) for task in range(tasks)]
+    decisions = [{**RECORD["decisions"][1], "candidates": candidates}]
+    changed = {"accuracy_matrix": matrix, "decisions": decisions, "feature_drift": []}
+    (tmp_path / "record.json").write_bytes(seal_json({**RECORD, **changed}))
+    lines = CliRunner().invoke(main, ["show", str(tmp_path)]).stdout.splitlines()
+    assert any(line.startswith("accuracy by task (percent), one task in 3") for line in lines)
+    rows = [line.split() for line in lines]
+    assert ["60", "59.00"] in rows
+    assert not any(row[:1] == ["59"] for row in rows)
+    assert sum("screened out" in line for line in lines) == 1
+    (shared,) = (row for row in rows if "screened" in row)
+    assert shared[:2] == ["20", "others"]
+    assert sum("space is full" in line for line in lines) == 1
