@@ -20,7 +20,7 @@ __all__ = ["__version__", "continue_run", "export", "fork", "load", "run"]
 __version__ = "0.1.0"
 
 _NAMES = ("baseline", "retrieval", "policy", "constraints", "trackers", "benchmark", "backbone", "weights")
-_RUN_OPTIONS = ("protocol", "seed", "device", "precision")
+_RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
 
 
 def run(
@@ -41,7 +41,7 @@ def run(
             lines on stderr.
         **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` and ``trackers``
             (lists), ``benchmark``, ``backbone``, ``weights``, ``protocol``, ``seed``, ``device``,
-            ``precision``; and single options by their dotted keys, as in
+            ``devices``, ``precision``; and single options by their dotted keys, as in
             ``run(policy="min", **{"baseline.epochs": 3})``.
 
     Raises:
@@ -66,12 +66,15 @@ def run(
         return start(resolved, catalogue, directory, _listeners() if progress else (), tasks=tasks)
 
 
-def continue_run(run: str | Path, *, tasks: int | None = None, progress: bool = True) -> dict[str, Any]:
+def continue_run(
+    run: str | Path, *, tasks: int | None = None, devices: int | None = None, progress: bool = True
+) -> dict[str, Any]:
     """Go on with a run that was meant to stop, as if it had not, and return its record.
 
     Args:
         run: The run's directory.
         tasks: After how many tasks, counted from the first, to stop; None for the whole stream.
+        devices: How many processes work on it from now on; None: as many as are configured.
         progress: As for :func:`run`.
 
     Raises:
@@ -82,7 +85,8 @@ def continue_run(run: str | Path, *, tasks: int | None = None, progress: bool = 
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.continuing import proceed
 
-    return proceed(Path(run), load_catalogue(), _listeners() if progress else (), tasks=tasks)
+    listeners = _listeners() if progress else ()
+    return proceed(Path(run), load_catalogue(), listeners, tasks=tasks, devices=devices)
 
 
 def fork(

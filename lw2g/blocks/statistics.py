@@ -209,17 +209,9 @@ def collect_features(
         augmented: The purpose for which images are drawn under the training transform; None for the test
             transform.
     """
-    parts: list[Tensor] = []
-    labels: list[Tensor] = []
-    done = 0
-    batches = context.statistics(64) if augmented is None else context.training_images(64, augmented)
-    for batch in batches:
-        parts.append(features(batch))
-        labels.append(batch.labels)
-        done += len(batch)
-        if progress is not None:
-            progress(done, context.task.num_images)
-    return torch.cat(parts), torch.cat(labels)
+    parts = context.map(lambda batch: (features(batch), batch.labels), 64, augmented, progress)
+    rows, labels = zip(*parts, strict=True)
+    return torch.cat(rows), torch.cat(labels)
 
 
 def statistics_phase(

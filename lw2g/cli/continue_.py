@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lw2g.cli.completion import complete_component
-from lw2g.cli.options import settings_option
+from lw2g.cli.options import devices_option, settings_option
 from lw2g.errors import ConfigError
 
 __all__ = ["continue_run"]
@@ -26,8 +26,13 @@ __all__ = ["continue_run"]
     shell_complete=complete_component("benchmark"),
 )
 @settings_option("An option of that benchmark, such as benchmark.root=DIR; repeatable.")
+@devices_option("Processes that work on it from now on (default: as the run is configured).")
 def continue_run(
-    run: Path, tasks: int | None, benchmark: str | None, settings: tuple[tuple[str, Any], ...]
+    run: Path,
+    tasks: int | None,
+    benchmark: str | None,
+    settings: tuple[tuple[str, Any], ...],
+    devices: int | None,
 ) -> None:
     """Go on with the run in the directory RUN, to the end of its stream or to task N.
 
@@ -36,10 +41,12 @@ def continue_run(
     A run at the end of its stream goes on with the classes of another benchmark. Their images go through the
     transforms that the run began with; the data of both must be there, since all classes are evaluated.
     """
-    from lw2g.cli.execute import continue_one, continue_seeds, warn_of_problems
+    from lw2g.cli.execute import continue_one, continue_seeds, takes_part, warn_of_problems
     from lw2g.config.sources import resolve_source
     from lw2g.registry.catalogue import load_catalogue
 
+    if takes_part():
+        return
     catalogue = load_catalogue()
     warn_of_problems(catalogue)
     if settings and benchmark is None:
@@ -49,9 +56,9 @@ def continue_run(
         )
     source = None if benchmark is None else resolve_source(catalogue, benchmark, dict(settings))
     if not (run / "seeds.json").exists():
-        continue_one(run, catalogue, tasks, source)
+        continue_one(run, catalogue, tasks, source, devices)
     elif source is None:
-        continue_seeds(run, catalogue, tasks)
+        continue_seeds(run, catalogue, tasks, devices)
     else:
         raise ConfigError(
             f"{str(run)!r} holds the runs of several seeds; add classes to each of them: {run}/seed-N"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,10 +33,29 @@ __all__ = [
     "run_one",
     "run_seeds",
     "summarise",
+    "takes_part",
 ]
 
 Record = dict[str, Any]
 INTERRUPTED = 130
+
+
+def takes_part() -> bool:
+    """Return whether this is a further process of a run on several devices, started by torchrun.
+
+    Then the run is over: it has gone through it with the first process, which alone reads the command.
+    """
+    if os.environ.get("RANK", "0") == "0":
+        return False
+    from lw2g.training.place import Place
+
+    place = Place.told()
+    if place is None:
+        return False
+    from lw2g.training.following import follow
+
+    follow(place)
+    return True
 
 
 def announce(resolved: Resolved, catalogue: Catalogue) -> None:
@@ -73,18 +93,22 @@ def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: in
     _conclude(record, directory)
 
 
-def resume_one(directory: Path, catalogue: Catalogue) -> None:
+def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
     """Go on with one experiment and print its metrics."""
     with _collector_waits():
         from lw2g.training.runner import resume
 
     listeners = _listeners()
-    record = _uninterrupted(lambda: resume(directory, catalogue, listeners), directory)
+    record = _uninterrupted(lambda: resume(directory, catalogue, listeners, devices=devices), directory)
     _conclude(record, directory)
 
 
 def continue_one(
-    directory: Path, catalogue: Catalogue, tasks: int | None, benchmark: Chosen | None = None
+    directory: Path,
+    catalogue: Catalogue,
+    tasks: int | None,
+    benchmark: Chosen | None = None,
+    devices: int | None = None,
 ) -> None:
     """Go on with an experiment that was meant to stop, or with another benchmark; print its metrics."""
     with _collector_waits():
@@ -94,8 +118,8 @@ def continue_one(
 
     def go() -> Record:
         if benchmark is None:
-            return proceed(directory, catalogue, listeners, tasks=tasks)
-        return extend(directory, benchmark, catalogue, listeners, tasks=tasks)
+            return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
+        return extend(directory, benchmark, catalogue, listeners, tasks=tasks, devices=devices)
 
     record = _uninterrupted(go, directory)
     _conclude(record, directory)
@@ -128,13 +152,15 @@ def run_seeds(
     _go_on_with_seeds(resolved, catalogue, directory, seeds, tasks)
 
 
-def resume_seeds(directory: Path, catalogue: Catalogue) -> None:
+def resume_seeds(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
     """Go on with the runs that :func:`run_seeds` has not finished."""
     told, resolved = _told_of_seeds(directory, catalogue)
-    _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], told.get("tasks"))
+    _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], told.get("tasks"), devices)
 
 
-def continue_seeds(directory: Path, catalogue: Catalogue, tasks: int | None) -> None:
+def continue_seeds(
+    directory: Path, catalogue: Catalogue, tasks: int | None, devices: int | None = None
+) -> None:
     """Go on with the runs of several seeds that were meant to stop."""
     told, resolved = _told_of_seeds(directory, catalogue)
     before = told.get("tasks")
@@ -143,7 +169,7 @@ def continue_seeds(directory: Path, catalogue: Catalogue, tasks: int | None) -> 
         raise ConfigError(f"cannot stop after task {tasks}: the runs {meant}; name no fewer")
     write_atomically(directory / "seeds.json", seal_json(told | {"tasks": tasks}))
     try:
-        _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], tasks)
+        _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], tasks, devices)
     except ConfigError:  # nothing was run
         write_atomically(directory / "seeds.json", seal_json(told))
         raise
@@ -162,27 +188,34 @@ def _told_of_seeds(directory: Path, catalogue: Catalogue) -> tuple[Record, Resol
 
 
 def _go_on_with_seeds(
-    resolved: Resolved, catalogue: Catalogue, directory: Path, seeds: Sequence[int], tasks: int | None
+    resolved: Resolved,
+    catalogue: Catalogue,
+    directory: Path,
+    seeds: Sequence[int],
+    tasks: int | None,
+    devices: int | None = None,
 ) -> None:
     with _collector_waits():
+        from lw2g.training.assembling import assembled
         from lw2g.training.continuing import proceed
         from lw2g.training.runner import start
 
     records: list[Record] = []
-    for seed in seeds:
-        place, listeners = directory / f"seed-{seed}", _listeners()
-        # what auto settled for the first seed holds for all: they differ in nothing but the seed
-        precision = records[0]["config"]["run"]["precision"] if records else resolved.config.run.precision
-        run = attrs.evolve(resolved.config.run, seed=seed, precision=precision)
-        seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
-        click.echo(f"seed {seed}: {place}", err=True)
+    with assembled(resolved.config.run, devices) as team:
+        for seed in seeds:
+            place, listeners = directory / f"seed-{seed}", _listeners()
+            # what auto settled for the first seed holds for all: they differ in nothing but the seed
+            precision = records[0]["config"]["run"]["precision"] if records else resolved.config.run.precision
+            run = attrs.evolve(resolved.config.run, seed=seed, precision=precision)
+            seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
+            click.echo(f"seed {seed}: {place}", err=True)
 
-        def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
-            if (place / "config.toml").exists():
-                return proceed(place, catalogue, listeners, tasks=tasks)
-            return start(seeded, catalogue, place, listeners, tasks=tasks)
+            def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
+                if (place / "config.toml").exists():
+                    return proceed(place, catalogue, listeners, tasks=tasks, team=team)
+                return start(seeded, catalogue, place, listeners, tasks=tasks, team=team)
 
-        records.append(_uninterrupted(go, directory))
+            records.append(_uninterrupted(go, directory))
     summary = {
         "seeds": list(seeds),
         "protocol": resolved.config.run.protocol,

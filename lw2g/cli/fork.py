@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lw2g.cli.completion import complete_component
-from lw2g.cli.options import AnyPath, settings_option
+from lw2g.cli.options import AnyPath, devices_option, settings_option
 
 __all__ = ["fork"]
 
@@ -43,6 +43,7 @@ __all__ = ["fork"]
 @click.option(
     "--tasks", type=click.IntRange(min=1), metavar="N", help="Stop after N tasks, counted from the first."
 )
+@devices_option("Processes that work on the new run (default: as the other is configured).")
 def fork(
     run: Path,
     task: int,
@@ -51,20 +52,24 @@ def fork(
     constraint: tuple[str, ...],
     settings: tuple[tuple[str, Any], ...],
     tasks: int | None,
+    devices: int | None,
 ) -> None:
     """Start a run from the end of task K of the run in the directory RUN, which stays as it is.
 
     What is not named stays. With nothing changed the new run is the old one from there on. Options on which
     the tasks taken over rest cannot be changed. `--policy fixed --set policy.map=[0,0,1]` forces decisions.
     """
-    from lw2g.cli.execute import announce, fork_one
+    from lw2g.cli.execute import announce, fork_one, takes_part
     from lw2g.config.directory import new_directory
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.forking import resolve_fork
 
+    if takes_part():
+        return
     catalogue = load_catalogue()
+    overrides = dict(settings) | ({} if devices is None else {"run.devices": devices})
     resolved = resolve_fork(
-        run, catalogue, policy=policy, constraints=constraint or None, overrides=dict(settings)
+        run, catalogue, policy=policy, constraints=constraint or None, overrides=overrides
     )
     announce(resolved, catalogue)
     with new_directory(resolved.config, out) as directory:

@@ -22,6 +22,7 @@ __all__ = [
     "ExperimentCommand",
     "ExperimentOptions",
     "check_seeds",
+    "devices_option",
     "experiment_options",
     "parse_seeds",
     "parse_settings",
@@ -46,7 +47,7 @@ class ExperimentOptions:
     def of(cls, values: dict[str, Any]) -> ExperimentOptions:
         """Collect the values that click has parsed."""
         overrides = dict(values["settings"])
-        for key in ("protocol", "seed", "device", "precision"):
+        for key in ("protocol", "seed", "device", "devices", "precision"):
             if values[key] is not None:
                 overrides[f"run.{key}"] = values[key]
         return cls(
@@ -157,6 +158,7 @@ def experiment_options(command: F) -> F:
             "--out", type=path, metavar="DIR", help="The run's directory (default: a new one in runs/)."
         ),
         click.option("--device", metavar="NAME", help="auto, cpu, mps, cuda or cuda:N."),
+        devices_option("Processes that work on the run together, each on a device of its own."),
         click.option("--precision", metavar="NAME", help="32-true or bf16-mixed."),
     ]
     for decorate in reversed(decorators):
@@ -200,6 +202,15 @@ def _seeds_callback(
         return parse_seeds(text)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from error
+
+
+def devices_option(help_text: str) -> Callable[[F], F]:
+    """Return the option ``--devices N``, the same for every command that runs something.
+
+    Args:
+        help_text: What it is there.
+    """
+    return click.option("--devices", type=click.IntRange(min=1), metavar="N", help=help_text)
 
 
 def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F]:

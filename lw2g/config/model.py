@@ -197,6 +197,11 @@ class RunConfig:
     device: str = option(
         "auto", "auto, cpu, mps, cuda or cuda:N", validator=matches_re(r"auto|cpu|mps|cuda(:\d+)?")
     )
+    devices: int = option(
+        1,
+        "processes that work on the run together, each on a device of its own; see docs/devices.md",
+        validator=ge(1),
+    )
     precision: Literal["auto", "32-true", "bf16-mixed"] = option(
         "auto",
         "arithmetic of training and evaluation; auto: settled once when the run starts, bf16-mixed where a "

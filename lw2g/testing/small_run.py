@@ -37,7 +37,7 @@ from lw2g.training.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.evaluation import Predictions
 from lw2g.training.progress import Reporter
 from lw2g.training.record import RunDirectory
-from lw2g.training.runner import Run
+from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
 from lw2g.training.state import restore
 

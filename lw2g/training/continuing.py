@@ -20,6 +20,7 @@ from lw2g.training.record import RunDirectory
 from lw2g.training.runner import taken_up
 from lw2g.training.session import Session, open_session
 from lw2g.training.state import Position, restore, snapshot
+from lw2g.training.team import Team
 
 __all__ = ["extend", "proceed"]
 
@@ -31,6 +32,8 @@ def proceed(
     *,
     tasks: int | None = None,
     session: Session | None = None,
+    devices: int | None = None,
+    team: Team | None = None,
 ) -> dict[str, Any]:
     """Go on with a run that was meant to stop early, as if it had never stopped, and return its record.
 
@@ -41,13 +44,15 @@ def proceed(
         tasks: After how many tasks, counted from the run's first, to stop; None for those of the whole
             stream.
         session: The run's, if one stands open at its newest checkpoint, the end of a task.
+        devices: As for :func:`lw2g.training.runner.resume`.
+        team: As for :func:`lw2g.training.runner.resume`.
 
     Raises:
         ConfigError: It has finished that many tasks, or its stream has fewer.
         DataError: As :func:`lw2g.training.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with taken_up(directory, catalogue, session) as run:
+    with taken_up(directory, catalogue, session, devices=devices, team=team) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
@@ -59,6 +64,7 @@ def extend(
     listeners: Sequence[Tracker] = (),
     *,
     tasks: int | None = None,
+    devices: int | None = None,
 ) -> dict[str, Any]:
     """Go on with a run after the end of its stream, with the classes of another source; return its record.
 
@@ -72,6 +78,7 @@ def extend(
         catalogue: Where its components come from.
         listeners: Receive the run's events.
         tasks: After how many tasks, counted from the run's first, to stop; None for all.
+        devices: As for :func:`lw2g.training.runner.resume`.
 
     Raises:
         ConfigError: The run is not at the end of its stream, or its method takes no more classes.
@@ -109,4 +116,4 @@ def extend(
                 **files.write_samples(session.sample_lists[number], number),
             }
             store.save(snapshot(session, Position(task=first), ledger.as_mapping()))
-    return proceed(directory, catalogue, listeners, tasks=tasks)
+    return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)

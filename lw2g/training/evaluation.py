@@ -223,7 +223,7 @@ class Evaluator:
         self._compare_own(baseline, pool, retrieval, len(history))
         sources, versions = self._origins(baseline, pool, placed, len(history))
         known, kept = self._features.compare(sources, versions)
-        images, slots = np.nonzero(~known)
+        images, slots = np.nonzero(~self._engine.team.everywhere(known))
         # sorted by set: a batch then gathers few sets, and images of a task lie together
         order = np.argsort(placed[images, slots], kind="stable")
         images, slots = images[order], slots[order]
@@ -279,13 +279,15 @@ class Evaluator:
             return _Routed(retrieved=tasks, rank=np.zeros_like(tasks), first=first, sets=first[:, None])
         positions = range(len(tasks))
         if not retrieval.learned_query:
-            self._images.queries(positions)  # new ones of all tasks share forwards
+            self._images.know_queries(positions)  # new ones of all tasks share forwards
         table = task_of_class(history, self._engine.device)
         parts = chunks(positions, self._batch_size)
         filled = [padded(part, self._batch_size) for part in parts]
+        answers = self._images.mapped(
+            filled, lambda batch: self._ask(retrieval, batch, pool, table, tasks[batch.samples.numpy()])
+        )
         asked = [
-            [answer[: len(part)] for answer in self._ask(retrieval, batch, pool, table, tasks[whole])]
-            for part, whole, batch in zip(parts, filled, self._images.batches(filled), strict=True)
+            [answer[: len(part)] for answer in found] for part, found in zip(parts, answers, strict=True)
         ]
         found, rank, *soft = (torch.cat(column).cpu() for column in zip(*asked, strict=True))
         require_seen(found, [info.index for info in history], self._names[1])

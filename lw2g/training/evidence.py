@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.evidence import Candidate, Moment, Need, Sample, SampleOptions, unread, untried
@@ -264,12 +265,13 @@ def _retrieved(session: Session, probe: Probe) -> Tensor | None:
     if strategy is None or getattr(strategy, "control", False) or not task:  # an oracle is not asked
         return None
     tasks = torch.tensor([one.index for one in session.infos[:task] for _ in one.classes])
-    found = []
+
+    def retrieve(batch: Batch, sizes: object) -> Tensor:
+        query = strategy.query(batch).float()
+        return strategy.retrieve(query, range(task), tasks.to(query.device)).cpu()
+
     with torch.no_grad():
-        for batch, _ in probe.batches():
-            query = strategy.query(batch).float()
-            found.append(strategy.retrieve(query, range(task), tasks.to(query.device)).cpu())
-    return torch.cat(found)
+        return torch.cat(list(probe.mapped(retrieve)))
 
 
 def _shown(sample: Sample, needs: Set[Need]) -> Sample:

@@ -30,6 +30,9 @@ Loss = Callable[[Tensor, Batch], Tensor]
 GroupGradients = list[Tensor]
 """One tensor ``[draws, groups, rows, dim]`` per site: sums over a group's images, by draw of the head."""
 
+_Seen = tuple[list[Tensor], list[list[Tensor]]]
+"""Features part by part, and the gradients of each group at all sites."""
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Way:
@@ -137,19 +140,26 @@ def group_gradients(
     alone = baseline.feature_scope != "pool"
     passes = [[one] for one in sites] if alone else [list(sites)]
     found: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
+
+    def read(batch: Batch, sizes: Sequence[int], together: Sequence[int]) -> _Seen:
+        wanted = [site for candidate in together for site in sites[candidate]]
+        told: list[Tensor] = []
+        groups: list[list[Tensor]] = []
+        for part, own in _parts(batch, sizes, joint=alone and _separable(baseline, wanted)):
+            if len(own) > 1:
+                way = each_its_own(baseline, pool[together[0]], wanted, own)
+            else:
+                routing = pool.force(together[0]) if alone else pool.route(None)
+                way = Way(baseline=baseline, routing=routing, sites=[wanted])
+            features, gradients = _gradients(probe, way, part, losses(together[0]))
+            told.append(features)
+            groups += gradients
+        return told, groups
+
     with _losses(probe, baseline, fitted) as losses:
-        for batch, sizes in probe.batches():
-            for together in passes:
-                wanted = [site for candidate in together for site in sites[candidate]]
-                groups: list[list[Tensor]] = []
-                for part, own in _parts(batch, sizes, joint=alone and _separable(baseline, wanted)):
-                    if len(own) > 1:
-                        way = each_its_own(baseline, pool[together[0]], wanted, own)
-                    else:
-                        routing = pool.force(together[0]) if alone else pool.route(None)
-                        way = Way(baseline=baseline, routing=routing, sites=[wanted])
-                    features, gradients = _gradients(probe, way, part, losses(together[0]))
-                    groups += gradients
+        for parts in probe.mapped(lambda batch, sizes: [read(batch, sizes, one) for one in passes]):
+            for together, (told, groups) in zip(passes, parts, strict=True):
+                for features in told:
                     for candidate in together:
                         seen(candidate, features)
                 at = 0
@@ -176,11 +186,13 @@ def set_features(
     found: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
     alone = baseline.feature_scope != "pool"
     passes = [[one] for one in candidates] if alone else [list(candidates)] * bool(candidates)
-    for batch, _ in probe.batches() if passes else ():
-        for together in passes:
-            routing = pool.force(together[0]) if alone else pool.route(None)
-            with probe.engine.autocast():
-                features = baseline.features(batch, routing)
+
+    def read(batch: Batch, together: Sequence[int]) -> Tensor:
+        with probe.engine.autocast():
+            return baseline.features(batch, pool.force(together[0]) if alone else pool.route(None))
+
+    for parts in probe.mapped(lambda batch, _: [read(batch, one) for one in passes]) if passes else ():
+        for together, features in zip(passes, parts, strict=True):
             for candidate in together:
                 found[candidate].append(features)
             step()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from lw2g.training.pixels import Originals
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["ImageSet"]
+
+R = TypeVar("R")
 
 
 class ImageSet:
@@ -81,6 +84,23 @@ class ImageSet:
         for number, (samples, known) in enumerate(zip(torch.split(index, sizes), labels, strict=True)):
             yield self._batch(samples, known, opened, number)
 
+    def mapped(self, order: Sequence[Sequence[int]], read: Callable[[Batch], R]) -> Iterator[R]:
+        """Yield what is made of each batch, in order; the processes of a run share the batches out.
+
+        Args:
+            order: Positions, batch by batch.
+            read: Makes something of a batch.
+        """
+        return self._engine.team.spread(order, lambda own: map(read, self.batches(own)))
+
+    def know_queries(self, positions: Sequence[int]) -> None:
+        """Compute the un-prompted features of samples that are not known yet, in all processes together."""
+        # the first process says which: others may know more or less by their own batches
+        parts = self._parts(self._engine.team.broadcast(self._queries.missing(positions)))
+        found = self.mapped([whole for _, whole in parts], lambda batch: self._features(batch.images))
+        for (part, _), rows in zip(parts, found, strict=True):
+            self._queries.store(part, rows[: len(part)])
+
     def queries(self, positions: Sequence[int]) -> Tensor:
         """Return un-prompted features of samples, ``[n, dim]`` float32 on the device, computed once.
 
@@ -89,12 +109,19 @@ class ImageSet:
         """
         if not self._deterministic:
             raise ValueError("expected a deterministic transform, but got a random one")
-        parts = chunks(self._queries.missing(positions), self._batch_size)
-        # always batches of one size, so that a feature has the same bits whatever it is computed with
-        padded = [part + [part[0]] * (self._batch_size - len(part)) for part in parts]
-        for part, batch in zip(parts, self.batches(padded), strict=True):
+        parts = self._parts(self._queries.missing(positions))
+        batches = self.batches([whole for _, whole in parts])
+        for (part, _), batch in zip(parts, batches, strict=True):
             self._queries.store(part, self._features(batch.images)[: len(part)])
         return self._queries.rows(positions)
+
+    def _parts(self, positions: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        """Return positions batch by batch, each beside itself filled up.
+
+        Batches always have one size, so that a feature has the same bits whatever it is computed with.
+        """
+        parts = chunks(positions, self._batch_size)
+        return [(part, part + [part[0]] * (self._batch_size - len(part))) for part in parts]
 
     @torch.no_grad()
     def _features(self, images: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from lw2g.training.decoding import chunks
 from lw2g.training.devices import Engine
 from lw2g.training.finite import LossWatch
 from lw2g.training.images import ImageSet
-from lw2g.training.progress import Reporter
+from lw2g.training.progress import Reporter, StopRequest
 from lw2g.training.protection import Protection
 
 __all__ = ["PhaseProgress", "held", "hosted", "only_trainable", "train_phase"]
@@ -178,8 +178,11 @@ def train_phase(
     progress: PhaseProgress,
     after_step: Callable[[torch.optim.Optimizer, PhaseProgress], None],
     after_epoch: Callable[[torch.optim.Optimizer, PhaseProgress], None],
+    stop: StopRequest | None = None,
 ) -> int:
     """Train one phase from where ``progress`` stands to its end.
+
+    Several processes each take a slice of every batch, and all of them the same optimizer step.
 
     Args:
         phase: What to train.
@@ -192,6 +195,7 @@ def train_phase(
         progress: Where to start; updated as the phase goes on.
         after_step: Called after every step but an epoch's last; may raise to stop there.
         after_epoch: Called after every epoch.
+        stop: What the process is asked for; told after every batch what any of them is.
 
     Returns:
         The number of images trained on; 0 where the phase is not wanted.
@@ -205,7 +209,7 @@ def train_phase(
     base = [group["lr"] for group in optimizer.param_groups]
     if progress.optimizer:
         load_optimizer(optimizer, progress.optimizer)
-    seen = 0
+    seen, stop, team = 0, stop or StopRequest(), engine.team
     for epoch in range(progress.epoch, phase.epochs):
         seed = derive_seed(context.seed, "task", context.task.index, phase.name, epoch)
         for group, lr in zip(optimizer.param_groups, base, strict=True):
@@ -216,14 +220,20 @@ def train_phase(
         where = f"epoch {epoch + 1} of phase {phase.name!r} of task {context.task.index + 1}"
         watch = LossWatch(phase, where, engine.device)
         progress.require_sound = watch.require_sound
-        for batch in images.batches(todo, seed=seed):
+        cuts = [team.cut(len(positions), splits=phase.splits) for positions in todo]
+        own = [cut.of(positions) for cut, positions in zip(cuts, todo, strict=True)]
+        for cut, batch in zip(cuts, images.batches(own, seed=seed), strict=True):
             torch.manual_seed(derive_seed(seed, progress.step))
             with engine.autocast():
-                output = phase.step(batch)
-            watch.see(progress.step, {**(output.parts or {owner: output.loss}), "all together": output.loss})
-            _step(phase, output.loss, optimizer, engine, protection)
-            total_loss += output.loss.detach() * len(batch)
-            done, progress.step = done + len(batch), progress.step + 1
+                output = phase.step(batch.within(cut))
+            optimizer.zero_grad(set_to_none=True)
+            engine.backward(output.loss)
+            losses = {**(output.parts or {owner: output.loss}), "all together": output.loss}
+            losses, stop.due = team.average(phase.trained, losses, cut.weight, stop=stop.wanted)
+            watch.see(progress.step, losses)
+            _step(phase, optimizer, protection)
+            total_loss += losses["all together"].detach() * cut.total
+            done, progress.step = done + cut.total, progress.step + 1
             if progress.step < len(order):
                 after_step(optimizer, progress)
             reporter.advance(
@@ -258,16 +268,8 @@ def _mean(total: Tensor, count: int) -> float:
     return float(total) / count
 
 
-def _step(
-    phase: TrainingPhase,
-    loss: Tensor,
-    optimizer: torch.optim.Optimizer,
-    engine: Engine,
-    protection: Protection,
-) -> None:
+def _step(phase: TrainingPhase, optimizer: torch.optim.Optimizer, protection: Protection) -> None:
     """Take one optimizer step under the constraints."""
-    optimizer.zero_grad(set_to_none=True)
-    engine.backward(loss)
     if phase.clip_norm is not None:
         nn.utils.clip_grad_norm_(phase.trained, phase.clip_norm)
     if phase.host:

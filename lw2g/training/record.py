@@ -24,7 +24,7 @@ from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source, load_source
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.tracker import Event, Stepped
+from lw2g.interfaces.tracker import Event, Stepped, Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation import Predictions
 from lw2g.training.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
@@ -62,6 +62,10 @@ class RunDirectory:
     def config(self) -> Path:
         """The complete, resolved configuration."""
         return self.path / "config.toml"
+
+    def listeners(self) -> list[Tracker]:
+        """Return what writes the run's events down here."""
+        return [EventLog(self.path / "events.jsonl")]
 
     def exists(self) -> bool:
         """Whether a run was begun here."""

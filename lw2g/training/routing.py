@@ -6,7 +6,9 @@ from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.decoding import chunks
@@ -37,13 +39,15 @@ def learn_routing(session: Session, context: TaskContext, reporter: Reporter) ->
     pool, device = session.pool, session.engine.device
     table = task_of_class(context.history, device)
     owner = torch.tensor(pool.task_to_set, device=device)
-    found = []
-    for batch in images.batches(chunks(range(len(images)), session.config.run.evaluation_batch)):
+
+    def ask(batch: Batch) -> list[Tensor]:
         with session.engine.autocast():
             query = retrieval.query(batch).float()
         log_tasks = retrieval.log_posterior(query, range(len(context.history)), table)
         prior = log_prior(retrieval, query, table, log_tasks)
-        found.append([*mixer.choose(log_tasks, owner, len(pool)), prior])
+        return [*mixer.choose(log_tasks, owner, len(pool)), prior]
+
+    found = images.mapped(chunks(range(len(images)), session.config.run.evaluation_batch), ask)
     sets, log_sets, prior = (torch.cat(column) for column in zip(*found, strict=True))
     count, answering = sets.shape
     rows = pair_features(

@@ -280,8 +280,8 @@ class Sema(HeadedBaseline):
     @torch.no_grad()
     def _means_of(self, context: TaskContext, purpose: str, block: int) -> Tensor:
         """Return the mean tokens of the task's images under the training transform, ``[n, dim]``."""
-        batches = context.training_images(self.config.batch_size, purpose)
-        return torch.cat([self.means(batch, [block])[0] for batch in batches])
+        found = context.map(lambda batch: self.means(batch, [block])[0], self.config.batch_size, purpose)
+        return torch.cat(found)
 
     def _function_phase(
         self,

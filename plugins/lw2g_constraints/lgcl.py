@@ -200,16 +200,16 @@ class LanguageGuidance(Constraint):
                 if keys is None:
                     self._warn("there are no learned prompt keys: the task loss is left out")
                 else:
-                    parts.append(options.task_weight * self._task_loss(keys, len(batch)))
+                    parts.append(options.task_weight * self._task_loss(keys, batch))
             if options.class_weight and (context.task.index or options.class_loss_first_task):
                 if output.features is None:
                     self._warn("the baseline's step gives no features: the class loss is left out")
                 else:
-                    value = self._class_loss(output.features, batch.labels, context.task)
+                    value = self._class_loss(output.features, batch, context.task)
                     parts.append(options.class_weight * value)
         return torch.stack(parts).sum() if parts else None
 
-    def _task_loss(self, keys: Tensor, size: int) -> Tensor:
+    def _task_loss(self, keys: Tensor, batch: Batch) -> Tensor:
         table = self._table("tasks", keys)
         texts = self._together if self._options.set_text == "union" else self._together[-1:]
         positive = _unit(table[list(texts)].mean(dim=0))
@@ -217,19 +217,21 @@ class LanguageGuidance(Constraint):
             return task_loss(keys, positive, None)
         others = table[list(self._others)]
         if self._options.negatives == "sampled":
-            others = others[torch.randint(len(others), (size,)).to(others.device, non_blocking=True)]
+            # those of the whole batch: each of its images meets all of them
+            drawn = torch.randint(len(others), (batch.total,))
+            others = others[drawn.to(others.device, non_blocking=True)]
         return task_loss(keys, positive, others)
 
-    def _class_loss(self, features: Tensor, labels: Tensor, task: TaskInfo) -> Tensor:
+    def _class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
         table = self._table("classes", features)
-        positive, old = table[labels], table[: task.classes[0]]
+        positive, old = table[batch.labels], table[: task.classes[0]]
         if not len(old):
             return class_loss(features, positive, None)
         if self._options.negatives == "mean":
             return class_loss(features, positive, old.mean(dim=0, keepdim=True))
         # drawn on the CPU, so that the draw does not depend on the device
-        drawn = torch.randint(len(old), (len(labels),)).to(old.device, non_blocking=True)
-        return class_loss(features, positive, old[drawn])
+        drawn = batch.draw(lambda count: torch.randint(len(old), (count,)))
+        return class_loss(features, positive, old[drawn.to(old.device, non_blocking=True)])
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

@@ -107,7 +107,8 @@ class HideLora(LowRankBaseline):
         if not self.config.contrastive:
             return output
         old = self.statistics.centroids(range(context.task.classes[0]))
-        contrast = self_identification_loss(cast(Tensor, output.features), old, self.config.temperature)
+        features = batch.whole(cast(Tensor, output.features))
+        contrast = self_identification_loss(features, old, self.config.temperature)
         return attrs.evolve(output, loss=output.loss + self.config.contrastive * contrast)
 
     @torch.no_grad()

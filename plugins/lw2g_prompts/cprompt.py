@@ -144,15 +144,15 @@ class CPrompt(Baseline):
         """Return auxiliary cross-entropy, classifier consistency and prompt consistency."""
         index, labels = context.task.index, batch.labels - context.task.classes[0]
         own = self.features(batch, context.pool.force(context.set_id))
-        drawn = self.embed(batch.images, self.random_rows(context, len(batch)))
+        drawn = self.embed(batch.images, self.random_rows(context, batch))
         loss = functional.cross_entropy(self.auxiliary(own), labels)
         loss = loss + functional.cross_entropy(self.classifiers[index](drawn), labels)
         if index and self.config.smoothing:
             loss = loss + self.config.smoothing * self.consistency(own, index)
         return StepOutput(loss=loss, features=own)
 
-    def random_rows(self, context: TaskContext, count: int) -> Tensor:
-        """Return the prompts of a set drawn for each of ``count`` images; only the task's own get gradient.
+    def random_rows(self, context: TaskContext, batch: Batch) -> Tensor:
+        """Return the prompts of a set drawn for each image; only the task's own get gradient.
 
         The draw is uniform over the sets of the pool, which are what retrieval can return.
         """
@@ -164,7 +164,8 @@ class CPrompt(Baseline):
             ]
         )
         # drawn on the CPU, so that the draw does not depend on the device
-        return rows[torch.randint(len(pool), (count,)).to(rows.device, non_blocking=True)]
+        drawn = batch.draw(lambda count: torch.randint(len(pool), (count,)))
+        return rows[drawn.to(rows.device, non_blocking=True)]
 
     def consistency(self, features: Tensor, index: int) -> Tensor:
         """Return the mean of :func:`smoothing_loss` over the classifiers before task ``index``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +34,11 @@ class FirstTask(Baseline):
     """Its one set is learned in the first task; how it adapts the backbone, subclasses say.
 
     Attributes:
+        drops: Whether the training draws dropout masks, which it does for a batch as a whole.
         classifier: Only while the first task is learned and evaluated, else None.
     """
+
+    drops: ClassVar[bool] = False
 
     # Of the set's tensors: evaluation sees that they no longer change.
     feature_scope = "set"
@@ -82,6 +85,7 @@ class FirstTask(Baseline):
             momentum=0.9,
             schedule=cosine(),
             host=True,
+            splits=not self.drops,
         )
         return (phase,)
 
@@ -119,6 +123,7 @@ class TokenSets(FirstTask):
 class AdapterSets(FirstTask):
     """Adapts by bottlenecks parallel to the MLP of every block (AdaptFormer)."""
 
+    drops = True
     options: AdapterOptions
 
     def new_set(self, source: nn.Module | None) -> nn.Module:

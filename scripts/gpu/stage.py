@@ -25,7 +25,7 @@ from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_ph
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 from lw2g.training.record import RunDirectory
-from lw2g.training.runner import Run
+from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
 
 PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}

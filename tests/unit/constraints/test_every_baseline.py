@@ -169,9 +169,9 @@ def test_the_host_draws_what_it_would_draw_alone(small, catalogue, tmp_path, mon
     for constraints in ((), ("lgcl",)):
         seen = states.setdefault(constraints, [])
 
-        def spy(self, context, count, seen=seen):
+        def spy(self, context, batch, seen=seen):
             seen.append(torch.get_rng_state())
-            return draw(self, context, count)
+            return draw(self, context, batch)
 
         monkeypatch.setattr(CPrompt, "random_rows", spy)
         resolved = small("cprompt", *constraints, **{"benchmark.random_crops": True})

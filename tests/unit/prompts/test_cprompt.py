@@ -208,7 +208,8 @@ def test_the_first_task_has_no_old_classifiers(bench):
 def test_sets_are_drawn_per_image_over_the_whole_pool(bench):
     """Every set comes up, the current one too, and images of a batch differ."""
     baseline, pool, context = begun(bench, tasks=3, config=attrs.evolve(QUICK, init_from="random"))
-    rows = baseline.random_rows(context, 300)
+    none = torch.zeros(300, dtype=torch.long)
+    rows = baseline.random_rows(context, Batch(labels=none, samples=none, images=None, query=None))
     counts = [int((rows == item.rows).flatten(1).all(1).sum()) for item in pool.sets]
     assert sum(counts) == 300
     assert min(counts) > 60
@@ -228,7 +229,7 @@ def test_each_classifier_learns_from_one_pass_only(bench):
     """The auxiliary one sees the own set alone, the task's one the drawn set alone."""
     baseline, pool, context = begun(bench, config=attrs.evolve(QUICK, init_from="random"))
     batch = bench.batch(1)
-    baseline.random_rows = lambda context, count: pool[0].rows.detach()
+    baseline.random_rows = lambda context, batch: pool[0].rows.detach()
     baseline.step(batch, context).loss.backward()
     for classifier, set_id in ((baseline.auxiliary, 1), (baseline.classifiers[1], 0)):
         logits = classifier(baseline.features(batch, pool.force(set_id)))
