@@ -136,6 +136,7 @@ class _Others:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "OMP_NUM_THREADS": str(threads),
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # that the first process has gone needs no page
         }
         command = [sys.executable, "-m", "lw2g.training.following"]
         self._processes = [
