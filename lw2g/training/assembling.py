@@ -19,6 +19,7 @@ from datetime import timedelta
 
 import torch
 from torch import distributed
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lw2g.config.model import RunConfig
 from lw2g.training.devices import fabric_of
@@ -88,8 +89,9 @@ def joined(place: Place, ended: Callable[[], str]) -> Iterator[Team]:
             raise
         _dismiss(team)
     finally:
-        with suppress(RuntimeError):
-            distributed.destroy_process_group()
+        if distributed.is_initialized():
+            with suppress(RuntimeError):
+                distributed.destroy_process_group()
         for name in os.environ.keys() - before.keys():  # where the processes meet is no concern of others
             del os.environ[name]
 
@@ -116,8 +118,8 @@ def _told_by_the_fallen(place: Place) -> str:
     return f"one of {place.size} processes ended or cannot be reached"
 
 
-def _store(place: Place) -> distributed.TCPStore:
-    return distributed.TCPStore(place.main_address, place.main_port, timeout=_SHORT, wait_for_workers=False)
+def _store(place: Place) -> TCPStore:
+    return TCPStore(place.main_address, place.main_port, timeout=_SHORT, wait_for_workers=False)
 
 
 class _Others:

@@ -16,7 +16,7 @@ import timm
 import torch
 import torchvision
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from lw2g.errors import ConfigError
 from lw2g.training.allocator import keep_memory

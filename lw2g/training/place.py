@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from lightning_fabric.plugins.environments import ClusterEnvironment
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
 
 __all__ = ["Place"]
 

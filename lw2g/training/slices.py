@@ -41,7 +41,7 @@ class Slice:
         """Return the rows of all images; see :meth:`lw2g.interfaces.batch.Batch.whole`."""
         if self.gather is None:
             return rows
-        found: Tensor = _Whole.apply(rows, self)  # type: ignore[no-untyped-call]
+        found: Tensor = _Whole.apply(rows, self)
         return found
 
     def draw(self, make: Callable[[int], Tensor]) -> Tensor:
@@ -58,13 +58,13 @@ class _Whole(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(context: Any, rows: Tensor, cut: Slice) -> Tensor:  # type: ignore[override]
+    def forward(context: Any, rows: Tensor, cut: Slice) -> Tensor:
         context.cut, context.like = cut, rows
         assert cut.gather is not None
         return cut.gather(rows.detach())
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
         cut: Slice = context.cut
         if cut.last == cut.first:
             return torch.zeros_like(context.like), None

@@ -200,7 +200,8 @@ class Team:
         values = torch.stack([loss.detach().float().reshape(()) for loss in losses.values()])
         flat = torch.cat([*(_gradient(parameter) for parameter in held), values]) * weight
         self._summed(flat)
-        *gradients, found = flat.split([*(parameter.numel() for parameter in held), len(values)])
+        sizes = [*(parameter.numel() for parameter in held), len(values)]
+        *gradients, found = torch.split(flat, sizes)
         for parameter, gradient in zip(held, gradients, strict=True):
             parameter.grad = gradient.view_as(parameter).to(parameter.dtype)
         return dict(zip(losses, found.unbind(), strict=True)), bool(stops)
@@ -250,7 +251,7 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 def _checksum(value: Tensor) -> tuple[str, int]:
     held = value.detach().cpu().contiguous().reshape(-1)
-    return f"{value.dtype} {list(value.shape)}", zlib.crc32(held.view(torch.uint8).numpy())
+    return f"{value.dtype} {list(value.shape)}", zlib.crc32(held.view(torch.uint8).numpy().data)
 
 
 ALONE = Team()

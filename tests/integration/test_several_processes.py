@@ -48,7 +48,7 @@ def test_two_processes_learn_what_one_learns(
 ) -> None:
     """Parameters within 1e-5 after every task, the same decisions and predictions; one of them writes."""
     options = attrs.fields_dict(catalogue.get("baseline", baseline).config)
-    wanted = {"baseline.epochs": 1, "baseline.batch_size": 8}
+    wanted = {"baseline.epochs": 1, "baseline.batch_size": 8, "baseline.statistics": "variance"}
     own = {key: value for key, value in wanted.items() if key.partition(".")[2] in options}
     run = {"run.device": "cpu", "run.evaluation_batch": 8, "growth.images": 16}
     names = {"baseline": baseline, "benchmark": "tiny", "backbone": "tiny"}
