@@ -9,6 +9,7 @@ through the slowest link, in ``2 (p - 1)`` messages.
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
 import sys
 import time
@@ -102,7 +103,9 @@ def measured(sizes: list[int]) -> list[float]:
     """Return the seconds of the sum of so many numbers over two processes of this machine."""
     spawn = get_context("spawn")
     queue = spawn.SimpleQueue()
-    port = Place.first_of(2).main_port
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     members = [spawn.Process(target=_member, args=(rank, port, sizes, queue.put)) for rank in range(2)]
     for one in members:
         one.start()

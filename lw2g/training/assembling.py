@@ -32,6 +32,8 @@ __all__ = ["assembled", "joined", "testify"]
 _GRACE = 5.0
 """Seconds in which a process that has ended is found, or ends after it was told to."""
 _SHORT = timedelta(seconds=3)
+_AT_THE_STORE = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+"""Lets processes meet at a store that is there already, as torchrun's."""
 
 
 @contextmanager
@@ -55,11 +57,14 @@ def assembled(run: RunConfig, devices: int | None = None, team: Team | None = No
         with joined(place, lambda: _told_by_the_fallen(place)) as made:
             yield made
         return
-    here = Place.first_of(count)
+    # listens at a port that the system chooses: one looked for beforehand could be taken by then
+    meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    here = Place.first_of(count, meeting.port)
     threads = torch.get_num_threads()
     each = max(1, threads // count)  # as many in all processes: numbers of threads decide last bits
     others = _Others(here, each)
     try:
+        os.environ.update(_AT_THE_STORE)
         torch.set_num_threads(each)
         with joined(here, lambda: others.fallen() or _told_by_the_fallen(here)) as made:
             yield made
@@ -67,6 +72,8 @@ def assembled(run: RunConfig, devices: int | None = None, team: Team | None = No
     finally:
         others.end()
         torch.set_num_threads(threads)
+        for name in _AT_THE_STORE:
+            del os.environ[name]
 
 
 @contextmanager
@@ -136,6 +143,7 @@ class _Others:
         self._size = place.size
         shared = {
             **os.environ,
+            **_AT_THE_STORE,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "OMP_NUM_THREADS": str(threads),
             "TORCH_CPP_LOG_LEVEL": "ERROR",  # that the first process has gone needs no page

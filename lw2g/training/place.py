@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 
 from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
@@ -42,11 +41,9 @@ class Place(ClusterEnvironment):
         return cls(rank, size, local_rank, local_size, address, int(port))
 
     @classmethod
-    def first_of(cls, size: int) -> Place:
-        """Return the place of the first of so many processes on this host."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            return cls(0, size, 0, size, "127.0.0.1", int(free.getsockname()[1]))
+    def first_of(cls, size: int, port: int) -> Place:
+        """Return the place of the first of so many processes on this host, which meet at a port."""
+        return cls(0, size, 0, size, "127.0.0.1", port)
 
     def told_to(self, rank: int) -> dict[str, str]:
         """Return the variables that tell another process of this host its place."""

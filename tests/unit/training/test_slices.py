@@ -77,7 +77,7 @@ def test_portions_follow_each_other():
 
 def test_a_place_is_read_as_torchrun_tells_it():
     """Number, host and where the first one listens; one process alone has none."""
-    first = Place.first_of(2)
+    first = Place.first_of(2, 29500)
     other = Place.told(first.told_to(1))
     assert (other.global_rank(), other.world_size(), other.local_rank(), other.node_rank()) == (1, 2, 1, 0)
     assert (other.main_address, other.main_port) == (first.main_address, first.main_port)
