@@ -54,7 +54,7 @@ class Memory:
         pass
 
 
-def resolved(**overrides: Any) -> Resolved:
+def resolved(**names: str) -> Resolved:
     chosen = {
         "benchmark.classes_per_family": TASKS * CLASSES // 5,
         "benchmark.increment": CLASSES,
@@ -65,8 +65,8 @@ def resolved(**overrides: Any) -> Resolved:
         "growth.screen": 5,
         "run.device": "cpu",
     }
-    names = {"baseline": "s-prompt-plus-plus", "policy": "min", "benchmark": "glyphs", "backbone": "micro"}
-    return resolve(load_catalogue(), overrides=chosen | overrides, **names)
+    names |= {"baseline": "s-prompt-plus-plus", "policy": "min", "benchmark": "glyphs", "backbone": "micro"}
+    return resolve(load_catalogue(), overrides=chosen, **names)
 
 
 def milliseconds(work: Callable[[], object], repeat: int = 7) -> float:
@@ -207,7 +207,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if arguments.what == "asked":
         print(f"{'':{WIDE}s} {f'{FEW}':>10s} {f'{TASKS}':>10s}")
-        opened = open_session(resolved().config, load_catalogue())
+        opened = open_session(resolved(retrieval="centroids").config, load_catalogue())
         retrievals(opened)
         answers(opened)
     elif arguments.folder is None:
