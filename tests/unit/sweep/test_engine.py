@@ -195,6 +195,24 @@ def lock(run: Path) -> None:
     (run / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "since": "now"}))
 
 
+def test_a_dead_hosts_cell_is_taken_over(store, finish):
+    """While another host's heart beats its cell is left alone; once it is silent, the cell goes on here."""
+    run = store.run(CELLS[0])
+    store.write(CELLS[:1])
+    interrupt(store.job(CELLS[0]), run)
+    (run / LOCK).write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
+    seen: list[tuple[str, int]] = []
+
+    def watch(statuses) -> None:
+        seen.append((statuses[0].state, len(executor.ran)))
+        if len(seen) == 3:
+            os.utime(run / LOCK, (0, 0))
+
+    executor = Played(finish)
+    (found,) = run_sweep(store, CELLS[:1], executor, watch)
+    assert (seen[:3], executor.ran, found.state) == ([("running", 0)] * 3, ["resume"], "finished")
+
+
 def test_two_drivers_share_a_sweep(store, finish):
     """What one has claimed the other leaves, and does the rest: no cell is done twice, none is left over."""
     cells = [Cell(settings={"run.seed": seed}, label=str(seed)) for seed in range(6)]
@@ -310,7 +328,7 @@ def test_who_runs_is_cancelled_by_a_file_alone(store, finish):
 
 def test_many_cells_are_looked_at_few_times(store, finish, monkeypatch):
     """A thousand queued cells cost reads in proportion, whatever the number of polls."""
-    cells = [Cell(settings={"run.seed": seed}, label=str(seed)) for seed in range(40)]
+    cells = [Cell(settings={"run.seed": seed}, label=str(seed)) for seed in range(12)]
     reads: list[Path] = []
     monkeypatch.setattr("lw2g.sweep.store.read_run", lambda path: reads.append(path) or read_run(path))
     monkeypatch.setattr("lw2g.sweep.engine._LOOK", 3600)
