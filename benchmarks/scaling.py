@@ -60,9 +60,9 @@ class Work:
 
 
 def work_of(baseline: str, model: str) -> Work:
-    """Return the work of the host phase of a first task."""
+    """Return the work of the host phase of a first task of fifty, of two classes each."""
     lab = SimpleNamespace(catalogue=tiny_catalogue(LabPlugin()), device=torch.device("cpu"))
-    options = {"backbone.model": model, "run.precision": "32-true"}
+    options = {"backbone.model": model, "run.precision": "32-true", "benchmark.tasks": 50}
     resolved = Lab.resolve(lab, baseline, "always", options, benchmark="noise", backbone="random")
     session = open_session(resolved.config, lab.catalogue)
     session.begin_task(0)
