@@ -122,13 +122,13 @@ def runner_calls(monkeypatch):
         config = {"run": {"precision": "32-true"}}
         return {"config": config, "metrics": {"faa": 80.0 + seed, "pra": None, "ssp": 1}}
 
-    def start(resolved, catalogue, directory, listeners, *, tasks):
+    def start(resolved, catalogue, directory, listeners, *, tasks, team=None):
         return go_on({"start": directory, "resolved": resolved}, directory)
 
-    def proceed(directory, catalogue, listeners, *, tasks):
+    def proceed(directory, catalogue, listeners, *, tasks, devices=None, team=None):
         return go_on({"continue": directory}, directory)
 
-    def resume(directory, catalogue, listeners):
+    def resume(directory, catalogue, listeners, *, devices):
         return go_on({"resume": directory}, directory)
 
     runner, progress = ModuleType("lw2g.training.runner"), ModuleType("lw2g.training.progress")
