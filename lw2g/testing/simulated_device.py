@@ -32,8 +32,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from lw2g.testing.device_account import Account
-from lw2g.training import session as session_module
+from lw2g.training import parts
 from lw2g.training.devices import Engine, open_engine
+from lw2g.training.team import ALONE, Team
 
 __all__ = ["DEVICE", "simulated_device"]
 
@@ -382,9 +383,9 @@ class _SimulatedEngine(Engine):
         return DEVICE
 
 
-def _open_engine(device: str, precision: str, *, deterministic: bool = False) -> Engine:
-    opened = open_engine("cpu", precision, deterministic=deterministic)
-    return _SimulatedEngine(fabric=opened.fabric, precision=precision, deterministic=deterministic)
+def _open_engine(device: str, precision: str, *, deterministic: bool = False, team: Team = ALONE) -> Engine:
+    opened = open_engine("cpu", precision, deterministic=deterministic, team=team)
+    return _SimulatedEngine(fabric=opened.fabric, precision=precision, deterministic=deterministic, team=team)
 
 
 def _group_by_claim(group: Callable[..., Any]) -> Callable[..., Any]:
@@ -417,7 +418,7 @@ def simulated_device() -> Iterator[Account]:
         account.steps.append(numbers[id(optimizer)])
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(session_module, "open_engine", _open_engine))
+        stack.enter_context(mock.patch.object(parts, "open_engine", _open_engine))
         for name, answer in _CUDA.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         grouping = _group_by_claim(torch._C._group_tensors_by_device_and_dtype)

@@ -50,6 +50,10 @@ def _build_backbone(config: TinyBackboneConfig, weights: Path | None, image_size
     return tiny_backbone(config.depth, config.dim, image_size or 16)
 
 
+def _untrained_backbone(config: TinyBackboneConfig, image_size: int | None) -> Backbone:
+    return _build_backbone(config, None, image_size)
+
+
 @attrs.frozen(kw_only=True)
 class TinyBenchmarkConfig:
     """Options of the tiny benchmark."""
@@ -231,7 +235,7 @@ class TinyPlugin:
                 name="tiny",
                 config=TinyBackboneConfig,
                 build=_build_backbone,
-                untrained=lambda config, image_size: _build_backbone(config, None, image_size),
+                untrained=_untrained_backbone,
                 embedded=True,
                 summary="a random ViT, for tests",
             )

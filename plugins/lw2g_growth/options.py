@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 from attrs.validators import and_, deep_iterable, ge, le, lt, matches_re
 
 from lw2g.interfaces.options import option
-from lw2g_growth.rules import Rule
+
+if TYPE_CHECKING:
+    from lw2g_growth.rules import Rule
 
 __all__ = [
     "AffinityConfig",
@@ -83,6 +85,8 @@ class AffinityConfig:
     @property
     def rule(self) -> Rule:
         """How Z is compared."""
+        from lw2g_growth.rules import Rule
+
         return Rule(
             reading="affinity",
             burden="reuse",
@@ -145,6 +149,8 @@ class ThresholdConfig:
     @property
     def rule(self) -> Rule:
         """How the measure is compared."""
+        from lw2g_growth.rules import Rule
+
         begin = 0.5 if self.scale == "position" else 0.0
         return Rule(
             measure=self.measure,
@@ -171,6 +177,8 @@ class TrustRegionConfig:
     @property
     def rule(self) -> Rule:
         """How projections are compared, site by site."""
+        from lw2g_growth.rules import Rule
+
         begin = 0.5 if self.scale == "value" else 0.0
         return Rule(
             measure="projection",
@@ -196,6 +204,8 @@ class CapacityConfig:
     @property
     def rule(self) -> Rule:
         """How the room that is left is compared."""
+        from lw2g_growth.rules import Rule
+
         return Rule(measure="capacity", threshold=self.threshold, margin=self.margin)
 
 
@@ -212,6 +222,8 @@ class TrialPolicyConfig:
     @property
     def rule(self) -> Rule:
         """How reuse is compared with growth."""
+        from lw2g_growth.rules import Rule
+
         return Rule(
             measure="trial",
             reading="affinity",
@@ -232,6 +244,8 @@ class BudgetConfig:
     @property
     def rule(self) -> Rule:
         """How sets are compared once no more may be added."""
+        from lw2g_growth.rules import Rule
+
         return Rule(measure=self.measure, reading=self.reading)
 
 

@@ -1,8 +1,9 @@
-"""Registers growth policies and measures."""
+"""Registers growth policies and measures; their code is imported when one is built."""
 
 from __future__ import annotations
 
-from lw2g.errors import ConfigError
+from typing import TYPE_CHECKING
+
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.deviations import PLAIN_IMAGES
 from lw2g.registry.markers import hookimpl
@@ -18,27 +19,70 @@ from lw2g_growth.options import (
     TrialPolicyConfig,
     TrustRegionConfig,
 )
-from lw2g_growth.policies import (
-    AlwaysPolicy,
-    BudgetPolicy,
-    FixedPolicy,
-    MaxPolicy,
-    MinPolicy,
-    OnePolicy,
-    RandomPolicy,
-    RulePolicy,
-    VotePolicy,
-)
+
+if TYPE_CHECKING:
+    from lw2g.interfaces.growth import GrowthPolicy
 
 __all__ = ["lw2g_evidence", "lw2g_policies"]
 
 _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
 
 
-def _fixed(config: FixedConfig) -> FixedPolicy:
+def _min(config: MarginConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import MinPolicy
+
+    return MinPolicy(margin=config.margin)
+
+
+def _max(config: MarginConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import MaxPolicy
+
+    return MaxPolicy(margin=config.margin)
+
+
+def _random(config: MarginConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import RandomPolicy
+
+    return RandomPolicy(margin=config.margin)
+
+
+def _one(config: PlainConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import OnePolicy
+
+    return OnePolicy()
+
+
+def _always(config: PlainConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import AlwaysPolicy
+
+    return AlwaysPolicy()
+
+
+def _fixed(config: FixedConfig) -> GrowthPolicy:
+    from lw2g.errors import ConfigError
+    from lw2g_growth.policies import FixedPolicy
+
     if not config.map:
         raise ConfigError("policy 'fixed' needs 'map'; say the set of each task: --set policy.map=[0,0,1]")
     return FixedPolicy(config.map)
+
+
+def _by_rule(config: AffinityConfig | ThresholdConfig | CapacityConfig | TrialPolicyConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import RulePolicy
+
+    return RulePolicy(config.rule)
+
+
+def _trust_region(config: TrustRegionConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import VotePolicy
+
+    return VotePolicy(config.rule)
+
+
+def _budget(config: BudgetConfig) -> GrowthPolicy:
+    from lw2g_growth.policies import BudgetPolicy
+
+    return BudgetPolicy(config.sets, config.rule)
 
 
 def _named_measure(config: ThresholdConfig | BudgetConfig) -> tuple[str, ...]:
@@ -54,7 +98,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow iff every old space hinders more than the pre-trained one, else reuse the least",
             citation=_LW2G,
-            build=lambda config: MinPolicy(margin=config.margin),
+            build=_min,
             screen="least",
             deviations=(PLAIN_IMAGES,),
         ),
@@ -63,7 +107,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow like min, but reuse the set that hinders most (ablation)",
             citation=_LW2G,
-            build=lambda config: MaxPolicy(margin=config.margin),
+            build=_max,
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -71,7 +115,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow like min, but reuse a set at random (ablation)",
             citation=_LW2G,
-            build=lambda config: RandomPolicy(margin=config.margin),
+            build=_random,
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -79,14 +123,14 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=PlainConfig,
             summary="all tasks train one set (ablation)",
             citation=_LW2G,
-            build=lambda _: OnePolicy(),
+            build=_one,
             measures=(),
         ),
         PolicyComponent(
             name="always",
             config=PlainConfig,
             summary="every task gets a set of its own, as the published baselines do",
-            build=lambda _: AlwaysPolicy(),
+            build=_always,
             measures=(),
             default_constraints=(),
             adds_always=True,
@@ -95,7 +139,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="affinity",
             config=AffinityConfig,
             summary="like tasks share a set: reuse the set of greatest Z above a threshold, else grow",
-            build=lambda config: RulePolicy(config.rule),
+            build=_by_rule,
             screen="most",
         ),
         PolicyComponent(
@@ -109,7 +153,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="threshold",
             config=ThresholdConfig,
             summary="reuse the set of best standing by any measure that clears a threshold, else grow",
-            build=lambda config: RulePolicy(config.rule),
+            build=_by_rule,
             measures=_named_measure,
         ),
         PolicyComponent(
@@ -117,7 +161,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=TrustRegionConfig,
             summary="reuse where at half of the sites most of the gradient lies in the old space, else grow",
             citation="Lin et al., TRGP: Trust Region Gradient Projection for Continual Learning, ICLR 2022",
-            build=lambda config: VotePolicy(config.rule),
+            build=_trust_region,
             measures=("projection",),
             screen="most",
         ),
@@ -126,7 +170,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=CapacityConfig,
             summary="grow where too little of the gradient lies outside every old space, else reuse",
             citation="Liang and Li, Adaptive Plasticity Improvement for Continual Learning (API), CVPR 2023",
-            build=lambda config: RulePolicy(config.rule),
+            build=_by_rule,
             measures=("capacity",),
             screen="least",
         ),
@@ -134,14 +178,14 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="trial",
             config=TrialPolicyConfig,
             summary="reuse the set with which copies learn the task better than with one of its own: dear",
-            build=lambda config: RulePolicy(config.rule),
+            build=_by_rule,
             measures=("trial",),
         ),
         PolicyComponent(
             name="budget",
             config=BudgetConfig,
             summary="at most so many sets: the first tasks get them, the others the best by a measure",
-            build=lambda config: BudgetPolicy(config.sets, config.rule),
+            build=_budget,
             measures=_named_measure,
         ),
     ]

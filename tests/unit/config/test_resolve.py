@@ -376,6 +376,7 @@ def test_the_mapping_of_a_configuration_is_plain():
     assert list(mapping["run"]) == [
         "seed",
         "device",
+        "devices",
         "precision",
         "deterministic",
         "compile",

@@ -9,7 +9,7 @@ from lw2g.cli.execute import run_seeds
 from lw2g.config.toml import read_toml
 from lw2g.interfaces.tracker import RunStarted
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.training import precision, session
+from lw2g.training import parts, precision
 from lw2g.training.devices import BF16, FP32
 from lw2g.training.precision import Choice, Step, choose_precision, has_bf16_instructions, judge, measured
 from lw2g.training.runner import resume, start
@@ -100,12 +100,12 @@ def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
     heard, directory = Heard(), tmp_path / "run"
     resolved = quick({"baseline.epochs": 1, "benchmark.tasks": 1}, policy="always", constraints=())
     assert resolved.config.run.precision == "auto"
-    monkeypatch.setattr(session, "choose_precision", lambda backbone: TAKEN)
+    monkeypatch.setattr(parts, "choose_precision", lambda backbone: TAKEN)
     record = start(resolved, catalogue, directory, [heard])
     assert record["precision"] == {"used": BF16, "reason": "taken", "asked": "auto"}
     assert record["environment"]["precision"] == record["config"]["run"]["precision"] == BF16
     assert read_toml(directory / "config.toml")["run"]["precision"] == BF16
-    monkeypatch.setattr(session, "choose_precision", None)
+    monkeypatch.setattr(parts, "choose_precision", None)
     (directory / "record.json").unlink()
     again = resume(directory, catalogue, [heard])
     assert again["precision"] == record["precision"]
@@ -115,7 +115,7 @@ def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
 def test_all_seeds_compute_as_the_first_one(monkeypatch, tmp_path, quick, catalogue):
     """A choice that would change from seed to seed would be a difference between them."""
     choices = iter([TAKEN, Choice(used=FP32, reason="another")])
-    monkeypatch.setattr(session, "choose_precision", lambda backbone: next(choices))
+    monkeypatch.setattr(parts, "choose_precision", lambda backbone: next(choices))
     resolved = quick({"baseline.epochs": 1, "benchmark.tasks": 1}, policy="always", constraints=())
     run_seeds(resolved, catalogue, tmp_path, [1, 2])
     used = [read_toml(Path(tmp_path, f"seed-{seed}", "config.toml"))["run"]["precision"] for seed in (1, 2)]
