@@ -261,7 +261,7 @@ class Mahalanobis(_Moments):
         rows = functional.normalize(features, dim=-1)
         found = [
             torch.linalg.solve_triangular(factor, (rows - mean[:, None]).mT, upper=False).square().sum(1)
-            for mean, factor in zip(means.split(_CLASSES), factors.split(_CLASSES), strict=True)
+            for mean, factor in zip(torch.split(means, _CLASSES), torch.split(factors, _CLASSES), strict=True)
         ]
         return -torch.cat(found).T
 
