@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -49,7 +48,7 @@ from lw2g.training.parts import (
     mixer_of,
     tensors_of,
 )
-from lw2g.training.sealed import seal_json, unseal_json, write_atomically
+from lw2g.training.sealed import seal_json, sync_entries, unseal_json, write_atomically
 from lw2g.training.session import Session
 from lw2g.vit.backbone import Backbone, BackboneFingerprint
 from lw2g.vit.weights import state_sha256
@@ -116,11 +115,7 @@ def write_export(session: Session, task: int, catalogue: Catalogue, out: Path, *
         if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             require_free(out)
         raise
-    parent = os.open(out.parent, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    sync_entries(out.parent)
     return sum(map(len, files.values()))
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "seal_json",
     "seal_tensors",
     "sha256_of",
+    "sync_entries",
     "unseal_json",
     "unseal_tensors",
     "write_atomically",
@@ -66,11 +67,16 @@ def write_atomically(path: Path, content: bytes) -> None:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # a full disk does not say what it was asked to hold
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_entries(path.parent)
+
+
+def sync_entries(directory: Path) -> None:
+    """Bring the names in a directory onto the disk: which files it has outlives a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(handle)
     finally:
-        os.close(directory)
+        os.close(handle)
 
 
 def sha256_of(path: Path) -> str | None:
