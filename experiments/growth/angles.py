@@ -1,0 +1,165 @@
+"""What HFC and Z say beyond the size of a space, and in which blocks: read off the records of runs.
+
+    python experiments/growth/angles.py RUN...
+
+A run that looks at evidence notes, for each task and live set, HFC against the old and the pre-trained space at
+every site, the ranks, and two nulls: the HFC of a random direction (``rank null``) and of one that only follows
+the task's activation energy (``energy null``). First table: share of the variance of HFC, over the candidates of
+one task, that a straight line in each null explains, and what remains in degrees beside the error of Z. Second:
+Z by block, the share of candidates with Z < 0 there, and how the block's Z goes with that of all blocks. Third,
+where all runs have the same candidates (``sensitivity.toml``): Z of each run beside that of the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Angles:
+    """The candidates of a run, a row each.
+
+    Attributes:
+        name: The run, as a table names it.
+        growth: How spaces and evidence were made.
+        candidates: Task and set of each.
+        columns: Quantities by name, ``[n]``.
+        blocks: Names of the sites.
+        sites: Z of each site, ``[n, sites]``.
+    """
+
+    name: str
+    growth: Mapping[str, Any]
+    candidates: Sequence[tuple[int, int]]
+    columns: Mapping[str, Numbers]
+    blocks: Sequence[str]
+    sites: Numbers
+
+    @property
+    def tasks(self) -> Numbers:
+        """The task for which each was a candidate."""
+        return np.array([task for task, _ in self.candidates], float)
+
+
+def read(run: Path) -> Angles:
+    """Return the angles of a run; candidates that no space allowed to compare are left out."""
+    record = json.loads((run / "record.json").read_text())
+    rows = [
+        (decision["task"], one)
+        for decision in record["decisions"]
+        for one in decision["candidates"]
+        if one["z"] is not None
+    ]
+    if not rows:
+        raise SystemExit(
+            f"{run} has no angles: run it with a policy that reads hindrance, or growth.measures"
+        )
+    config, found = record["config"], [one for _, one in rows]
+    return Angles(
+        name=f"{config['baseline']['name']}, {config['policy']['name']}, seed {record['seed']}",
+        growth=config["growth"],
+        candidates=[(task, one["set"]) for task, one in rows],
+        columns={
+            name: np.array([one[key] for one in found], float)
+            for name, key in (
+                ("hfc", "hfc"),
+                ("z", "z"),
+                ("error", "z_error"),
+                ("rank null", "null_hfc"),
+                ("energy null", "energy_null_hfc"),
+            )
+        },
+        blocks=[site["site"] for site in found[0]["sites"]],
+        sites=np.array([[site["hfc"] - site["hfc_pre"] for site in one["sites"]] for one in found]),
+    )
+
+
+def within(values: Numbers, tasks: Numbers) -> Numbers:
+    """Return values less their mean over the candidates of the same task."""
+    means = {task: values[tasks == task].mean() for task in np.unique(tasks)}
+    return values - np.array([means[task] for task in tasks])
+
+
+def explained(values: Numbers, by: Sequence[Numbers]) -> tuple[float, float]:
+    """Return the share of the variance that a linear model explains, and the deviation that remains.
+
+    >>> share, left = explained(np.array([1.0, 2.0, 3.0]), [np.array([2.0, 4.0, 6.0])])
+    >>> round(share, 6), round(left, 6)
+    (1.0, 0.0)
+    """
+    design = np.stack([np.ones(len(values)), *by], axis=1)
+    rest = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    return 1 - float(rest.var() / values.var()), float(rest.std())
+
+
+def beyond_rank(one: Angles) -> list[Any]:
+    """Return the row of the first table."""
+    own = {name: within(values, one.tasks) for name, values in one.columns.items()}
+    nulls = [own["rank null"], own["energy null"]]
+    shares = [explained(own["hfc"], [null])[0] for null in nulls]
+    both, left = explained(own["hfc"], nulls)
+    return [one.name, len(one.tasks), *shares, both, own["hfc"].std(), left, one.columns["error"].mean()]
+
+
+def by_block(one: Angles) -> list[list[Any]]:
+    """Return the rows of the second table."""
+    whole = one.columns["z"]
+    return [
+        [one.name, block, z.mean(), f"{100 * np.mean(z < 0):.0f}", np.corrcoef(z, whole)[0, 1]]
+        for block, z in zip(one.blocks, one.sites.T, strict=True)
+    ]
+
+
+def beside(one: Angles, first: Angles) -> list[Any]:
+    """Return the row of the third table."""
+    changed = [f"{name} = {value}" for name, value in one.growth.items() if value != first.growth[name]]
+    mine, reference = one.columns["z"], first.columns["z"]
+    return [
+        ", ".join(changed) or one.name,
+        mine.mean(),
+        f"{100 * np.mean(mine < 0):.0f}",
+        one.columns["error"].mean(),
+        np.corrcoef(mine, reference)[0, 1],
+        np.corrcoef(within(mine, one.tasks), within(reference, one.tasks))[0, 1],
+    ]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    told = [[f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in told)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", type=Path)
+    found = [read(run) for run in parser.parse_args().runs]
+    explained_by = ["rank null", "energy null", "both"]
+    head = ["run", "candidates", *explained_by, "HFC within a task", "left by both", "error of Z"]
+    print(table(head, [beyond_rank(one) for one in found]))
+    print()
+    rows = [row for one in found for row in by_block(one)]
+    print(table(["run", "site", "Z", "Z < 0, %", "correlation with Z"], rows))
+    first, *others = found
+    if others and all(one.candidates == first.candidates for one in others):
+        print()
+        head = ["run", "Z", "Z < 0, %", "error of Z", "correlation with the first", "within a task"]
+        print(table(head, [beside(one, first) for one in found]))
+
+
+if __name__ == "__main__":
+    main()
