@@ -2,12 +2,13 @@
 
     python experiments/growth/angles.py RUN...
 
-A run that looks at evidence notes, for each task and live set, HFC against the old and the pre-trained space at
-every site, the ranks, and two nulls: the HFC of a random direction (``rank null``) and of one that only follows
-the task's activation energy (``energy null``). First table: share of the variance of HFC, over the candidates of
-one task, that a straight line in each null explains, and what remains in degrees beside the error of Z. Second:
-Z by block, the share of candidates with Z < 0 there, and how the block's Z goes with that of all blocks. Third,
-where all runs have the same candidates (``sensitivity.toml``): Z of each run beside that of the first.
+A run that looks at evidence notes, for each task and live set, HFC against the old and the pre-trained space
+at every site, the ranks, and two nulls: the HFC of a random direction (``rank null``) and of one that only
+follows the task's activation energy (``energy null``). First table: share of the variance of HFC, over the
+candidates of one task, that a straight line in each null explains, and what remains in degrees beside the
+error of Z. Second: Z by block, the share of candidates with Z < 0 there, and how the block's Z goes with that
+of all blocks. Third, where all runs have the same candidates (``sensitivity.toml``): Z of each run beside
+that of the first.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def read(run: Path) -> Angles:
 def within(values: Numbers, tasks: Numbers) -> Numbers:
     """Return values less their mean over the candidates of the same task."""
     means = {task: values[tasks == task].mean() for task in np.unique(tasks)}
-    return values - np.array([means[task] for task in tasks])
+    centred: Numbers = values - np.array([means[task] for task in tasks])
+    return centred
 
 
 def explained(values: Numbers, by: Sequence[Numbers]) -> tuple[float, float]:
