@@ -94,9 +94,12 @@ def table(directory: Path) -> str:
         run, settings = read_run(directory / file.stem), flat(tomllib.loads(file.read_text()))
         if run is not None and run.state == "finished":
             baseline, policy = name_of(settings)
-            metrics = json.loads((directory / file.stem / "record.json").read_text())["metrics"]
-            found.setdefault(baseline, {}).setdefault(policy, {})[settings["run.seed"]] = metrics
-    lines = ["| baseline | policy | seeds | FAA | - always | sets | PRA (chance) | FFM |", "|" + " --- |" * 8]
+            record = json.loads((directory / file.stem / "record.json").read_text())
+            share = 100 * record["seconds"]["evidence"] / record["seconds"]["total"]
+            told = {**record["metrics"], "evidence": share}
+            found.setdefault(baseline, {}).setdefault(policy, {})[settings["run.seed"]] = told
+    head = ["baseline", "policy", "seeds", "FAA", "- always", "sets", "PRA (chance)", "FFM", "evidence, %"]
+    lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for baseline, policies in found.items():
         for policy, runs in policies.items():
             lines.append(
@@ -112,7 +115,14 @@ def _cells(runs: Mapping[int, Mapping[str, Any]], always: Mapping[int, Mapping[s
 
     paired = over_clusters(one["faa"] - always[seed]["faa"] for seed, one in runs.items() if seed in always)
     return " | ".join(
-        [mean("faa"), str(paired), mean("ssp"), f"{mean('pra')} ({mean('chance_pra')})", mean("ffm")]
+        [
+            mean("faa"),
+            str(paired),
+            mean("ssp"),
+            f"{mean('pra')} ({mean('chance_pra')})",
+            mean("ffm"),
+            mean("evidence"),
+        ]
     )
 
 
