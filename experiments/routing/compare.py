@@ -1,6 +1,6 @@
 """Every way of routing on the same trained models: what retrieval costs, and what soft routing gives back.
 
-    python experiments/routing/compare.py RUN... --images FOLDER [--per-class 10] [--tests N] [--out FILE]
+    python experiments/routing/compare.py RUN... --images FOLDER... [--per-class 10] [--tests N] [--out FILE]
 
 Nothing is trained again. Each run's model is asked for the features of test images under all of its sets; LDA
 and ridge are solved from un-prompted features of the run's own training images (as the strategies of these
@@ -73,16 +73,20 @@ def _count(done: int, total: int) -> None:
         print(f"  {done}/{total} forwards", flush=True)
 
 
-def unused(model: TrainedModel, folder: Path, per_class: int) -> tuple[list[Path], list[int]]:
-    """Return images of the last task's classes that the run has not seen, and their labels."""
+def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tuple[list[Path], list[int]]:
+    """Return images of the latest task that has some which the run has not seen, and their labels."""
     session = model._parts
-    seen = {Path(name).name for task in session.stream.tasks for name in task.train.ids}
-    paths, labels = [], []
-    for label in session.info(model.task).classes:
-        fresh = [path for path in sorted((folder / model.classes[label]).iterdir()) if path.name not in seen]
-        paths += fresh[:per_class]
-        labels += [label] * len(fresh[:per_class])
-    return paths, labels
+    for task in range(model.task, -1, -1):
+        seen = {Path(name).parts[-2:] for name in session.stream.tasks[task].train.ids}  # folder and file
+        paths, labels = [], []
+        for label in session.info(task).classes:
+            every = [path for one in folders for path in sorted((one / model.classes[label]).glob("*"))]
+            fresh = [path for path in every if path.parts[-2:] not in seen][:per_class]
+            paths += fresh
+            labels += [label] * len(fresh)
+        if paths:
+            return paths, labels
+    raise SystemExit("all images below --images were used in training: give a folder with more")
 
 
 @torch.no_grad()
@@ -238,7 +242,7 @@ def rows(routing: Routing) -> Iterator[dict[str, Any]]:
 
 
 def compare(
-    run: Path, folder: Path, per_class: int, tests: int | None, heads: Sequence[str]
+    run: Path, folders: Sequence[Path], per_class: int, tests: int | None, heads: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the rows of one run."""
     model = lw2g.load(run)
@@ -254,7 +258,7 @@ def compare(
     with torch.no_grad():
         answers = (
             asked(model, session.evaluator.images, places, every),
-            ask_files(model, *unused(model, folder, per_class)),
+            ask_files(model, *unused(model, folders, per_class)),
             asked(model, train, np.arange(len(train)), own if "ridge" in heads else own[:, :0]),
         )
         return [
@@ -271,7 +275,7 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument(
-        "--images", type=Path, required=True, help="training images, the used ones among them"
+        "--images", nargs="+", type=Path, required=True, help="training images, the used ones among them"
     )
     parser.add_argument("--per-class", type=int, default=10, help="held-back images of each class (10)")
     parser.add_argument("--tests", type=int, help="about so many test images (all)")
