@@ -42,7 +42,8 @@ class Answers:
     """What a model says of some images: features under every set, queries, true classes."""
 
     features: Tensor  # [N, S, F]
-    queries: Tensor  # [N, dim]
+    queries: Tensor  # [N, dim], un-prompted
+    own_queries: Tensor  # those of the run's retrieval, where it learns its query
     labels: Tensor  # [N]
 
 
@@ -54,10 +55,16 @@ class Opinion:
     classes: Tensor
 
 
-def asked(model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray) -> Answers:
+def asked(
+    model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray, *, retrieve: bool
+) -> Answers:
     """Ask for queries and for the features under some sets of each image, ``which``: ``[N, S]``."""
     session = model._parts
-    queries = images.queries(rows.tolist()).float().cpu()
+    queries = own = images.queries(rows.tolist()).float().cpu()
+    if retrieve and session.retrieval is not None and session.retrieval.learned_query:
+        parts = chunks(rows.tolist(), model.batch_size)
+        with session.engine.autocast():
+            own = torch.cat([session.retrieval.query(one).float().cpu() for one in images.batches(parts)])
     features = torch.empty(len(rows), 0)
     if which.size:
         pairs, sets = np.tile(rows, which.shape[1]), which.T.flatten()
@@ -65,7 +72,7 @@ def asked(model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.nda
         found = pair_features(images, pairs, sets, parts, model.batch_size, _count)
         features = torch.cat([part.cpu() for _, part in found])
         features = features.unflatten(0, (which.shape[1], -1)).transpose(0, 1)
-    return Answers(features=features, queries=queries, labels=images.labels[rows])
+    return Answers(features=features, queries=queries, own_queries=own, labels=images.labels[rows])
 
 
 def _count(done: int, total: int) -> None:
@@ -92,16 +99,25 @@ def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tupl
 @torch.no_grad()
 def ask_files(model: TrainedModel, paths: list[Path], labels: list[int]) -> Answers:
     """Ask for queries and features of image files."""
-    session, queries, features = model._parts, [], []
+    session = model._parts
+    queries: list[Tensor] = []
+    own: list[Tensor] = []
+    features: list[Tensor] = []
     for part in chunks(range(len(paths)), model.batch_size):
         batch = model._batch(torch.stack([model.transform(str(paths[place])) for place in part]))
         with session.engine.autocast():
             queries.append(batch.query.float())
+            own.append(queries[-1] if session.retrieval is None else session.retrieval.query(batch).float())
             rows = [
                 session.baseline.features(batch, session.pool.force(one)).float() for one in session.pool.ids
             ]
         features.append(torch.stack(rows, dim=1))
-    return Answers(features=torch.cat(features), queries=torch.cat(queries), labels=torch.tensor(labels))
+    return Answers(
+        features=torch.cat(features),
+        queries=torch.cat(queries),
+        own_queries=torch.cat(own),
+        labels=torch.tensor(labels),
+    )
 
 
 class Routing:
@@ -166,11 +182,11 @@ class Routing:
     def _own(self, retrieval: Any) -> dict[str, Opinion]:
         known, temperature, found = range(self.tasks), Temperature(1.0), {}
         for name, one in (("held", self.held), ("tests", self.tests)):
-            scores = retrieval.scores(one.queries, known, self.of_class)
+            scores = retrieval.scores(one.own_queries, known, self.of_class)
             if name == "held":
                 temperature.observe(scores, self.of_class[one.labels])
             tasks = (scores.double() / temperature.value).log_softmax(1)
-            classes = retrieval.class_scores(one.queries, len(self.of_class))
+            classes = retrieval.class_scores(one.own_queries, len(self.of_class))
             classes = tasks[:, self.of_class] if classes is None else classes.double() / temperature.value
             found[name] = Opinion(tasks=tasks, classes=classes.log_softmax(1))
         return found
@@ -257,9 +273,11 @@ def compare(
     every = np.tile(np.asarray(session.pool.ids), (len(places), 1))
     with torch.no_grad():
         answers = (
-            asked(model, session.evaluator.images, places, every),
+            asked(model, session.evaluator.images, places, every, retrieve=True),
             ask_files(model, *unused(model, folders, per_class)),
-            asked(model, train, np.arange(len(train)), own if "ridge" in heads else own[:, :0]),
+            asked(
+                model, train, np.arange(len(train)), own if "ridge" in heads else own[:, :0], retrieve=False
+            ),
         )
         return [
             {"run": run.name, "sets": len(session.pool), "head": head, **row}
