@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from lw2g.blocks.carrying import Motion
 
 __all__ = [
     "PENALTIES",
@@ -46,9 +49,11 @@ class ClosedForm(nn.Module, ABC):
 
     Attributes:
         count: Features seen of each class, ``[num_classes]`` int64.
+        carries: Whether what it keeps can follow features that move.
     """
 
     count: Tensor
+    carries: ClassVar[bool] = False
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -78,6 +83,22 @@ class ClosedForm(nn.Module, ABC):
         shown = int((self.count > 0).sum())
         scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
         return functional.pad(scores, (0, len(self.count) - shown)).float()
+
+    @torch.no_grad()
+    def carry(self, motion: Motion, classes: Sequence[int]) -> None:
+        """Move what is known of some classes to where their features have moved.
+
+        Raises:
+            TypeError: What this head keeps cannot follow (``carries`` is False).
+        """
+        if not self.carries:
+            raise TypeError(f"expected a head that can follow features but got {type(self).__name__}")
+        self._carry(motion, torch.as_tensor(classes, device=self.count.device))
+        self._solved = None
+
+    def _carry(self, motion: Motion, classes: Tensor) -> None:
+        """Move the sums of classes, ``[k]`` int64."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def scores(self, features: Tensor, seen: int) -> Tensor:
@@ -118,6 +139,7 @@ class Cosine(ClosedForm):
     """
 
     total: Tensor
+    carries = True
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__(num_classes)
@@ -125,6 +147,9 @@ class Cosine(ClosedForm):
 
     def _add(self, features: Tensor, labels: Tensor) -> None:
         self.total.index_add_(0, labels, features)
+
+    def _carry(self, motion: Motion, classes: Tensor) -> None:
+        self.total[classes] = self.total[classes] @ motion.matrix + self.count[classes, None] * motion.shift
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         return (functional.normalize(self.total[:seen], dim=-1),)
@@ -169,9 +194,17 @@ class Discriminant(_Moments):
         shrinkage: Share of the covariance that gives way to a multiple of the identity of equal trace.
     """
 
+    carries = True
+
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
         super().__init__(dim, num_classes, 1)
         self.shrinkage = shrinkage
+
+    def _carry(self, motion: Motion, classes: Tensor) -> None:
+        self.mean[classes] = motion(self.mean[classes])
+        # all classes have one covariance, also those that stay: their share of it does
+        share = self.count[classes].sum() / self.count.sum()
+        self.scatter.lerp_(motion.matrix.T @ self.scatter @ motion.matrix, float(share))
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         means = self.mean[:seen]
@@ -201,6 +234,7 @@ class KernelDiscriminant(Discriminant):
     """
 
     bandwidth: Tensor
+    carries = False
 
     def __init__(self, dim: int, num_classes: int, features: int, seed: int, shrinkage: float = 0.01) -> None:
         super().__init__(features, num_classes, shrinkage)

@@ -1,7 +1,7 @@
 """Building block: classifiers over all classes of the stream, trained or in closed form.
 
 A method with a linear head derives from :class:`HeadedBaseline`, its options derive from
-:class:`lw2g.blocks.options.HeadOptions`, and its phases end with :meth:`~HeadedBaseline.head_phases`: then
+:class:`lw2g.blocks.options.HeadOptions`, and its phases pass through :meth:`~HeadedBaseline.with_head`: then
 another head may take the place of the trained one at prediction.
 """
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.carrying import Before, motion
 from lw2g.blocks.closed_form import (
     ClosedForm,
     Cosine,
@@ -28,7 +29,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
-from lw2g.interfaces.phase import ComputePhase
+from lw2g.interfaces.phase import ComputePhase, Phase
 
 __all__ = ["CosineClassifier", "HeadedBaseline", "closed_form_head", "fitting_phase", "linear_head"]
 
@@ -75,8 +76,18 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
     None stands for the trained linear head.
 
     Raises:
-        ConfigError: ``klda`` without random features.
+        ConfigError: ``klda`` without random features; statistics to be carried that cannot be.
     """
+    made = _closed_form_head(options, context)
+    if options.head_carry and not getattr(made, "carries", False):
+        raise ConfigError(
+            f"baseline.head_carry: what {options.head!r} keeps cannot be moved along with features; "
+            "use 'lda' or 'cosine', or leave head_carry out"
+        )
+    return made
+
+
+def _closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm | None:
     dim, classes, width = context.backbone.dim, context.num_classes, options.head_features
     seed = derive_seed(context.seed, "head", dim, width)
     match options.head:
@@ -123,7 +134,8 @@ class HeadedBaseline(Baseline):
     Training and evidence ask :attr:`head`, prediction asks :meth:`logits`. A head in closed form keeps sums
     over features of each task under its own set, as they were when the task ended: where a later task goes on
     training that set, or parts that all share, those of old classes are *stale*, since no image is left to
-    take them anew; the record tells their share (``stale_classes``).
+    take them anew; the record tells their share (``stale_classes``). ``head_carry`` moves the sums along with
+    the features of the task's own set, as far as the task's images show how these have moved.
 
     Args:
         options: Name the head.
@@ -132,15 +144,19 @@ class HeadedBaseline(Baseline):
     Attributes:
         head: The trained head.
         closed_form: What predicts in its place, None for the head itself.
+        before: Features of the task's images when it began, where statistics are carried; else None.
     """
 
     closed_form: ClosedForm | None
+    before: Before | None
 
     def __init__(self, options: HeadOptions, context: BuildContext) -> None:
         super().__init__(context)
         self.head = self.new_head().to(context.device)
         made = closed_form_head(options, context)
         self.register_module("closed_form", None if made is None else made.to(context.device))
+        kept = Before(context.backbone.dim).to(context.device) if options.head_carry else None
+        self.register_module("before", kept)
 
     def new_head(self) -> nn.Linear:
         """Return the classifier over all classes that is trained."""
@@ -162,11 +178,44 @@ class HeadedBaseline(Baseline):
         """Return the loss whose gradient is the evidence: :meth:`class_loss`, whatever predicts."""
         return self.class_loss(features, batch, task)
 
-    def head_phases(self, context: TaskContext) -> Sequence[ComputePhase]:
-        """Return what comes after all other phases: the closed form's look at the task, if there is one."""
-        if self.closed_form is None:
-            return ()
+    def with_head(self, context: TaskContext, *phases: Phase) -> Sequence[Phase]:
+        """Return a task's phases with what a head in closed form asks for around them, if there is one.
+
+        It looks at the task's images when everything else is done, and, where it carries statistics that the
+        task will move, once before.
+        """
+        head, before = self.closed_form, self.before
+        if head is None:
+            return phases
         routing = context.pool.force(context.set_id)
+
+        def features(batch: Batch) -> Tensor:
+            return self.features(batch, routing)
+
+        moved = self._moved(context)
+        if before is None or not moved:
+            return (*phases, fitting_phase("head", context, head, features))
+
+        def look(progress: Callable[[int, int], None]) -> None:
+            before.put(collect_features(context, features, progress)[0])
+
+        def fit(progress: Callable[[int, int], None]) -> None:
+            rows, labels = collect_features(context, features, progress)
+            head.carry(motion(before.take(), rows, labels), moved)
+            head.learn(rows, labels, context.generator("head"))
+
         return (
-            fitting_phase("head", context, self.closed_form, lambda batch: self.features(batch, routing)),
+            ComputePhase(name="head-before", run=look),
+            *phases,
+            ComputePhase(name="head", run=fit),
         )
+
+    def _moved(self, context: TaskContext) -> list[int]:
+        """Return the old classes whose features pass through what the task trains of its set."""
+        own = context.pool.tasks_of(context.set_id)
+        return [
+            label
+            for task in context.history[:-1]
+            if self.feature_scope == "pool" or task.index in own
+            for label in task.classes
+        ]

@@ -218,8 +218,8 @@ class LowRankBaseline(HeadedBaseline):
     """A baseline whose sets are low-rank updates and whose classifier is one linear head over all classes.
 
     With ``feature_scope = "pool"`` the updates of all sets are summed, whatever a routing chooses; with
-    ``"set"`` each sample gets those of its set. Subclasses give the phases, :meth:`head_phases`
-    last, and the sites.
+    ``"set"`` each sample gets those of its set. Subclasses give the phases, through
+    :meth:`with_head`, and the sites.
 
     Attributes:
         set_class: The class of its sets.

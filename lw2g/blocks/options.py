@@ -80,6 +80,10 @@ class HeadOptions:
         "random features of ridge (0: none) and klda; their square is kept, in float64 (10000: 0.8 GB)",
         validator=ge(0),
     )
+    head_carry: bool = option(
+        False,
+        "whether sums of old classes (lda, cosine) move along with features of a set that goes on learning",
+    )
 
 
 @attrs.frozen(kw_only=True, slots=False)

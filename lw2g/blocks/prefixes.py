@@ -146,7 +146,7 @@ class PrefixBaseline(HeadedBaseline):
     """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
 
     The head is allocated at full size; training masks the logits of other tasks, so their rows get no
-    gradient. Subclasses give the phases, :meth:`head_phases` last, and override what they do otherwise:
+    gradient. Subclasses give the phases, through :meth:`with_head`, and override what they do otherwise:
     :meth:`injections`, :meth:`step`, :meth:`trained_groups`.
     """
 

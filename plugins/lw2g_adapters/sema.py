@@ -236,13 +236,13 @@ class Sema(HeadedBaseline):
                 self._function_phase("adapters", context, first),
                 *self._descriptor_phases("descriptors", context, own),
             ]
-            return (*phases, *self.head_phases(context))
+            return self.with_head(context, *phases)
         phases = []
         for block in self.growing:
             phases += self._block_phases(block, context)
         phases.append(self._function_phase("head-alone", context, (), nothing_grew))
         phases.append(ComputePhase(name="withdraw", run=lambda progress: self.grown.withdraw()))
-        return (*phases, *self.head_phases(context))
+        return self.with_head(context, *phases)
 
     def _adopted(self, block: int) -> bool:
         """Whether a block has taken the module that this task offered it."""

@@ -96,7 +96,7 @@ class CLora(LowRankBaseline):
             schedule=stepped(coda_cosine, config.stepping),
             host=True,
         )
-        return (ComputePhase(name="lora-start", run=remember), phase, *self.head_phases(context))
+        return self.with_head(context, ComputePhase(name="lora-start", run=remember), phase)
 
     @torch.no_grad()
     def remember(self, context: TaskContext) -> None:

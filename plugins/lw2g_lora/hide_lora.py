@@ -99,7 +99,7 @@ class HideLora(LowRankBaseline):
             epochs=config.replay_epochs,
             per_centroid=config.replay_batch,
         )
-        return (train, average, statistics, replay, *self.head_phases(context))
+        return self.with_head(context, train, average, statistics, replay)
 
     def contrastive_step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes and the contrastive term."""

@@ -185,7 +185,7 @@ class InfLora(LowRankBaseline):
         design = ComputePhase(name="lora-design", run=lambda progress: self.design(context, progress))
         memory = ComputePhase(name="lora-memory", run=lambda progress: self.remember(context, progress))
         designed = context.grew or config.reuse == "redesign"
-        return (*((design,) if designed else ()), train, memory, *self.head_phases(context))
+        return self.with_head(context, *((design,) if designed else ()), train, memory)
 
     @torch.no_grad()
     def design(self, context: TaskContext, progress: Progress) -> None:

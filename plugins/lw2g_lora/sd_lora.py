@@ -178,7 +178,7 @@ class SdLora(LowRankBaseline):
         start = ComputePhase(name="lora-start", run=lambda progress: self.begin(context))
         absorb = ComputePhase(name="lora-absorb", run=lambda progress: self.absorb(context))
         absorbs = config.absorb is not None and context.grew and later
-        return (start, train, *((absorb,) if absorbs else ()), *self.head_phases(context))
+        return self.with_head(context, start, train, *((absorb,) if absorbs else ()))
 
     @torch.no_grad()
     def begin(self, context: TaskContext) -> None:

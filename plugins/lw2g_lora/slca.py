@@ -227,7 +227,7 @@ class SlcaPlusPlus(HeadedBaseline):
             "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
         )
         align = ComputePhase(name="alignment", run=lambda progress: self.align(context, progress))
-        return (*((design,) if first else ()), train, statistics, align, *self.head_phases(context))
+        return self.with_head(context, *((design,) if first else ()), train, statistics, align)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the symmetric loss over the task's classes."""

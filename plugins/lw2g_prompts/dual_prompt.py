@@ -56,7 +56,7 @@ class DualPrompt(PrefixBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: E-prompt, G-prompt and head together."""
-        return (self.prompt_phase(context), *self.head_phases(context))
+        return self.with_head(context, self.prompt_phase(context))
 
     def shared_prompts(self) -> Sequence[nn.Parameter]:
         """Return the G-prompt."""

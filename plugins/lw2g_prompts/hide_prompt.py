@@ -62,7 +62,7 @@ class HidePrompt(PrefixBaseline):
             epochs=config.replay_epochs,
             per_centroid=config.replay_batch,
         )
-        return (self.prompt_phase(context), merge, statistics, replay, *self.head_phases(context))
+        return self.with_head(context, self.prompt_phase(context), merge, statistics, replay)
 
     def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
         """Return the set at the full learning rate and the head at a fraction of it."""

@@ -24,4 +24,4 @@ class SPromptPlusPlus(PrefixBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""
-        return (self.prompt_phase(context), *self.head_phases(context))
+        return self.with_head(context, self.prompt_phase(context))

@@ -77,7 +77,7 @@ def tiny(catalogue: Catalogue, baseline: str, head: str = "linear") -> Resolved:
     if component.retrieval is not None:
         options |= shortened("retrieval", catalogue.get("retrieval", component.retrieval).config)
     if head != "linear":
-        options |= {"baseline.head": head, "baseline.head_features": 20}
+        options |= {"baseline.head": head, "baseline.head_features": 20, "baseline.head_carry": head == "lda"}
     grows = component.growth == "sets"
     return resolve(
         catalogue,
@@ -94,6 +94,7 @@ BASELINES = load_catalogue().names("baseline")
 
 
 HEADS = [("dual-prompt", "ridge"), ("s-prompt-plus-plus", "mahalanobis"), ("c-lora", "klda")]
+HEADS += [("dual-prompt", "lda")]
 
 
 @pytest.mark.parametrize(("baseline", "head"), [*((name, "linear") for name in BASELINES), *HEADS])

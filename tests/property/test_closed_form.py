@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge as SklearnRidge
 
+from lw2g.blocks.carrying import Motion, motion
 from lw2g.blocks.closed_form import (
     PENALTIES,
     ClosedForm,
@@ -223,3 +224,76 @@ def test_the_best_class_speaks_for_its_task() -> None:
     of_class = torch.tensor([0, 0, 1, 2])
     assert best_of_task(scores, of_class, [0, 1, 2]).tolist() == [[3.0, 2.0, pytest.approx(2.9)]]
     assert best_of_task(scores, of_class, [2, 1]).argmax().item() == 0
+
+
+def turned(seed: int) -> Motion:
+    """Some affine map of the features."""
+    generator = torch.Generator().manual_seed(seed)
+    return Motion(
+        matrix=torch.randn(DIM, DIM, generator=generator, dtype=torch.float64),
+        shift=torch.randn(DIM, generator=generator, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("kind", ["cosine", "lda"])
+@given(seed=st.integers(0, 99))
+def test_what_is_carried_is_what_moved_features_would_have_given(kind: str, seed: int) -> None:
+    """An affine map of all features moves the scores to those of a head that saw them moved, to 1e-8."""
+    (features, labels), moves = drawn(seed), turned(seed)
+    moved = moves(features.double())
+    carried, fresh = fitted(MADE[kind](), features, labels), fitted(MADE[kind](), moved, labels)
+    carried.scores(features, CLASSES)  # what was solved before is solved anew
+    carried.carry(moves, range(CLASSES))
+    torch.testing.assert_close(
+        carried.scores(moved, CLASSES), fresh.scores(moved, CLASSES), rtol=1e-6, atol=1e-8
+    )
+
+
+@given(seed=st.integers(0, 99))
+def test_classes_that_stay_keep_their_means_and_their_share_of_the_scatter(seed: int) -> None:
+    """Where one class of four moves, a quarter of the common scatter does."""
+    (features, labels), moves = drawn(seed), turned(seed)
+    head = fitted(Discriminant(DIM, CLASSES), features, labels)
+    assert isinstance(head, Discriminant)
+    mean, scatter = head.mean.clone(), head.scatter.clone()
+    head.carry(moves, [1])
+    assert torch.equal(head.mean[[0, 2, 3]], mean[[0, 2, 3]])
+    assert torch.allclose(head.mean[1], moves(mean[1]))
+    assert torch.allclose(head.scatter, 0.75 * scatter + 0.25 * moves.matrix.T @ scatter @ moves.matrix)
+
+
+@pytest.mark.parametrize("kind", ["klda", "mahalanobis", "ridge", "random features"])
+def test_what_cannot_follow_says_so(kind: str) -> None:
+    """Sums behind a non-linearity, or of lengths, do not move by an affine map."""
+    with pytest.raises(TypeError, match="expected a head that can follow features but got"):
+        MADE[kind]().carry(turned(0), [0])
+
+
+@given(seed=st.integers(0, 99))
+def test_an_affine_motion_is_found_from_images_of_other_classes(seed: int) -> None:
+    """What moved two hundred rows moves others, too; where nothing moved, nothing does."""
+    generator, moves = torch.Generator().manual_seed(seed), turned(seed)
+    rows = torch.randn(200, DIM, generator=generator, dtype=torch.float64)
+    labels = torch.arange(200) % 10
+    other = torch.randn(7, DIM, generator=generator, dtype=torch.float64)
+    found = motion(rows, moves(rows), labels, strengths=(1e-9, 10.0))
+    torch.testing.assert_close(found(other), moves(other), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(motion(rows, rows, labels)(other), other)
+
+
+def test_noise_draws_the_motion_towards_a_shift() -> None:
+    """Where classes move as they like, those that the fit did not see choose the strongest pull."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(60, 30, generator=generator, dtype=torch.float64)
+    labels = torch.arange(60) // 3
+    moved = rows + 2 + torch.randn(20, 30, generator=generator, dtype=torch.float64)[labels]
+    found, weak = motion(rows, moved, labels), motion(rows, moved, labels, strengths=(0.01,))
+    strong = motion(rows, moved, labels, strengths=(10.0,))
+    assert torch.equal(found.matrix, strong.matrix)
+    assert not torch.allclose(found.matrix, weak.matrix)
+
+
+def test_one_image_gives_its_shift() -> None:
+    """From a single image nothing but the shift is known."""
+    found = motion(torch.ones(1, DIM), torch.full((1, DIM), 3.0), torch.zeros(1, dtype=torch.int64))
+    assert torch.allclose(found(torch.zeros(DIM, dtype=torch.float64)), torch.full((DIM,), 2.0).double())

@@ -10,6 +10,7 @@ import attrs
 import pytest
 import torch
 
+from lw2g.blocks.carrying import Before, motion
 from lw2g.blocks.heads import HeadedBaseline, closed_form_head
 from lw2g.blocks.options import HeadKind, HeadOptions
 from lw2g.config.resolve import Resolved
@@ -131,3 +132,51 @@ def test_heads_leave_the_global_generator_alone(catalogue: Catalogue) -> None:
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     with pytest.raises(ConfigError, match=r"head_features: 0 leaves 'klda' nothing to work on"):
         laid_out(catalogue, "dual-prompt", head="klda", head_features=0)
+
+
+@pytest.mark.parametrize("baseline", ["c-lora", "dual-prompt", "hide-prompt"])
+def test_sums_of_old_classes_follow_what_the_task_moves(baseline: str, catalogue: Catalogue) -> None:
+    """A reused set is looked at before and after; old classes move as the task's own images have."""
+    bench, own = laid_out(catalogue, baseline, head="lda", head_carry=True)
+    bench.pool.task_to_set[2] = 0
+    moved, head = [0, 1, 2, 3] if own.feature_scope == "pool" else [0, 1], own.closed_form
+    lesson, routing = bench.lesson(2), bench.pool.force(0)
+    before, *_, after = own.phases(bench.context(2))
+    assert (before.name, after.name) == ("head-before", "head")
+    assert isinstance(before, ComputePhase)
+    assert isinstance(after, ComputePhase)
+    before.run(lambda done, total: None)
+    with torch.no_grad():
+        first = own.features(lesson, routing)
+        for parameter in bench.pool[0].parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        second = own.features(lesson, routing)
+    assert not torch.allclose(first, second)
+    assert head is not None
+    expected = head.get_buffer("mean").clone()
+    expected[moved] = motion(first, second, lesson.labels)(expected[moved])
+    after.run(lambda done, total: None)
+    assert torch.allclose(head.get_buffer("mean")[:4], expected[:4], atol=1e-5)
+    assert own.before is not None
+    assert not len(own.before.rows)
+
+
+def test_only_a_shared_set_and_a_head_that_can_follow_are_looked_at_twice(catalogue: Catalogue) -> None:
+    """The first task, and one that grows, move no old class; what cannot follow is refused."""
+    bench, own = laid_out(catalogue, "hide-prompt", head="lda", head_carry=True)
+    bench.pool.task_to_set[2] = 0
+    first = [next(phase.name for phase in own.phases(bench.context(task))) for task in range(3)]
+    assert [name == "head-before" for name in first] == [False, False, True]
+    with pytest.raises(ConfigError, match=r"head_carry: what 'ridge' keeps cannot be moved along"):
+        laid_out(catalogue, "hide-prompt", head="ridge", head_carry=True)
+    with pytest.raises(ConfigError, match=r"head_carry: what 'linear' keeps"):
+        laid_out(catalogue, "hide-prompt", head_carry=True)
+
+
+def test_features_of_before_survive_a_checkpoint_and_are_forgotten() -> None:
+    """A checkpoint within a task holds as many rows as the task has images."""
+    first, second = Before(3), Before(3)
+    first.put(torch.arange(6.0).reshape(2, 3))
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(second.take(), first.rows)
+    assert second.rows.shape == (0, 3)
