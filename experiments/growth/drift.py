@@ -8,8 +8,9 @@ by ridge regression on random features, on every N-th test image:
 
 ``stale``: sums as a stream has them. ``carried``: after each task the features of *its own* images before and
 after it give an affine map, by which the sums of all older classes are moved (``baseline.head_carry`` does so
-for LDA; here single features are moved, so that ridge can be asked, too). ``fresh``: all training images under
-the last set, which no stream has: an upper bound. ``frozen``: all under that of the first task, which never moves.
+for LDA; here single features are moved, so that ridge can be asked, too). ``fresh``: all training images
+under the last set, which no stream has: an upper bound. ``frozen``: all under that of the first task, which
+never moves.
 """
 
 from __future__ import annotations
