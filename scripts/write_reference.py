@@ -51,6 +51,7 @@ BRIEF = {
         for name in [
             "heads",
             "closed_form",
+            "carrying",
             "options",
             "schedules",
             "prefixes",
