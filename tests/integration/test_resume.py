@@ -93,7 +93,7 @@ def test_a_crash_at_any_event_changes_nothing_in_the_end(
     crashes = 0
     for _ in range(counter.count):
         try:
-            record = resume(directory, catalogue, [Watch(10, crash)])
+            record = resume(directory, catalogue, [Watch(16, crash)])
         except CrashError:
             crashes += 1
             continue
