@@ -78,9 +78,16 @@ def same(record: dict[str, Any], reference: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("baseline", "policy"), [("dual-prompt", "min"), ("hide-prompt", "one")])
+@pytest.mark.parametrize(
+    ("baseline", "policy", "events"), [("dual-prompt", "min", 10), ("hide-prompt", "one", 16)]
+)
 def test_a_crash_at_any_event_changes_nothing_in_the_end(
-    baseline: str, policy: str, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+    baseline: str,
+    policy: str,
+    events: int,
+    catalogue: Catalogue,
+    quick: Callable[..., Resolved],
+    tmp_path: Path,
 ) -> None:
     """Crashed at one event after another and resumed each time, the record is that of a quiet run."""
     carried = {"baseline.head": "lda", "baseline.head_carry": True} if policy == "one" else {}
@@ -93,7 +100,7 @@ def test_a_crash_at_any_event_changes_nothing_in_the_end(
     crashes = 0
     for _ in range(counter.count):
         try:
-            record = resume(directory, catalogue, [Watch(16, crash)])
+            record = resume(directory, catalogue, [Watch(events, crash)])
         except CrashError:
             crashes += 1
             continue
