@@ -104,6 +104,11 @@ def explained(values: Numbers, by: Sequence[Numbers]) -> tuple[float, float]:
     return 1 - float(rest.var() / values.var()), float(rest.std())
 
 
+def correlation(one: Numbers, other: Numbers) -> float:
+    """Return Pearson's correlation; not a number where one of them is constant."""
+    return float(np.corrcoef(one, other)[0, 1]) if one.std() * other.std() > 0 else float("nan")
+
+
 def beyond_rank(one: Angles) -> list[Any]:
     """Return the row of the first table."""
     own = {name: within(values, one.tasks) for name, values in one.columns.items()}
@@ -117,7 +122,7 @@ def by_block(one: Angles) -> list[list[Any]]:
     """Return the rows of the second table."""
     whole = one.columns["z"]
     return [
-        [one.name, block, z.mean(), f"{100 * np.mean(z < 0):.0f}", np.corrcoef(z, whole)[0, 1]]
+        [one.name, block, z.mean(), f"{100 * np.mean(z < 0):.0f}", correlation(z, whole)]
         for block, z in zip(one.blocks, one.sites.T, strict=True)
     ]
 
@@ -131,8 +136,8 @@ def beside(one: Angles, first: Angles) -> list[Any]:
         mine.mean(),
         f"{100 * np.mean(mine < 0):.0f}",
         one.columns["error"].mean(),
-        np.corrcoef(mine, reference)[0, 1],
-        np.corrcoef(within(mine, one.tasks), within(reference, one.tasks))[0, 1],
+        correlation(mine, reference),
+        correlation(within(mine, one.tasks), within(reference, one.tasks)),
     ]
 
 

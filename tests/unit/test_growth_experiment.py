@@ -90,10 +90,11 @@ def test_rules_are_compared_seed_by_seed(script, tmp_path, monkeypatch):
             (tmp_path / "cells" / f"running-{policy}-{seed}.toml").write_text(cell)
             (tmp_path / name).mkdir()
             metrics = {"faa": faa, "ssp": 1.0, "pra": None, "chance_pra": None, "ffm": 9.0}
-            (tmp_path / name / "record.json").write_text(json.dumps({"metrics": metrics}))
+            record = {"metrics": metrics, "seconds": {"evidence": 5.0, "total": 20.0}}
+            (tmp_path / name / "record.json").write_text(json.dumps(record))
     always, one = rules.table(tmp_path).splitlines()[2:]
-    assert always == "| b+ridge | always | 2 | 45.0 | 0.00 ± 0.00 | 1.0 | - (-) | 9.0 |"
-    assert one == "| b+ridge | one | 2 | 47.0 | 2.00 ± 12.71 | 1.0 | - (-) | 9.0 |"
+    assert always == "| b+ridge | always | 2 | 45.0 | 0.00 ± 0.00 | 1.0 | - (-) | 9.0 | 25.0 |"
+    assert one == "| b+ridge | one | 2 | 47.0 | 2.00 ± 12.71 | 1.0 | - (-) | 9.0 | 25.0 |"
 
 
 def decision(table, values, *, likeness=None, history=(0, 1, 2), again=None):
@@ -216,3 +217,34 @@ def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp
     assert "| energy |" in printed
     assert "| (by hand) |" in printed
     assert "| threshold energy |" in printed
+
+
+def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
+    """What a null explains is taken within each task; blocks have their own Z."""
+    angles = script("angles")
+
+    def one(number, hfc, null):
+        sites = [{"site": "first", "hfc": hfc, "hfc_pre": hfc}, {"site": "deep", "hfc": hfc, "hfc_pre": 70.0}]
+        told = {"set": number, "hfc": hfc, "z": hfc - 70, "z_error": 0.5, "null_hfc": null, "sites": sites}
+        return told | {"energy_null_hfc": 7.0 - number * number}
+
+    decisions = [
+        {"task": 1, "candidates": [one(0, 71.0, 1.0), one(1, 72.0, 2.0)]},
+        # another level, the same differences
+        {"task": 2, "candidates": [one(0, 81.0, 1.0), one(1, 82.0, 2.0), one(2, 83.0, 3.0)]},
+    ]
+    config = {"baseline": {"name": "b"}, "policy": {"name": "min"}, "growth": {"energy": 0.9}}
+    (tmp_path / "record.json").write_text(json.dumps({"config": config, "seed": 3, "decisions": decisions}))
+    found = angles.read(tmp_path)
+    name, candidates, by_rank, by_energy, both, spread, left, error = angles.beyond_rank(found)
+    assert (name, candidates, error) == ("b, min, seed 3", 5, 0.5)
+    assert (by_rank, both, left) == pytest.approx((1.0, 1.0, 0.0), abs=1e-9)
+    assert 0.5 < by_energy < 1
+    assert spread == pytest.approx((2.5 / 5) ** 0.5)
+    first, deep = angles.by_block(found)
+    assert first[1:3] == ["first", 0.0]
+    assert deep[1:4] == ["deep", pytest.approx(7.8), "0"]
+    assert angles.beside(found, found)[0] == "b, min, seed 3"
+    (tmp_path / "record.json").write_text(json.dumps({"config": config, "seed": 3, "decisions": []}))
+    with pytest.raises(SystemExit, match="has no angles"):
+        angles.read(tmp_path)
