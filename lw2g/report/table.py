@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from lw2g.errors import ConfigError, nearest
+from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report import MIXABLE
 from lw2g.report.columns import Column
@@ -20,6 +21,7 @@ from lw2g.report.statistics import Difference, Summary, paired_difference, summa
 
 __all__ = ["Row", "Table", "tables_of"]
 
+_COMPONENTS: tuple[Kind, ...] = ("baseline", "retrieval", "policy", "benchmark", "backbone")
 _AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
 """Options over whose values a row is averaged."""
 
@@ -121,8 +123,9 @@ def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far
     for kind in mixed:
         if kind not in mix:
             _refuse(kind, kinds[kind], counted)
-    groups = _groups(counted, lambda run: (*(of(run) for of in kinds.values()), *_reached(run)))
-    labels = _labels([group[0] for group in groups])
+    options = {id(run): _compared(run, catalogue) for run in counted}
+    groups = _groups(counted, options, lambda run: (*(of(run) for of in kinds.values()), *_reached(run)))
+    labels = _labels([group[0] for group in groups], options)
     rows, notes = [], []
     for label, group in zip(labels, groups, strict=True):
         single = {_pair(run): run for run in reversed(group)}
@@ -226,7 +229,13 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
 # -- rows ------------------------------------------------------------------------------------------------
 
 
-def _groups(runs: Sequence[Run], also: Callable[[Run], tuple[str, ...]]) -> list[list[Run]]:
+_Options = Mapping[int, Mapping[str, Any]]
+"""What each run, by its ``id``, is told from others by."""
+
+
+def _groups(
+    runs: Sequence[Run], options: _Options, also: Callable[[Run], tuple[str, ...]]
+) -> list[list[Run]]:
     """Return the runs of each configuration; options that only some of them know do not tell them apart."""
     alike: dict[Any, list[Run]] = defaultdict(list)
     for run in runs:
@@ -234,11 +243,10 @@ def _groups(runs: Sequence[Run], also: Callable[[Run], tuple[str, ...]]) -> list
     order = {id(run): place for place, run in enumerate(runs)}
     found: list[list[Run]] = []
     for group in alike.values():
-        compared = [_compared(run) for run in group]
-        common = sorted(set.intersection(*map(set, compared)))
+        common = sorted(set.intersection(*(set(options[id(run)]) for run in group)))
         rows: dict[str, list[Run]] = defaultdict(list)
-        for run, options in zip(group, compared, strict=True):
-            rows[json.dumps({key: options[key] for key in common})].append(run)
+        for run in group:
+            rows[json.dumps({key: options[id(run)][key] for key in common})].append(run)
         found += rows.values()
     return sorted(found, key=lambda group: order[id(group[0])])
 
@@ -261,26 +269,40 @@ def _names(run: Run) -> tuple[str, ...]:
     return (config["baseline"]["name"], config["policy"]["name"], retrieval, *sorted(config["constraints"]))
 
 
-def _compared(run: Run) -> dict[str, Any]:
-    """Return the options by which rows are told apart."""
+def _compared(run: Run, catalogue: Catalogue) -> dict[str, Any]:
+    """Return the options by which rows are told apart; one that a run's lw2g did not know has its default."""
     return {
         key: value
-        for key, value in run.options.items()
+        for key, value in (_defaults(run, catalogue) | run.options).items()
         if key not in _AVERAGED | OF_THE_MACHINE and not key.startswith("trackers.")
     }
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
+def _defaults(run: Run, catalogue: Catalogue) -> dict[str, Any]:
+    """Return the defaults of a run's components; one that is not installed says nothing."""
+    found: dict[str, Any] = {}
+    for section in _COMPONENTS:
+        name = (run.config.get(section) or {}).get("name")
+        if name in catalogue.names(section):
+            found |= {
+                f"{section}.{field.name}": field.default
+                for field in attrs.fields(catalogue.get(section, name).config)
+                if isinstance(field.default, bool | int | float | str)
+            }
+    return found
+
+
+def _labels(runs: Sequence[Run], options: _Options) -> list[str]:
     """Return baseline x policy for each row, and for those that share it what they differ in."""
     stems = [_stem(run) for run in runs]
     found = []
     for stem, run in zip(stems, runs, strict=True):
         rivals = [other for other, name in zip(runs, stems, strict=True) if name == stem]
-        found.append(", ".join([stem, *_distinctions(run, rivals), *_reached(run)]))
+        found.append(", ".join([stem, *_distinctions(run, rivals, options), *_reached(run)]))
     return found
 
 
-def _distinctions(run: Run, rivals: Sequence[Run]) -> list[str]:
+def _distinctions(run: Run, rivals: Sequence[Run], options: _Options) -> list[str]:
     """Return in what a row differs from rows of the same baseline and policy, in words."""
     parts = []
     names = _names(run)
@@ -288,7 +310,7 @@ def _distinctions(run: Run, rivals: Sequence[Run]) -> list[str]:
         parts.append(f"retrieval {names[2]}")
     if len({_names(other)[3:] for other in rivals}) > 1:
         parts.append("+".join(names[3:]) or "no constraints")
-    mine, compared = _compared(run), [_compared(other) for other in rivals]
+    mine, compared = options[id(run)], [options[id(other)] for other in rivals]
     values = {key: {json.dumps(other[key]) for other in compared if key in other} for key in mine}
     parts += [
         f"{key.partition('.')[2]} {mine[key]}"

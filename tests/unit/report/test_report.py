@@ -67,6 +67,18 @@ def test_options_that_came_later_tell_no_rows_apart(write_run, installed):
     assert [(row.label, len(row.runs)) for row in table.rows] == [("dual-prompt x always", 2)]
 
 
+def test_an_option_that_came_later_had_its_default_before(write_run, installed):
+    """What an older record does not know tells its row apart where another has more than the default."""
+    older = write_run(60.0)
+    same = write_run(62.0, **{"baseline.head": "linear", "run.seed": 1})
+    other = write_run(70.0, **{"baseline.head": "lda", "run.seed": 1})
+    [table] = tables_of([older, same, other], installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("dual-prompt x always, head linear", 2),
+        ("dual-prompt x always, head lda", 1),
+    ]
+
+
 def test_a_fork_is_no_run_of_its_configuration(write_run, installed):
     """What began as another run has a row of its own, which says so."""
     (table,) = tables_of([write_run(1.0), write_run(2.0, **{"record.origin": {"task": 2}})], installed)
