@@ -21,7 +21,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield lambda name: importlib.import_module(name)
-    for name in ("forks", "rules", "streams", "table"):
+    for name in ("arms", "forks", "rules", "streams", "table"):
         sys.modules.pop(name, None)
 
 
@@ -217,6 +217,34 @@ def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp
     assert "| energy |" in printed
     assert "| (by hand) |" in printed
     assert "| threshold energy |" in printed
+
+
+def test_arms_are_set_against_growing_and_against_no_constraint(script):
+    """Each reuse is paired with the fork that grows at its task, and with the free one of its set."""
+    arms = script("arms")
+
+    def fork(choice, arm, new, forgetting, faa, task=2):
+        told = {"new": new, "forgetting": forgetting, "faa": faa}
+        return {"task": task, "outcome": 0, "choice": choice, "arm": arm, "routings": {"hard": told}}
+
+    found = arms.compared(
+        [
+            fork("grow", "protected", 60.0, 2.0, 50.0),
+            fork(0, "protected", 58.0, 5.0, 48.0),
+            fork(0, "free", 64.0, 11.0, 45.0),
+            fork(1, "free", 62.0, 9.0, 47.0),
+            fork(0, "free", 99.0, 0.0, 99.0, task=3),
+        ],
+        "hard",
+    )
+    assert found == {
+        "protected": {"new - grow": -2.0, "old lost - grow": 3.0, "FAA - grow": -2.0, "FAA - free": 3.0},
+        "free": {"new - grow": 3.0, "old lost - grow": 8.0, "FAA - grow": -4.0},
+    }
+    rows = arms.figures([found, {"free": found["free"] | {"new - grow": 5.0}}])
+    assert rows["free"]["new - grow"].mean == 4.0
+    assert rows["free"]["FAA - free"].mean is None
+    assert (rows["protected"]["FAA - free"].mean, rows["protected"]["FAA - free"].clusters) == (3.0, 1)
 
 
 def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
