@@ -56,32 +56,35 @@ def read(run: Path) -> Angles:
     """Return the angles of a run; candidates that no space allowed to compare are left out."""
     record = json.loads((run / "record.json").read_text())
     rows = [
-        (decision["task"], one)
+        (decision["task"], one["set"], measured)
         for decision in record["decisions"]
         for one in decision["candidates"]
-        if one["z"] is not None
+        if (measured := one["measures"].get("hindrance")) is not None and measured["value"] is not None
     ]
     if not rows:
         raise SystemExit(
             f"{run} has no angles: run it with a policy that reads hindrance, or growth.measures"
         )
-    config, found = record["config"], [one for _, one in rows]
+    config, found = record["config"], [measured for *_, measured in rows]
+    blocks = list(found[0]["sites"])
     return Angles(
         name=f"{config['baseline']['name']}, {config['policy']['name']}, seed {record['seed']}",
         growth=config["growth"],
-        candidates=[(task, one["set"]) for task, one in rows],
+        candidates=[(task, number) for task, number, _ in rows],
         columns={
-            name: np.array([one[key] for one in found], float)
-            for name, key in (
-                ("hfc", "hfc"),
-                ("z", "z"),
-                ("error", "z_error"),
-                ("rank null", "null_hfc"),
-                ("energy null", "energy_null_hfc"),
-            )
+            "z": np.array([one["value"] for one in found]),
+            "error": np.array([one["error"] for one in found], float),
+            **{
+                name: np.array([one["parts"][part] for one in found], float)
+                for name, part in (
+                    ("hfc", "hfc"),
+                    ("rank null", "null_hfc"),
+                    ("energy null", "energy_null_hfc"),
+                )
+            },
         },
-        blocks=[site["site"] for site in found[0]["sites"]],
-        sites=np.array([[site["hfc"] - site["hfc_pre"] for site in one["sites"]] for one in found]),
+        blocks=blocks,
+        sites=np.array([[one["sites"][site]["value"] for site in blocks] for one in found], float),
     )
 
 

@@ -252,9 +252,10 @@ def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
     angles = script("angles")
 
     def one(number, hfc, null):
-        sites = [{"site": "first", "hfc": hfc, "hfc_pre": hfc}, {"site": "deep", "hfc": hfc, "hfc_pre": 70.0}]
-        told = {"set": number, "hfc": hfc, "z": hfc - 70, "z_error": 0.5, "null_hfc": null, "sites": sites}
-        return told | {"energy_null_hfc": 7.0 - number * number}
+        sites = {"first": {"value": 0.0}, "deep": {"value": hfc - 70.0}}
+        parts = {"hfc": hfc, "null_hfc": null, "energy_null_hfc": 7.0 - number * number}
+        measured = {"value": hfc - 70, "error": 0.5, "parts": parts, "sites": sites}
+        return {"set": number, "measures": {"hindrance": measured}}
 
     decisions = [
         {"task": 1, "candidates": [one(0, 71.0, 1.0), one(1, 72.0, 2.0)]},
