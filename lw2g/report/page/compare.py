@@ -54,6 +54,7 @@ def _column(name: str) -> Callable[[Run], float | None]:
 _PRICES: Mapping[str, Callable[[Run], float | None]] = {
     "sets": _column("ssp"),
     "vectors kept (prompts and bases)": _vectors,
+    "numbers added to the backbone": _column("parameters"),
     "seconds of the whole run": _column("total_s"),
     "milliseconds a test image": _column("test_ms"),
 }
