@@ -98,13 +98,16 @@ def within(values: Numbers, tasks: Numbers) -> Numbers:
 def explained(values: Numbers, by: Sequence[Numbers]) -> tuple[float, float]:
     """Return the share of the variance that a linear model explains, and the deviation that remains.
 
+    The share is not a number where there is no variance, as with one candidate a task.
+
     >>> share, left = explained(np.array([1.0, 2.0, 3.0]), [np.array([2.0, 4.0, 6.0])])
     >>> round(share, 6), round(left, 6)
     (1.0, 0.0)
     """
     design = np.stack([np.ones(len(values)), *by], axis=1)
     rest = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
-    return 1 - float(rest.var() / values.var()), float(rest.std())
+    share = 1 - float(rest.var() / values.var()) if values.var() > 0 else float("nan")
+    return share, float(rest.std())
 
 
 def correlation(one: Numbers, other: Numbers) -> float:
@@ -147,12 +150,18 @@ def beside(one: Angles, first: Angles) -> list[Any]:
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    told = [[f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in line] for line in lines]
+    told = [[_told(cell) for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in told)
 
 
+def _told(cell: Any) -> str:
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:.2f}" if np.isfinite(cell) else "-"
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -257,7 +257,8 @@ def main() -> None:
         run_cluster(clusters[0], arguments)
     else:
         _each_in_a_process(clusters, arguments.jobs)
-    subprocess.run([sys.executable, str(HERE / "table.py"), str(arguments.out)], check=True)
+    if not arguments.no_table:
+        subprocess.run([sys.executable, str(HERE / "table.py"), str(arguments.out)], check=True)
 
 
 def _measures() -> list[str]:

@@ -21,7 +21,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield lambda name: importlib.import_module(name)
-    for name in ("arms", "forks", "rules", "streams", "table"):
+    for name in ("angles", "arms", "forks", "rules", "streams", "table"):
         sys.modules.pop(name, None)
 
 
@@ -179,7 +179,7 @@ def test_a_line_cut_short_is_not_read(script, tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp_path, monkeypatch, capsys):
-    """History, forks and table on few glyphs; a second call runs what is missing alone, alike."""
+    """History, forks and tables on few glyphs; a second call runs what is missing alone, alike."""
     streams, forks, table = (script(name) for name in ("streams", "forks", "table"))
     sizes = {"increment": 5, "classes_per_family": 3, "train_per_class": 10, "test_per_class": 4}
     options = {"benchmark.name": "glyphs", **{f"benchmark.{key}": value for key, value in sizes.items()}}
@@ -192,7 +192,7 @@ def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp
     )
     arguments = ["--streams", "natural", "--baselines", "s-prompt-plus-plus", "--seeds", "1", "--no-table"]
     arguments += ["--base", str(base), "--out", str(tmp_path / "out"), "--arms", "protected", "free"]
-    arguments += ["--measures", "energy"]
+    arguments += ["--measures", "energy", "hindrance"]
     monkeypatch.setattr(sys, "argv", ["forks.py", *arguments])
     forks.main()
     log = tmp_path / "out" / "natural-s-prompt-plus-plus-1" / "forks.jsonl"
@@ -217,6 +217,14 @@ def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp
     assert "| energy |" in printed
     assert "| (by hand) |" in printed
     assert "| threshold energy |" in printed
+    monkeypatch.setattr(sys, "argv", ["arms.py", str(tmp_path / "out")])
+    script("arms").main()
+    monkeypatch.setattr(sys, "argv", ["angles.py", str(log.parent / "run")])
+    script("angles").main()
+    printed = capsys.readouterr().out
+    assert "| free | " in printed
+    candidates = sum(max(history[:task]) + 1 for task in (1, 2))
+    assert f"| s-prompt-plus-plus, fixed, seed 1 | {candidates} |" in printed
 
 
 def test_arms_are_set_against_growing_and_against_no_constraint(script):
