@@ -19,8 +19,8 @@ import torch
 
 from lw2g.config.resolve import resolve
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.checkpoint import Checkpoint, CheckpointStore
-from lw2g.training.record import RunDirectory
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.files.record import RunDirectory
 from lw2g.training.run import Run
 from lw2g.training.session import open_session
 

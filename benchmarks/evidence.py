@@ -13,9 +13,9 @@ import torch
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.evidence import collect_evidence
+from lw2g.training.evidence.collecting import collect_evidence
+from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.session import Session, open_session
-from lw2g.training.spaces import absorb_task
 
 BASELINES = ("s-prompt-plus-plus", "dual-prompt", "hide-prompt", "hide-lora", "inflora")
 

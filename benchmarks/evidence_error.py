@@ -23,13 +23,13 @@ from lw2g.config.resolve import resolve
 from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.evidence import collect_evidence
-from lw2g.training.images import ImageSet
-from lw2g.training.probe import Probe
+from lw2g.training.evidence.collecting import collect_evidence
+from lw2g.training.evidence.probe import Probe
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.state import restore
+from lw2g.training.images.image_set import ImageSet
 from lw2g.training.runner import start
 from lw2g.training.session import Session, open_session
-from lw2g.training.state import restore
 
 _HELD_OUT = 128
 

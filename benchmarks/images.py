@@ -13,8 +13,8 @@ import torch
 
 from lw2g.config.resolve import resolve
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.decoding import chunks
-from lw2g.training.images import ImageSet
+from lw2g.training.images.decoding import chunks
+from lw2g.training.images.image_set import ImageSet
 from lw2g.training.session import open_session
 
 BATCH = 64

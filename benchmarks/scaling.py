@@ -29,10 +29,10 @@ from gpu.lab import Lab
 
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.assembling import joined
-from lw2g.training.flops import count_flops
+from lw2g.training.costs.flops import count_flops
 from lw2g.training.phases import hosted
-from lw2g.training.place import Place
+from lw2g.training.processes.assembling import joined
+from lw2g.training.processes.place import Place
 from lw2g.training.session import open_session
 
 MESSAGE = 20e-6

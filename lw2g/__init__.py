@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lw2g.interfaces.tracker import Tracker
-    from lw2g.training.model import TrainedModel
+    from lw2g.training.models.model import TrainedModel
 
 __all__ = ["__version__", "continue_run", "export", "fork", "load", "run"]
 
@@ -171,7 +171,7 @@ def load(
         ConfigError: The device is not there.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.saved import open_model
+    from lw2g.training.models.saved import open_model
 
     file = None if weights is None else Path(weights)
     return open_model(Path(run), load_catalogue(), task, device=device, batch_size=batch_size, weights=file)
@@ -194,6 +194,6 @@ def export(run: str | Path, out: str | Path, *, task: int | None = None, with_ba
         ConfigError: The folder is in use, or the run has no model that could be taken away.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.saved import export_run
+    from lw2g.training.models.saved import export_run
 
     return export_run(Path(run), load_catalogue(), Path(out), task, with_backbone=with_backbone)

@@ -79,8 +79,8 @@ BRIEF = {
         "lw2g/metrics.py",
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
-    "A trained model": ["lw2g/training/model.py"],
-    "What a run would cost": ["lw2g/training/estimate.py"],
+    "A trained model": ["lw2g/training/models/model.py"],
+    "What a run would cost": ["lw2g/training/costs/estimate.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }

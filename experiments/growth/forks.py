@@ -30,7 +30,7 @@ from streams import STREAMS, behaviour
 
 import lw2g
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.record import RunDirectory
+from lw2g.training.files.record import RunDirectory
 from lw2g.training.runner import resume
 
 HERE = Path(__file__).resolve().parent

@@ -30,11 +30,11 @@ import lw2g
 from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.calibration import Temperature, best_of_task
-from lw2g.training.decoding import chunks
-from lw2g.training.images import ImageSet
-from lw2g.training.mixing import Mixer, owned_classes, task_of_class
-from lw2g.training.model import TrainedModel
-from lw2g.training.pairs import pair_features
+from lw2g.training.evaluation.mixing import Mixer, owned_classes, task_of_class
+from lw2g.training.evaluation.pairs import pair_features
+from lw2g.training.images.decoding import chunks
+from lw2g.training.images.image_set import ImageSet
+from lw2g.training.models.model import TrainedModel
 
 
 @attrs.frozen(kw_only=True, eq=False)

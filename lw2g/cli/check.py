@@ -57,7 +57,7 @@ def check(
     is 1 where a check fails.
     """
     from lw2g.testing import contract_cases, tiny_catalogue
-    from lw2g.training.devices import open_engine
+    from lw2g.training.devices.engine import open_engine
 
     open_engine(device, "32-true")  # now, lest components be blamed for a device that is not there
     catalogue = tiny_catalogue()

@@ -13,7 +13,7 @@ from lw2g.cli.output import console, in_units, table
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.training.estimate import Estimate, Range
+    from lw2g.training.costs.estimate import Estimate, Range
 
 __all__ = ["bytes_text", "print_estimate", "tell_cost", "time_text"]
 
@@ -28,7 +28,7 @@ def tell_cost(
     resolved: Resolved, catalogue: Catalogue, *, tasks: int | None, runs: int, as_json: bool
 ) -> None:
     """Estimate runs of an experiment, one per seed, and print the result; nothing is run or written."""
-    from lw2g.training.estimate import Estimator
+    from lw2g.training.costs.estimate import Estimator
 
     found = Estimator(catalogue)(resolved.config, tasks=tasks).times(runs)
     if as_json:

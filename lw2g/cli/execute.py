@@ -17,7 +17,7 @@ import click
 from lw2g.cli.output import console, note, print_metrics, print_summary
 from lw2g.config.directory import GOAL
 from lw2g.errors import ConfigError, DataError
-from lw2g.training.sealed import seal_json, sha256_of, unseal_json, write_atomically
+from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json, write_atomically
 
 if TYPE_CHECKING:
     from lw2g.config.model import Chosen, Resolved
@@ -47,12 +47,12 @@ def takes_part() -> bool:
     """
     if os.environ.get("RANK", "0") == "0":
         return False
-    from lw2g.training.place import Place
+    from lw2g.training.processes.place import Place
 
     place = Place.told()
     if place is None:
         return False
-    from lw2g.training.following import follow
+    from lw2g.training.processes.following import follow
 
     follow(place)
     return True
@@ -196,8 +196,8 @@ def _go_on_with_seeds(
     devices: int | None = None,
 ) -> None:
     with _collector_waits():
-        from lw2g.training.assembling import assembled
         from lw2g.training.continuing import proceed
+        from lw2g.training.processes.assembling import assembled
         from lw2g.training.runner import start
 
     records: list[Record] = []

@@ -25,7 +25,7 @@ def export(run: Path, out: Path, task: int | None, with_backbone: bool) -> None:
     neither the run nor its data: only the baseline, the retrieval strategy and the backbone, installed.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.saved import export_run
+    from lw2g.training.models.saved import export_run
 
     number = None if task is None else task - 1
     size = export_run(run, load_catalogue(), out, number, with_backbone=with_backbone)

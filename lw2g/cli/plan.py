@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweep.grid import Cell
     from lw2g.sweep.needs import Need
-    from lw2g.training.estimate import Estimate, Range
+    from lw2g.training.costs.estimate import Estimate, Range
 
 __all__ = ["print_plan"]
 
@@ -46,7 +46,7 @@ def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_js
 def _costs(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | Lw2gError]:
     """Yield what each cell would cost, as it is measured, or why nobody can say."""
     from lw2g.config.resolve import resolve
-    from lw2g.training.estimate import Estimator
+    from lw2g.training.costs.estimate import Estimator
 
     estimator = Estimator(catalogue, len(cells))
     for cell in cells:
@@ -71,7 +71,7 @@ def _entry(cell: Cell, needs: Sequence[Need], cost: Estimate | Lw2gError | None)
 def _print_costs(cells: Sequence[Cell], costs: Iterator[Estimate | Lw2gError]) -> None:
     """Print a line a cell as it comes, then the sum."""
     from lw2g.cli.estimate import bytes_text, time_text
-    from lw2g.training.estimate import Range
+    from lw2g.training.costs.estimate import Range
 
     known: list[Estimate] = []
     for cell, found in zip(cells, costs, strict=True):

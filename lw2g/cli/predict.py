@@ -48,7 +48,7 @@ def predict(
 
         raise DataError(f"no image file at {', '.join(map(repr, missing))}; check the paths")
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.saved import open_model
+    from lw2g.training.models.saved import open_model
 
     number = None if task is None else task - 1
     model = open_model(run, load_catalogue(), number, device=device, batch_size=batch_size, weights=weights)

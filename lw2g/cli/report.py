@@ -107,7 +107,7 @@ def _write_page(out: Path, form: str | None, page: Callable[[], str]) -> None:
         ConfigError: Something else lies there, or a format of text is asked for as well.
     """
     from lw2g.report.page.page import MARK
-    from lw2g.training.sealed import write_atomically
+    from lw2g.training.files.sealed import write_atomically
 
     if form is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text; leave one of the two out")

@@ -12,7 +12,7 @@ import click
 
 from lw2g.cli.output import console, number, print_metrics, print_summary, table
 from lw2g.errors import DataError
-from lw2g.training.sealed import unseal_json
+from lw2g.training.files.sealed import unseal_json
 
 __all__ = ["show"]
 

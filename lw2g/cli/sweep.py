@@ -205,7 +205,7 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
     some seconds; what waits is not begun. The same sweep, or `lw2g sweep retry DIR`, goes on with all of it.
     """
     from lw2g.sweep.store import SweepDirectory
-    from lw2g.training.lock import ask_to_stop
+    from lw2g.training.files.lock import ask_to_stop
 
     store = SweepDirectory(directory)
     cells = _named(store.cells(), names)

@@ -24,7 +24,7 @@ def verify(ctx: click.Context, run: Path, as_json: bool) -> None:
     """
     import attrs
 
-    from lw2g.training.verification import verify as examine
+    from lw2g.training.files.verification import verify as examine
 
     findings = examine(run)
     broken = [one for one in findings if one.holds is False]

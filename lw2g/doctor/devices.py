@@ -107,7 +107,7 @@ def judge_products(device: str, ratio: float, error: float) -> Finding:
 
 def _automatic(device: str) -> Finding:
     """Say what ``run.precision = "auto"`` takes on a device for a ViT-Tiny of random weights."""
-    from lw2g.training.precision import choose_precision
+    from lw2g.training.devices.precision import choose_precision
     from lw2g.vit.backbone import load_backbone
 
     backbone = load_backbone(_MODEL, random_seed=0, image_size=_SIDE, device=device)

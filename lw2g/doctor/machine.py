@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lw2g.config.directory import RUNS
 from lw2g.doctor.finding import Finding, note, ok, problem
-from lw2g.training.allocator import KEEP_MEMORY, who_manages_memory
+from lw2g.training.devices.allocator import KEEP_MEMORY, who_manages_memory
 from lw2g.vit.room import CGROUP, usable_memory
 
 __all__ = [

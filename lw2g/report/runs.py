@@ -14,7 +14,7 @@ import attrs
 from lw2g.config.directory import CONFIG, PROGRESS, RECORD
 from lw2g.config.toml import flat, read_toml
 from lw2g.errors import ConfigError, DataError
-from lw2g.training.lock import Writer, writer_of
+from lw2g.training.files.lock import Writer, writer_of
 
 __all__ = ["OF_THE_MACHINE", "Run", "State", "find_runs", "read_run"]
 

@@ -18,7 +18,7 @@ import attrs
 
 from lw2g.config.directory import LOCK, PROGRESS, STOP
 from lw2g.sweep.job import Job
-from lw2g.training.sealed import LEFTOVER, write_atomically
+from lw2g.training.files.sealed import LEFTOVER, write_atomically
 
 __all__ = ["Home", "carried"]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lw2g.training.lock import in_turn, one_writer, writer_of
+from lw2g.training.files.lock import in_turn, one_writer, writer_of
 
 __all__ = ["Claims"]
 

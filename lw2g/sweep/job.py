@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 from lw2g.config.directory import CONFIG
-from lw2g.training.lock import writer_of
+from lw2g.training.files.lock import writer_of
 
 __all__ = ["INTERRUPTED", "Attempt", "Job"]
 

@@ -23,8 +23,8 @@ from lw2g.report.runs import OF_THE_MACHINE, Run, read_run
 from lw2g.sweep.claims import Claims
 from lw2g.sweep.grid import Cell
 from lw2g.sweep.job import Job
-from lw2g.training.lock import Writer, in_turn, writer_of
-from lw2g.training.sealed import write_atomically
+from lw2g.training.files.lock import Writer, in_turn, writer_of
+from lw2g.training.files.sealed import write_atomically
 
 __all__ = ["Status", "SweepDirectory", "differences_now"]
 

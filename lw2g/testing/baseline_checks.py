@@ -29,7 +29,7 @@ from lw2g.testing.bench import (
     seeded,
 )
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, told
-from lw2g.training.gradients import each_its_own
+from lw2g.training.evidence.gradients import each_its_own
 
 __all__ = [
     "TOLERANCE",

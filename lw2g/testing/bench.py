@@ -23,7 +23,7 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.training.pairs import rows_of_each
+from lw2g.training.evaluation.pairs import rows_of_each
 from lw2g.training.phases import hosted, only_trainable
 from lw2g.vit.backbone import Backbone
 

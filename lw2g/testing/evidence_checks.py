@@ -12,7 +12,7 @@ from lw2g.interfaces.growth import CandidateEvidence, Measured
 from lw2g.testing.guards import available
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, told
 from lw2g.testing.small_run import SmallRun, interrupted, learned, opened, repeated, whole
-from lw2g.training.evidence import collect_evidence
+from lw2g.training.evidence.collecting import collect_evidence
 
 __all__ = [
     "check_is_a_measure",

@@ -32,9 +32,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from lw2g.testing.device_account import Account
-from lw2g.training import parts
-from lw2g.training.devices import Engine, open_engine
-from lw2g.training.team import ALONE, Team
+from lw2g.training.devices.engine import Engine, open_engine
+from lw2g.training.models import parts
+from lw2g.training.processes.team import ALONE, Team
 
 __all__ = ["DEVICE", "simulated_device"]
 

@@ -33,13 +33,13 @@ from lw2g.testing.bench import (
     wiring,
 )
 from lw2g.testing.kit import NotApplicable, Subject
-from lw2g.training.checkpoint import Checkpoint, CheckpointStore
-from lw2g.training.evaluation import Predictions
+from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.state import restore
 from lw2g.training.progress import Reporter
-from lw2g.training.record import RunDirectory
 from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
-from lw2g.training.state import restore
 
 __all__ = [
     "Cut",

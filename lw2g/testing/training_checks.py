@@ -18,8 +18,8 @@ from lw2g.testing.small_run import (
     whole,
 )
 from lw2g.training.boundary import BackboneChangedError
-from lw2g.training.evidence import collect_evidence
-from lw2g.training.parts import lasting
+from lw2g.training.evidence.collecting import collect_evidence
+from lw2g.training.models.parts import lasting
 
 __all__ = [
     "PROTECTED",

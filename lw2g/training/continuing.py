@@ -12,15 +12,15 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
-from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.ledger import Ledger
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.state import Position, restore, snapshot
 from lw2g.training.goal import require_goal
-from lw2g.training.ledger import Ledger
 from lw2g.training.opening import build_trackers, writing
-from lw2g.training.record import RunDirectory
+from lw2g.training.processes.team import Team
 from lw2g.training.runner import taken_up
 from lw2g.training.session import Session, open_session
-from lw2g.training.state import Position, restore, snapshot
-from lw2g.training.team import Team
 
 __all__ = ["extend", "proceed"]
 

@@ -19,20 +19,20 @@ from lw2g.config.toml import dump_resolved, flat, to_mapping
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.answers import require_decision
 from lw2g.training.boundary import guarded
-from lw2g.training.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.continuing import proceed
-from lw2g.training.evaluation import Predictions
-from lw2g.training.evidence import unmeasured
+from lw2g.training.evaluation.answers import require_decision
+from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.evidence.collecting import unmeasured
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.files.ledger import Ledger, build_record
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.repair import predicted
+from lw2g.training.files.sealed import sha256_of
+from lw2g.training.files.state import restore
 from lw2g.training.goal import require_goal
-from lw2g.training.ledger import Ledger, build_record
 from lw2g.training.opening import writing
-from lw2g.training.record import RunDirectory
-from lw2g.training.repair import predicted
-from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session, open_session
-from lw2g.training.state import restore
 
 __all__ = ["fork", "resolve_fork"]
 

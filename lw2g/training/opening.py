@@ -10,9 +10,9 @@ from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.lock import one_writer
+from lw2g.training.files.lock import one_writer
+from lw2g.training.files.record import RunDirectory
 from lw2g.training.progress import Interrupted, StopRequest, stop_on_interrupt
-from lw2g.training.record import RunDirectory
 from lw2g.training.shield import Shield
 
 __all__ = ["build_trackers", "writing"]

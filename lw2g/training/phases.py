@@ -22,10 +22,10 @@ from lw2g.interfaces.context import TaskContext, derive_seed
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.training.decoding import chunks
-from lw2g.training.devices import Engine
+from lw2g.training.devices.engine import Engine
 from lw2g.training.finite import LossWatch
-from lw2g.training.images import ImageSet
+from lw2g.training.images.decoding import chunks
+from lw2g.training.images.image_set import ImageSet
 from lw2g.training.progress import Reporter, StopRequest
 from lw2g.training.protection import Protection
 

@@ -21,25 +21,25 @@ from lw2g.interfaces.evidence import Moment
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
-from lw2g.training.answers import require_decision
 from lw2g.training.boundary import Frozen
-from lw2g.training.checkpoint import Checkpoint, CheckpointStore
-from lw2g.training.errand import Errand, call
-from lw2g.training.evidence import collect_evidence, store_statistics, unmeasured
-from lw2g.training.flops import count_flops
+from lw2g.training.costs.flops import count_flops
+from lw2g.training.evaluation.answers import require_decision
+from lw2g.training.evaluation.routing import learn_routing
+from lw2g.training.evidence.collecting import collect_evidence, store_statistics, unmeasured
+from lw2g.training.evidence.probe import Probe
+from lw2g.training.evidence.spaces import absorb_task
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.files.ledger import Ledger, build_record
+from lw2g.training.files.record import RunDirectory, samples_name
+from lw2g.training.files.sealed import sha256_of
+from lw2g.training.files.state import Position, beginning, position_of, require_same, restore, snapshot
 from lw2g.training.goal import require_goal
-from lw2g.training.images import ImageSet
-from lw2g.training.ledger import Ledger, build_record
+from lw2g.training.images.image_set import ImageSet
 from lw2g.training.phases import PhaseProgress, held, hosted, only_trainable, train_phase
-from lw2g.training.probe import Probe
+from lw2g.training.processes.errand import Errand, call
 from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
-from lw2g.training.record import RunDirectory, samples_name
-from lw2g.training.routing import learn_routing
-from lw2g.training.sealed import sha256_of
 from lw2g.training.session import Session
-from lw2g.training.spaces import absorb_task
-from lw2g.training.state import Position, beginning, position_of, require_same, restore, snapshot
 
 __all__ = ["Run"]
 

@@ -14,15 +14,15 @@ from lw2g.config.resolve import Resolved, load_resolved
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.assembling import assembled
 from lw2g.training.boundary import guarded
-from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.repair import remake_predictions
 from lw2g.training.opening import build_trackers, writing
-from lw2g.training.record import RunDirectory
-from lw2g.training.repair import remake_predictions
+from lw2g.training.processes.assembling import assembled
+from lw2g.training.processes.team import Team
 from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
-from lw2g.training.team import Team
 
 __all__ = ["resume", "start", "taken_up"]
 

@@ -22,11 +22,15 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.decoding import chunks
-from lw2g.training.evaluation import Evaluator, Predictions
-from lw2g.training.images import ImageSet
-from lw2g.training.mixing import Mixer
-from lw2g.training.parts import (
+from lw2g.training.devices.precision import Choice
+from lw2g.training.evaluation.evaluator import Evaluator, Predictions
+from lw2g.training.evaluation.mixing import Mixer
+from lw2g.training.evidence.probe import Probe
+from lw2g.training.images.decoding import chunks
+from lw2g.training.images.image_set import ImageSet
+from lw2g.training.images.pixels import Originals
+from lw2g.training.images.streams import Source, as_one_task, hold_back, joined
+from lw2g.training.models.parts import (
     Foundation,
     ModelParts,
     build_methods,
@@ -35,12 +39,8 @@ from lw2g.training.parts import (
     mixer_of,
     names_of,
 )
-from lw2g.training.pixels import Originals
-from lw2g.training.precision import Choice
-from lw2g.training.probe import Probe
+from lw2g.training.processes.team import ALONE, Team
 from lw2g.training.progress import Reporter
-from lw2g.training.streams import Source, as_one_task, hold_back, joined
-from lw2g.training.team import ALONE, Team
 from lw2g.vit.taps import Tap
 
 __all__ = ["Session", "open_session"]

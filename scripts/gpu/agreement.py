@@ -15,7 +15,7 @@ from torch import Tensor
 from gpu.lab import Lab, Measurement, Skipped
 from gpu.stage import run_through, staged
 from lw2g.interfaces.tracker import EpochEnded, Event
-from lw2g.training.record import RunDirectory
+from lw2g.training.files.record import RunDirectory
 from lw2g.training.session import open_session
 
 

@@ -20,8 +20,8 @@ from PIL import Image
 from gpu.lab import Lab, Measurement, Skipped
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.interfaces.tracker import Event
+from lw2g.training.files.record import RunDirectory
 from lw2g.training.progress import Interrupted
-from lw2g.training.record import RunDirectory
 from lw2g.training.runner import resume, start
 
 RUNS = (

@@ -19,12 +19,12 @@ from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import Event, TaskEvaluated, Tracker
-from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.images import ImageSet
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.images.image_set import ImageSet
 from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
-from lw2g.training.record import RunDirectory
 from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
 

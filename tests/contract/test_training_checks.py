@@ -18,8 +18,8 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup
 from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing import ContractCase
+from lw2g.training.models.saved import open_run
 from lw2g.training.runner import start
-from lw2g.training.saved import open_run
 from lw2g_prompts.dual_prompt import DualPrompt
 from lw2g_prompts.plugin import DUAL_PROMPT
 from lw2g_prompts.s_prompt import SPromptPlusPlus

@@ -21,13 +21,13 @@ from lw2g.config.resolve import Resolved, resolve
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.testing.tiny import TinyBenchmarkConfig
-from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.continuing import extend, proceed
-from lw2g.training.record import RunDirectory
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.sealed import unseal_json
+from lw2g.training.files.verification import verify
+from lw2g.training.models.saved import open_run
 from lw2g.training.runner import resume, start
-from lw2g.training.saved import open_run
-from lw2g.training.sealed import unseal_json
-from lw2g.training.verification import verify
 
 TIMES = ("seconds", "images_per_second", "sha256")
 SMALL = {

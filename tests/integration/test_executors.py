@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from lw2g.sweep.store import SweepDirectory
-from lw2g.training.lock import VARIABLE
-from lw2g.training.sealed import unseal_json
+from lw2g.training.files.lock import VARIABLE
+from lw2g.training.files.sealed import unseal_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 

@@ -16,11 +16,11 @@ from lw2g.config.resolve import Resolved
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.verification import verify
 from lw2g.training.forking import fork, resolve_fork
+from lw2g.training.models.saved import open_run
 from lw2g.training.runner import start
-from lw2g.training.saved import open_run
-from lw2g.training.verification import verify
 
 TIMES = ("seconds", "images_per_second", "sha256", "files", "origin")
 Finished = tuple[Path, dict[str, Any]]

@@ -11,8 +11,8 @@ import pytest
 
 from lw2g.config.resolve import Resolved
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.processes.team import ProcessLostError
 from lw2g.training.runner import resume, start
-from lw2g.training.team import ProcessLostError
 from several import FEW, AtEpoch, followers, installed, require_alike
 
 

@@ -18,11 +18,11 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, TaskEvaluated, Warned
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.sealed import sha256_of, unseal_json
+from lw2g.training.models.saved import open_run
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import resume, start
-from lw2g.training.saved import open_run
-from lw2g.training.sealed import sha256_of, unseal_json
 
 TIMES = ("seconds", "images_per_second", "sha256")
 
@@ -200,7 +200,8 @@ def test_changed_data_are_refused(
         start(quick(), catalogue, directory, [Watch(12, crash)])
     before = contents(directory)
     monkeypatch.setattr(
-        "lw2g.training.state.fingerprints", lambda session: {"benchmark": "0" * 64, "backbone": "0" * 64}
+        "lw2g.training.files.state.fingerprints",
+        lambda session: {"benchmark": "0" * 64, "backbone": "0" * 64},
     )
     with pytest.raises(DataError, match="benchmark has changed since the run began"):
         resume(directory, catalogue)
@@ -257,7 +258,7 @@ def test_lost_or_damaged_predictions_are_made_anew(
     assert contents(copied) == before
     assert [line.partition(" is ")[0][-20:] for line in watch.warnings] == [first.name, second.name]
     first.unlink()
-    monkeypatch.setattr("lw2g.training.repair.packed", lambda predictions: b"other")
+    monkeypatch.setattr("lw2g.training.files.repair.packed", lambda predictions: b"other")
     resume(copied, catalogue, [watch := Watch()])
     assert "other bits here; put it back" in watch.warnings[0]
     assert not first.exists()

@@ -14,10 +14,10 @@ import torch
 from lw2g.config.resolve import Resolved, load_resolved, resolve
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.state import restore
 from lw2g.training.runner import start
 from lw2g.training.session import open_session
-from lw2g.training.state import restore
 
 KEYS = {
     "lw2g_version", "protocol", "protocol_changes", "config", "seed", "environment", "fingerprints",

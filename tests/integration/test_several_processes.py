@@ -16,11 +16,11 @@ from lw2g.config.resolve import Resolved, resolve
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.checkpoint import CheckpointStore
 from lw2g.training.continuing import proceed
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.processes.team import Team
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import resume, start
-from lw2g.training.team import Team
 from several import FEW, AtEpoch, followers, pair, require_alike
 
 Quick = Callable[..., Resolved]

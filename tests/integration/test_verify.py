@@ -17,11 +17,11 @@ from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
 from lw2g.metrics import adjusted_rand_index
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.files.recomputed import rand_index
+from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json
+from lw2g.training.files.verification import verify
 from lw2g.training.progress import Interrupted
-from lw2g.training.recomputed import rand_index
 from lw2g.training.runner import start
-from lw2g.training.sealed import seal_json, sha256_of, unseal_json
-from lw2g.training.verification import verify
 
 CHECKPOINT, PREDICTIONS = "checkpoints/task-001.safetensors", "predictions/task-001.safetensors"
 

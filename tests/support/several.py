@@ -12,9 +12,9 @@ import torch
 
 from lw2g.config.model import RunConfig
 from lw2g.interfaces.tracker import EpochEnded, Event
-from lw2g.training.assembling import assembled
-from lw2g.training.checkpoint import CheckpointStore
-from lw2g.training.team import Team
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.processes.assembling import assembled
+from lw2g.training.processes.team import Team
 
 FEW = {"benchmark.random_crops": True, "benchmark.tasks": 2, "benchmark.test": 3}
 """Images of a run that is quick and has everything."""
@@ -64,7 +64,7 @@ def followers() -> list[int]:
     found = []
     for thread in Path("/proc/self/task").iterdir():
         for pid in (thread / "children").read_text().split():
-            if b"lw2g.training.following" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"lw2g.training.processes.following" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(int(pid))
     return found
 

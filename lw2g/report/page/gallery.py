@@ -17,7 +17,7 @@ from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report.page.inside import Inside
 from lw2g.report.runs import Run
-from lw2g.training.recomputed import Columns
+from lw2g.training.files.recomputed import Columns
 
 __all__ = ["Gallery", "Picture", "gallery_of", "mistakes"]
 
@@ -121,7 +121,7 @@ class _TestImages:
     """
 
     def __init__(self, run: Run, catalogue: Catalogue) -> None:
-        from lw2g.training.streams import joined
+        from lw2g.training.images.streams import joined
 
         whole = [{"benchmark": run.config["benchmark"]}]
         chosen = []

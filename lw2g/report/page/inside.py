@@ -12,8 +12,8 @@ import numpy as np
 from lw2g.report.page.evidence import measured
 from lw2g.report.page.numbers import Numbers, Value
 from lw2g.report.runs import Run
-from lw2g.training.recomputed import Columns, read_columns
-from lw2g.training.sealed import sha256_of
+from lw2g.training.files.recomputed import Columns, read_columns
+from lw2g.training.files.sealed import sha256_of
 
 __all__ = [
     "Inside",

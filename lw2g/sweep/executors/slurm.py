@@ -20,7 +20,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.options import option
 from lw2g.sweep.executors.base import Executor, Options
 from lw2g.sweep.job import Attempt, Job
-from lw2g.training.lock import ask_to_stop
+from lw2g.training.files.lock import ask_to_stop
 
 __all__ = ["EXECUTOR", "OPTIONS", "SlurmExecutor", "SlurmOptions"]
 

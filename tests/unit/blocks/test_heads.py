@@ -19,7 +19,7 @@ from lw2g.interfaces.phase import ComputePhase
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.bench import Bench, lay_out
 from lw2g.testing.kit import Subject
-from lw2g.training.checkpoint import CheckpointStore, part
+from lw2g.training.files.checkpoint import CheckpointStore, part
 from lw2g.training.runner import start
 
 HEADED = [

@@ -21,7 +21,7 @@ from lw2g.sweep.grid import Cell
 from lw2g.sweep.job import Job
 from lw2g.sweep.needs import Need, needs_of
 from lw2g.sweep.store import SweepDirectory
-from lw2g.training.estimate import Range
+from lw2g.training.costs.estimate import Range
 
 GRID = """
 [base]
@@ -100,7 +100,7 @@ def test_a_dry_run_prices_every_cell(grid, monkeypatch):
                 raise found
             return found
 
-    monkeypatch.setattr("lw2g.training.estimate.Estimator", Told)
+    monkeypatch.setattr("lw2g.training.costs.estimate.Estimator", Told)
     Path("two.toml").write_text(GRID.replace("[0, 1]", "[0, 1, 2]"))
     assert call(grid, "--dry-run").splitlines()[-4:] == [
         "seed 0: 0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB, counted",

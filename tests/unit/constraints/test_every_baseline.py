@@ -13,7 +13,7 @@ from lw2g.config.resolve import resolve
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.checkpoint import CheckpointStore, part
+from lw2g.training.files.checkpoint import CheckpointStore, part
 from lw2g.training.runner import resume, start
 from lw2g.training.session import open_session
 from lw2g_prompts.cprompt import CPrompt

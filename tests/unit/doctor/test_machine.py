@@ -21,7 +21,7 @@ from lw2g.doctor.machine import (
     usable_cores,
 )
 from lw2g.doctor.packages import Installed, package_findings
-from lw2g.training import precision
+from lw2g.training.devices import precision
 
 GIB = 2**30
 

@@ -14,11 +14,11 @@ from lw2g.geometry.subspace import build, image
 from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Activation, Site
-from lw2g.training.evidence import collect_evidence
-from lw2g.training.gradients import group_gradients
+from lw2g.training.evidence.collecting import collect_evidence
+from lw2g.training.evidence.gradients import group_gradients
+from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.protection import Protection
 from lw2g.training.runner import start
-from lw2g.training.spaces import absorb_task
 from lw2g.vit.taps import Tap
 
 

@@ -12,9 +12,9 @@ from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.growth import Grow
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
-from lw2g.training.evidence import collect_evidence
+from lw2g.training.evidence.collecting import collect_evidence
+from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.runner import start
-from lw2g.training.spaces import absorb_task
 from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
 from lw2g_lora.inflora import InfLora, design_down, memory_energy

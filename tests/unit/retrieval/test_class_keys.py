@@ -15,7 +15,7 @@ from lw2g.blocks.schedules import cosine
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.context import BuildContext
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.evaluation import Predictions
+from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.session import open_session
 from lw2g_prompts.plugin import CPROMPT
 from lw2g_retrieval.class_keys import ClassKeys

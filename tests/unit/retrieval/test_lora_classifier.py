@@ -116,9 +116,9 @@ def test_replay_moves_the_head_alone(strategy):
 
 def test_evaluation_asks_with_the_learned_query(quick, session_of, catalogue, tmp_path):
     """What a finished run retrieved is what its restored strategy says of the test images."""
-    from lw2g.training.checkpoint import CheckpointStore
-    from lw2g.training.record import RunDirectory
-    from lw2g.training.state import restore
+    from lw2g.training.files.checkpoint import CheckpointStore
+    from lw2g.training.files.record import RunDirectory
+    from lw2g.training.files.state import restore
 
     options = {"retrieval.epochs": 2, "retrieval.lr": 0.5, "retrieval.replay_epochs": 2}
     names = {"baseline": "hide-lora", "retrieval": "lora-classifier", "policy": "always"}

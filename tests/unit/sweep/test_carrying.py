@@ -12,7 +12,7 @@ import pytest
 from lw2g.config.directory import LOCK, STOP
 from lw2g.sweep.carrying import Home, carried
 from lw2g.sweep.job import Job
-from lw2g.training.lock import writer_of
+from lw2g.training.files.lock import writer_of
 
 Meanwhile = Callable[[], None]
 

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from lw2g.training.allocator import KEEP_MEMORY, who_manages_memory
+from lw2g.training.devices.allocator import KEEP_MEMORY, who_manages_memory
 
 LINUX = pytest.mark.skipif(sys.platform != "linux" or not os.confstr("CS_GNU_LIBC_VERSION"), reason="glibc")
 CHOICES = (KEEP_MEMORY, "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_")
 
 FAULTS = """
 import resource
-from lw2g.training.allocator import keep_memory
+from lw2g.training.devices.allocator import keep_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -24,9 +24,9 @@ from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
+from lw2g.training.models.saved import open_run
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import start
-from lw2g.training.saved import open_run
 
 QUICK = {"baseline.epochs": 1, "run.evaluation_batch": 16, "benchmark.train": 4, "benchmark.test": 2}
 ACTS = {}

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lw2g.errors import DataError
-from lw2g.training.checkpoint import Checkpoint, CheckpointStore, part, under
-from lw2g.training.differences import apply, changes
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore, part, under
+from lw2g.training.files.differences import apply, changes
 
 
 def checkpoint(
@@ -201,7 +201,7 @@ def test_an_error_of_the_writing_is_raised_by_the_next_call(
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("lw2g.training.checkpoint.write_atomically", full)
+    monkeypatch.setattr("lw2g.training.files.checkpoint.write_atomically", full)
     store = CheckpointStore(tmp_path)
     store.save_behind(checkpoint(1.0))
     with pytest.raises(OSError, match=r"No space left.*task-000\.step-000000"):

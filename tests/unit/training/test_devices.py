@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lw2g.errors import ConfigError
-from lw2g.training import allocator, devices
-from lw2g.training.devices import environment, open_engine, require_compiler
+from lw2g.training.devices import allocator, engine
+from lw2g.training.devices.engine import environment, open_engine, require_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +47,12 @@ def test_kernels_are_deterministic_where_asked_and_the_record_says_so(wanted):
 )
 def test_compiling_needs_a_compiler(monkeypatch, device, missing):
     """Without one a run ends before it begins, with the remedy."""
-    monkeypatch.setattr(devices.shutil, "which", lambda name: None)
-    monkeypatch.setattr(devices, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine.shutil, "which", lambda name: None)
+    monkeypatch.setattr(engine, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=f"run.compile: {missing} is not found; install it or set"):
         require_compiler(torch.device(device))
-    monkeypatch.setattr(devices.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(devices, "find_spec", lambda name: name)
+    monkeypatch.setattr(engine.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(engine, "find_spec", lambda name: name)
     require_compiler(torch.device(device))
 
 

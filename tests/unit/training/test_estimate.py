@@ -11,14 +11,14 @@ from lw2g.config.model import BackboneChoice
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.training import estimate as module
-from lw2g.training import pricing, rehearsal
-from lw2g.training.counting import Rates, Tally
-from lw2g.training.estimate import Estimator, Range
-from lw2g.training.gauge import Gauge
+from lw2g.training.costs import estimate as module
+from lw2g.training.costs import pricing, rehearsal
+from lw2g.training.costs.counting import Rates, Tally
+from lw2g.training.costs.estimate import Estimator, Range
+from lw2g.training.costs.gauge import Gauge
+from lw2g.training.costs.stand_ins import stand_in_weights
+from lw2g.training.costs.thinning import Measured, between, on_a_line
 from lw2g.training.runner import start
-from lw2g.training.stand_ins import stand_in_weights
-from lw2g.training.thinning import Measured, between, on_a_line
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.hollow import hollowed
 from lw2g.vit.lora import LayerInjection, LowRank

@@ -16,11 +16,11 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import ContractError
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.evaluation import Predictions
+from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.models.saved import open_run
 from lw2g.training.progress import Reporter
-from lw2g.training.record import RunDirectory
 from lw2g.training.runner import start
-from lw2g.training.saved import open_run
 from lw2g.training.session import Session
 
 

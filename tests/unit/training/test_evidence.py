@@ -23,13 +23,13 @@ from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.evidence import Sample
 from lw2g.interfaces.growth import Evidence, Grow
 from lw2g.interfaces.pool import Routing
-from lw2g.training.evidence import collect_evidence, store_statistics, unmeasured
-from lw2g.training.fitted import FittedHead
-from lw2g.training.gradients import group_gradients, set_features
-from lw2g.training.probe import Probe, balanced
+from lw2g.training.evidence.collecting import collect_evidence, store_statistics, unmeasured
+from lw2g.training.evidence.fitted import FittedHead
+from lw2g.training.evidence.gradients import group_gradients, set_features
+from lw2g.training.evidence.probe import Probe, balanced
+from lw2g.training.evidence.spaces import absorb_task
+from lw2g.training.evidence.trial import Trials
 from lw2g.training.session import Session
-from lw2g.training.spaces import absorb_task
-from lw2g.training.trial import Trials
 from lw2g_growth.policies import MinPolicy
 
 
@@ -247,7 +247,7 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
     assert sizes == [22]
     assert probe.num_batches == 1
     with monkeypatch.context() as large:  # a backbone so large that a batch of several groups would not fit
-        large.setattr("lw2g.training.probe._BYTES", 1)
+        large.setattr("lw2g.training.evidence.probe._BYTES", 1)
         assert probe.num_batches == 16
     monkeypatch.setattr(type(method), "takes_copies", False)
     alone = group_gradients(probe, method, session.pool, sites)[0]

@@ -22,10 +22,10 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.training import exported
+from lw2g.training.files.sealed import seal_json
+from lw2g.training.models import exported
+from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.runner import start
-from lw2g.training.saved import export_run, open_model
-from lw2g.training.sealed import seal_json
 
 Finished = tuple[Path, dict[str, Any]]
 

@@ -18,11 +18,11 @@ from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing import tiny
-from lw2g.training import decoding
-from lw2g.training.augmented import Augmented
-from lw2g.training.decoding import Decoder, chunks
-from lw2g.training.images import ImageSet
-from lw2g.training.pixels import Originals
+from lw2g.training.images import decoding
+from lw2g.training.images.augmented import Augmented
+from lw2g.training.images.decoding import Decoder, chunks
+from lw2g.training.images.image_set import ImageSet
+from lw2g.training.images.pixels import Originals
 from lw2g.training.runner import start
 from lw2g.training.session import Session
 from lw2g_benchmarks.options import TransformOptions

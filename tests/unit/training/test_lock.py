@@ -18,12 +18,12 @@ import pytest
 
 from lw2g.config.directory import LOCK, STOP
 from lw2g.errors import ConfigError, DataError
-from lw2g.training.lock import VARIABLE, ask_to_stop, one_writer, writer_of
+from lw2g.training.files.lock import VARIABLE, ask_to_stop, one_writer, writer_of
 
 HOLD = """
 import sys
 from pathlib import Path
-from lw2g.training.lock import one_writer
+from lw2g.training.files.lock import one_writer
 with one_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -91,7 +91,7 @@ def foreign(directory: Path, silent: float, **said: Any) -> None:
 @pytest.mark.parametrize("said", [{}, {"host": socket.gethostname(), "boot": "before"}])
 def test_an_owner_elsewhere_is_dead_once_it_is_silent(tmp_path: Path, monkeypatch, said) -> None:
     """Its heartbeat decides, for another host as for this one before it was started again."""
-    monkeypatch.setattr("lw2g.training.lock._SETTLING", 0)
+    monkeypatch.setattr("lw2g.training.files.lock._SETTLING", 0)
     foreign(tmp_path, 30, **said)
     with pytest.raises(DataError, match=r"free after 60 s$"), one_writer(tmp_path):
         pass
@@ -118,7 +118,7 @@ def test_the_owner_says_how_long_it_may_be_silent(tmp_path: Path) -> None:
 
 def test_what_a_dead_host_has_locked_is_begun_anew(tmp_path: Path, monkeypatch, holder) -> None:
     """A file server may hold a lock of a host that is gone: the silent owner's file is replaced."""
-    monkeypatch.setattr("lw2g.training.lock._SETTLING", 0)
+    monkeypatch.setattr("lw2g.training.files.lock._SETTLING", 0)
     foreign(tmp_path, 61)
     with one_writer(tmp_path):
         owner = json.loads((tmp_path / LOCK).read_text())
@@ -174,7 +174,7 @@ def test_no_thread_is_beside_a_fork(tmp_path: Path) -> None:
 import os, sys, threading
 from pathlib import Path
 os.register_at_fork(before=lambda: print("threads", threading.active_count(), flush=True))
-from lw2g.training.lock import one_writer
+from lw2g.training.files.lock import one_writer
 with one_writer(Path(sys.argv[1])):
     if os.fork() == 0:
         os._exit(threading.active_count())

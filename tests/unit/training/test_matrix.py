@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lw2g.training.matrix import GrowingMatrix
+from lw2g.training.evaluation.matrix import GrowingMatrix
 
 
 @given(draw=st.data(), tasks=st.integers(0, 20))

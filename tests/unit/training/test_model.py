@@ -15,10 +15,10 @@ import lw2g
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.model import TrainedModel
-from lw2g.training.record import RunDirectory
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.models.model import TrainedModel
+from lw2g.training.models.saved import export_run, open_model, open_run
 from lw2g.training.runner import start
-from lw2g.training.saved import export_run, open_model, open_run
 
 Finished = tuple[Path, dict[str, Any]]
 

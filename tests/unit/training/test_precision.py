@@ -9,9 +9,17 @@ from lw2g.cli.execute import run_seeds
 from lw2g.config.toml import read_toml
 from lw2g.interfaces.tracker import RunStarted
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.training import parts, precision
-from lw2g.training.devices import BF16, FP32
-from lw2g.training.precision import Choice, Step, choose_precision, has_bf16_instructions, judge, measured
+from lw2g.training.devices import precision
+from lw2g.training.devices.engine import BF16, FP32
+from lw2g.training.devices.precision import (
+    Choice,
+    Step,
+    choose_precision,
+    has_bf16_instructions,
+    judge,
+    measured,
+)
+from lw2g.training.models import parts
 from lw2g.training.runner import resume, start
 
 TAKEN = Choice(used=BF16, reason="taken")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lw2g.errors import DataError
-from lw2g.training.sealed import seal_json, sha256_of, unseal_json, write_atomically
+from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json, write_atomically
 
 RECORD = {"matrix": [[90.5, 70.25], [None, 1e-05]], "names": ["ä", "b"], "entries": [{"a": 1}], "empty": []}
 
@@ -87,7 +87,7 @@ def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path, monkeypa
     def full(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lw2g.training.sealed.os.fsync", full)
+    monkeypatch.setattr("lw2g.training.files.sealed.os.fsync", full)
     with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(tmp_path / "record.json", b"{}")
     assert caught.value.filename == str(tmp_path / "record.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lw2g.training import parts
+from lw2g.training.models import parts
 from lw2g.training.phases import only_trainable
 from lw2g.training.runner import start
 from lw2g.vit.backbone import Backbone

@@ -6,10 +6,10 @@ import torch
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
-from lw2g.training.devices import open_engine
-from lw2g.training.place import Place
-from lw2g.training.slices import Slice
-from lw2g.training.team import ALONE, Team
+from lw2g.training.devices.engine import open_engine
+from lw2g.training.processes.place import Place
+from lw2g.training.processes.slices import Slice
+from lw2g.training.processes.team import ALONE, Team
 
 
 def place(rank, size):

@@ -15,16 +15,16 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.training.features import VersionedRows
-from lw2g.training.flops import count_flops
-from lw2g.training.mixing import Mixer, owned_classes
+from lw2g.training.costs.flops import count_flops
+from lw2g.training.evaluation.mixing import Mixer, owned_classes
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.verification import verify
+from lw2g.training.images.features import VersionedRows
+from lw2g.training.images.streams import hold_back
+from lw2g.training.models.saved import open_run
 from lw2g.training.progress import Reporter
-from lw2g.training.record import RunDirectory
 from lw2g.training.runner import resume, start
-from lw2g.training.saved import open_run
 from lw2g.training.session import Session
-from lw2g.training.streams import hold_back
-from lw2g.training.verification import verify
 
 OWNER = torch.tensor([0, 1, 0, 2])  # tasks 0 and 2 share a set
 OF_CLASS = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])

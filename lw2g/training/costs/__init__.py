@@ -1,0 +1,1 @@
+"""What a run would cost, measured before it is begun."""

@@ -1,0 +1,196 @@
+"""Device, precision and determinism: Lightning Fabric does the work, this module keeps it in one place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import shutil
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any, Literal, get_args
+
+import attrs
+import timm
+import torch
+import torchvision
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+
+from lw2g.errors import ConfigError
+from lw2g.training.devices.allocator import keep_memory
+from lw2g.training.processes.place import Place
+from lw2g.training.processes.team import ALONE, Team
+
+__all__ = [
+    "BF16",
+    "FP32",
+    "Engine",
+    "Precision",
+    "environment",
+    "fabric_of",
+    "open_engine",
+    "require_compiler",
+]
+
+Precision = Literal["32-true", "bf16-mixed"]
+_PATIENCE = timedelta(minutes=30)
+"""How long processes wait for each other: the first writes checkpoints and may fetch weights meanwhile."""
+
+FP32: Precision = "32-true"
+BF16: Precision = "bf16-mixed"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Engine:
+    """Where tensors live and in which precision forwards run.
+
+    Attributes:
+        fabric: The launched Fabric object.
+        team: The processes that work together, each with a device of its own.
+        precision: ``"32-true"`` or ``"bf16-mixed"``.
+        deterministic: Whether kernels that give other bits from call to call are refused.
+        keeps_memory: Whether the process keeps the memory of large buffers from step to step.
+    """
+
+    fabric: Fabric
+    precision: str
+    deterministic: bool = False
+    keeps_memory: bool = False
+    team: Team = ALONE
+
+    @property
+    def device(self) -> torch.device:
+        """The run's device."""
+        return self.fabric.device
+
+    @property
+    def device_name(self) -> str:
+        """What the device is, for a record."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return platform.processor() or self.device.type
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context that forwards run in."""
+        context: AbstractContextManager[Any] = self.fabric.autocast()
+        return context
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Run the backward pass of a loss."""
+        self.fabric.backward(loss)
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock reading means something."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def open_engine(device: str, precision: str, *, deterministic: bool = False, team: Team = ALONE) -> Engine:
+    """Return the engine for a device (``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``) and a precision.
+
+    Each process of a team gets the device of its number on its host.
+
+    Raises:
+        ConfigError: The device is not there, it is one for several processes, or the precision is not one of
+            ours.
+    """
+    accelerator, _, index = device.partition(":")
+    accelerator = "gpu" if accelerator == "cuda" else accelerator
+    if index and not index.isdigit():
+        raise ConfigError(f"run.device: {device!r} is no device; use auto, cpu, cuda, cuda:N or mps")
+    if precision not in get_args(Precision):
+        raise ConfigError(
+            f"run.precision: {precision!r} is unknown; use one of {', '.join(get_args(Precision))}"
+        )
+    if team.size > 1 and (index or accelerator == "mps"):
+        raise ConfigError(
+            f"run.device: {device!r} is one device, and {team.size} processes need one each; use auto, cuda "
+            "or cpu"
+        )
+    devices: int | list[int] = [int(index)] if index else 1
+    _choose_kernels(
+        deterministic=deterministic
+    )  # before the device is opened: cuBLAS reads its variable then
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else a line for every engine in bf16
+    try:
+        if team.place is None:
+            fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
+        else:
+            fabric = fabric_of(team.place, accelerator, precision)
+    except (ValueError, RuntimeError, ImportError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(f"run.device: {device!r} cannot be used ({first}); try --device cpu") from error
+    fabric.launch()
+    keeps = fabric.device.type == "cpu" and keep_memory()
+    if team.size > 1:
+        team.device = fabric.device
+    return Engine(
+        fabric=fabric, precision=precision, deterministic=deterministic, keeps_memory=keeps, team=team
+    )
+
+
+def fabric_of(place: Place, accelerator: str, precision: str = FP32) -> Fabric:
+    """Return what launches a process among several; once for all it makes them known to each other.
+
+    Tensors of the CPU go by gloo, those of GPUs by NCCL.
+    """
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    strategy = DDPStrategy(cluster_environment=place, process_group_backend=backend, timeout=_PATIENCE)
+    return Fabric(
+        accelerator=accelerator,
+        devices=place.local_size,
+        num_nodes=place.num_nodes,
+        strategy=strategy,
+        precision=precision,  # type: ignore[arg-type]
+    )
+
+
+def _choose_kernels(*, deterministic: bool) -> None:
+    """Let float32 be float32 (no TF32, neither in products nor in convolutions), and choose kernels.
+
+    torch keeps these choices for the whole process. Without ``deterministic`` kernels may add up in any
+    order, which on CUDA gives other last bits from call to call; with it they are refused, by an error that
+    names the operation.
+    """
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def require_compiler(device: torch.device) -> None:
+    """Refuse to compile where torch has nothing to compile with.
+
+    Raises:
+        ConfigError: There is no C++ compiler (CPU), or no triton (CUDA).
+    """
+    if device.type == "cuda":
+        missing = "the package triton" if find_spec("triton") is None else None
+    else:
+        compilers = (os.environ.get("CXX", "g++"), "clang++")
+        missing = "a C++ compiler" if not any(map(shutil.which, compilers)) else None
+    if missing is not None:
+        raise ConfigError(f"run.compile: {missing} is not found; install it or set run.compile to false")
+
+
+def environment(engine: Engine) -> dict[str, Any]:
+    """Return what a record says of the machine and the libraries."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "timm": timm.__version__,
+        "device": str(engine.device),
+        "device_name": engine.device_name,
+        "precision": engine.precision,
+        "deterministic": engine.deterministic,
+        "keeps_memory": engine.keeps_memory,
+        "processes": engine.team.size,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+    }

@@ -1,0 +1,296 @@
+"""The ledger: what a run has found so far. It travels in every checkpoint and becomes the record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+
+from lw2g import __version__
+from lw2g.config.resolve import Resolved
+from lw2g.config.structure import unstructure
+from lw2g.config.toml import to_mapping
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy, Limiting
+from lw2g.metrics import adjusted_rand_index
+from lw2g.training.deviations import list_deviations
+from lw2g.training.devices.engine import environment
+from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.evaluation.matrix import GrowingMatrix
+from lw2g.training.files.record import prediction_name, run_metrics
+from lw2g.training.files.sealed import Lines
+from lw2g.training.files.state import fingerprints
+from lw2g.training.session import Session
+
+__all__ = ["Ledger", "build_record"]
+
+
+_CHOICES = 10
+"""Coverage is noted for so many first choices."""
+
+
+class _Written:
+    """What a ledger has found of evaluated tasks, in the record's own lines: none is made twice."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.accuracy, self.retrieval = GrowingMatrix(), GrowingMatrix()
+        self.decisions: list[str] = []
+        self.drift: list[str] = []
+        self.take_up(ledger)
+
+    def take_up(self, ledger: Ledger) -> None:
+        """Take up what the ledger has got since the last time."""
+        for task in range(len(self.drift), len(ledger.drift)):
+            self.accuracy.add(ledger.accuracy[task])
+            if ledger.retrieval:
+                self.retrieval.add(ledger.retrieval[task])
+            self.decisions.append(json.dumps(ledger.decisions[task], allow_nan=False))
+            self.drift.append(json.dumps(ledger.drift[task], allow_nan=False))
+
+
+@attrs.define(kw_only=True)
+class Ledger:
+    """Mutable state of a run that is not a tensor; JSON-able throughout.
+
+    Lists have an entry per task and only ever get longer, so that a checkpoint stores what is new in them.
+
+    Attributes:
+        task_to_set: The pool's map.
+        accuracy: Per evaluation, the accuracy of each seen task in percent.
+        retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
+        coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
+            choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
+        others: Per evaluation, further percentages (means over tasks) by their names among the metrics:
+            samples whose predicted class is one of their own task, and what other answers of the same sets
+            would have reached.
+        drift: Per evaluation and old task, the mean relative change of its test features since the last
+            evaluation (samples that kept their set); None where it is not known.
+        stale: Per evaluation and old task, whether features of its own images may have changed since its end:
+            then statistics of its classes describe features that no image has any more.
+        decisions: The record's entries.
+        predictions: SHA-256 of each evaluation's file.
+        files: SHA-256 of the files written once.
+        seconds: Clocks by part.
+        images: Training images stepped on so far.
+        flops: Floating point operations per image.
+        origin: The run that this one was forked from, and what was changed; None for a run of its own.
+        precision: What was asked for, what is used, and why.
+    """
+
+    task_to_set: list[int] = attrs.field(factory=list)
+    accuracy: list[list[float]] = attrs.field(factory=list)
+    retrieval: list[list[float]] = attrs.field(factory=list)
+    coverage: list[list[float]] = attrs.field(factory=list)
+    others: list[dict[str, float]] = attrs.field(factory=list)
+    drift: list[list[float | None]] = attrs.field(factory=list)
+    stale: list[list[bool]] = attrs.field(factory=list)
+    decisions: list[dict[str, Any]] = attrs.field(factory=list)
+    predictions: list[str] = attrs.field(factory=list)
+    files: dict[str, str] = attrs.field(factory=dict)
+    seconds: dict[str, float] = attrs.field(factory=dict)
+    images: int = 0
+    flops: dict[str, float | None] = attrs.field(factory=dict)
+    origin: dict[str, Any] | None = None
+    precision: dict[str, str] = attrs.field(factory=dict)
+    _written: _Written = attrs.field(init=False, eq=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._written = _Written(self)
+
+    def decide(
+        self, task: int, evidence: Evidence, decision: Decision, set_id: int, policy: GrowthPolicy
+    ) -> dict[str, Any]:
+        """Note a decision of a policy and the set that the task got; return its entry."""
+        entry: dict[str, Any] = {
+            "task": task,
+            "candidates": [one.as_mapping() for one in evidence.candidates if _tells(one)],
+            "decision": "grow" if isinstance(decision, Grow) else "reuse",
+            "set": set_id,
+            "margin": getattr(policy, "margin", 0.0),
+            "burden": getattr(policy, "burden", None),
+            "confidence": decision.confidence,
+            "limits": _limits(policy, evidence),
+            "ranks_after": {},
+        }
+        self.decisions.append(entry)
+        return entry
+
+    def evaluate(
+        self, predictions: Predictions, drift: list[float | None], moved: list[bool]
+    ) -> tuple[list[float], list[float] | None]:
+        """Note an evaluation; return the accuracies and retrieval accuracies by task.
+
+        Args:
+            predictions: Of all test samples of the seen tasks.
+            drift: An entry of the attribute.
+            moved: Of each old task, whether its features may have changed since the last evaluation.
+        """
+        accuracies = predictions.accuracies()
+        retrievals = predictions.retrievals(self.task_to_set)
+        self.accuracy.append(accuracies)
+        shares = {f"faa_{name}": found for name, found in predictions.other_accuracies().items()}
+        shares["task_accuracy"] = predictions.task_accuracies()
+        self.others.append({name: sum(share) / len(share) for name, share in shares.items()})
+        if retrievals is not None:
+            self.retrieval.append(retrievals)
+            ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
+            covered = [predictions.coverage(sets) or [] for sets in ranks]
+            self.coverage.append([sum(share) / len(share) for share in covered])
+        self.drift.append(drift)
+        before = [*self.stale[-1], False] if self.stale else []
+        self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
+        self._written.take_up(self)
+        return accuracies, retrievals
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return the fields by name, as they are."""
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Ledger) if field.init}
+
+    def tables(self) -> dict[str, Lines | None]:
+        """Return what the record says of tasks and evaluations, in lines that are written once each."""
+        written = self._written
+        # the decision on a task under way may still change
+        late = [json.dumps(entry, allow_nan=False) for entry in self.decisions[len(written.decisions) :]]
+        return {
+            "accuracy_matrix": Lines(written.accuracy.lines),
+            "retrieval_matrix": Lines(written.retrieval.lines) if self.retrieval else None,
+            "decisions": Lines([*written.decisions, *late]),
+            "feature_drift": Lines(written.drift),
+        }
+
+    def metrics(self, session: Session) -> dict[str, Any]:
+        """Return all metrics of the run so far."""
+        tasks = len(self.accuracy)
+        return run_metrics(
+            self._written.accuracy.values,
+            self._written.retrieval.values if self.retrieval else None,
+            self.coverage[-1] if self.coverage else None,
+            self.others[-1] if self.others else {},
+            self.task_to_set[:tasks] if _has_sets(session) else None,
+            session.evaluator.sizes(tasks),
+        )
+
+
+def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:
+    """Return what each measure of each set was held against, as a record holds it."""
+    found = policy.limits(evidence) if isinstance(policy, Limiting) else {}
+    return {name: {str(one): limit for one, limit in sets.items()} for name, sets in found.items()}
+
+
+def _tells(candidate: CandidateEvidence) -> bool:
+    """Whether anything is known of a set; a record would grow with every set that nobody looked at."""
+    return bool(candidate.measures) or bool(candidate.rank) or candidate.excluded is not None
+
+
+def _has_sets(session: Session) -> bool:
+    return session.pool.size > 0
+
+
+def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[str, Any]:
+    """Return the record of a run, finished or not."""
+    tasks, tables = len(ledger.accuracy), ledger.tables()
+    sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
+    planted = session.stream.planted_groups
+    training = ledger.seconds.get("training", 0.0)
+    predictions = {prediction_name(task): checksum for task, checksum in enumerate(ledger.predictions)}
+    return {
+        "lw2g_version": __version__,
+        "protocol": session.config.run.protocol,
+        "protocol_changes": resolved.protocol_changes,
+        "config": to_mapping(session.config),
+        "seed": session.config.run.seed,
+        "tasks": len(session.stream.tasks),
+        "environment": environment(session.engine),
+        "precision": ledger.precision,
+        "fingerprints": fingerprints(session),
+        "sources": _sources(session),
+        "origin": ledger.origin,
+        "backbone": attrs.asdict(session.backbone.fingerprint),
+        "class_order": list(session.stream.class_order),
+        "class_names": list(session.stream.class_names),
+        "accuracy_matrix": tables["accuracy_matrix"],
+        "retrieval_matrix": tables["retrieval_matrix"],
+        "decisions": tables["decisions"],
+        "task_to_set": list(ledger.task_to_set),
+        "metrics": ledger.metrics(session),
+        "planted_groups": list(planted) if planted is not None else None,
+        "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
+        "feature_drift": tables["feature_drift"],
+        "stale_classes": _stale(session, ledger),
+        "routing": _routing(session, ledger),
+        "storage": {
+            "prompt_vectors": _vectors(session),
+            "basis_vectors": session.memory.basis_vectors
+            + sum(constraint.basis_vectors for constraint in session.constraints.values()),
+            "parameters": _parameters(session),
+        },
+        "flops": {
+            "training_per_image": ledger.flops.get("training_per_image"),
+            "inference_per_image": ledger.flops.get("inference_per_image"),
+        },
+        "seconds": {
+            part: round(ledger.seconds.get(part, 0.0), 3)
+            for part in ("evidence", "training", "subspace", "evaluation", "total")
+        }
+        | {"per_test_image": round(session.evaluator.seconds_per_image, 6)},
+        "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
+        "findings": dict(session.baseline.findings()),
+        "deviations": list_deviations(resolved, session, ledger.task_to_set),
+        "files": {**ledger.files, **predictions},
+    }
+
+
+def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
+    """Return which share of the seen classes has stale statistics, after each task and in the end."""
+    sizes = [len(info.classes) for info in session.infos[: len(ledger.stale)]]
+    shares = [
+        sum(size for size, stale in zip(sizes, flags, strict=False) if stale) / sum(sizes[: task + 1])
+        for task, flags in enumerate(ledger.stale)
+    ]
+    return {"by_task": shares, "last": shares[-1] if shares else None}
+
+
+def _routing(session: Session, ledger: Ledger) -> dict[str, Any] | None:
+    """Return how test images found their sets; None where one network answers for all of them."""
+    if not ledger.coverage and session.baseline.feature_scope != "each":
+        return None
+    mixer = session.mixer
+    return {
+        "passes_per_image": session.passes(len(session.pool)),
+        "coverage": ledger.coverage[-1] if ledger.coverage else None,
+        "constants": None if mixer is None else mixer.named_constants(),
+    }
+
+
+def _sources(session: Session) -> list[dict[str, Any]]:
+    """Return where the classes come from: one entry per benchmark, the configuration's first."""
+    tasks = session.stream.tasks
+    ends = [*(source.first for source in session.sources[1:]), len(tasks)]
+    return [
+        {
+            "benchmark": {"name": source.benchmark.name, **unstructure(source.benchmark.config)},
+            "fingerprint": source.own,
+            "first_task": source.first,
+            "tasks": end - source.first,
+            "first_class": tasks[source.first].classes[0],
+            "classes": sum(len(task.classes) for task in tasks[source.first : end]),
+        }
+        for source, end in zip(session.sources, ends, strict=True)
+    ]
+
+
+def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:
+    return adjusted_rand_index(dict(enumerate(sets)), dict(enumerate(planted[: len(sets)])))
+
+
+def _vectors(session: Session) -> float:
+    """Return how many vectors of the backbone's width the live sets hold."""
+    vectors = session.pool.size / session.backbone.dim
+    return int(vectors) if vectors.is_integer() else vectors
+
+
+def _parameters(session: Session) -> int:
+    shared = (session.baseline, *([] if session.retrieval is None else [session.retrieval]))
+    return session.pool.size + sum(
+        parameter.numel() for module in shared for parameter in module.parameters()
+    )

@@ -1,0 +1,240 @@
+"""Whether what a run left holds: every checksum, and every metric recomputed from the predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g.config.directory import GOAL, RECORD
+from lw2g.errors import DataError
+from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.recomputed import Columns, matrices, metrics, rand_index, read_columns
+from lw2g.training.files.record import RunDirectory, prediction_name
+from lw2g.training.files.sealed import sha256_of, unseal_json
+
+__all__ = ["Finding", "verify"]
+
+_TOLERANCE = 1e-9
+_FIRST = ("config.toml", "samples.json")
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """What was found of a file, or of a value in it.
+
+    Attributes:
+        what: The file, relative to the directory, and the value after a colon.
+        holds: Whether it is what it says; None where nothing tells.
+        text: Why not, or what was compared.
+    """
+
+    what: str
+    holds: bool | None
+    text: str
+
+
+def verify(directory: Path) -> list[Finding]:
+    """Examine a run, or a directory of several seeds.
+
+    Raises:
+        DataError: There is neither.
+    """
+    if (directory / "seeds.json").exists():
+        return list(_seeds(directory))
+    files = RunDirectory(directory)
+    files.require_run()
+    return list(_run(files))
+
+
+def _run(files: RunDirectory) -> Iterator[Finding]:
+    record = _unsealed(files.path / RECORD)
+    told = dict(record["files"]) if isinstance(record, dict) else {}
+    checkpoints, saved = _checkpoints(files, told)
+    done = sum(name.startswith("predictions/") for name in saved)
+    if isinstance(record, dict):
+        yield Finding(what=RECORD, holds=True, text="matches its checksum")
+    elif (files.path / RECORD).exists() or done:
+        yield Finding(what=RECORD, holds=False, text=str(record))
+    else:
+        yield Finding(what=RECORD, holds=None, text="not written yet: no task is finished")
+    if (files.path / GOAL).exists():
+        goal = _unsealed(files.path / GOAL)
+        holds = isinstance(goal, dict)
+        yield Finding(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
+    sums = saved | told
+    named = [name for name in sums if not name.startswith("predictions/")]
+    texts = [_checksum(files.path, name, sums.get(name)) for name in _FIRST]
+    texts += [_checksum(files.path, name, sums[name]) for name in named if name not in _FIRST]
+    yield from texts
+    evaluations: list[Columns] = []
+    for task in range(sum(name.startswith("predictions/") for name in sums)):
+        name = prediction_name(task)
+        found = _checksum(files.path, name, sums.get(name))
+        if found.holds:
+            evaluations.append(read_columns(files.path / name))
+            found = _consistent(task, evaluations, record)
+        yield found
+    if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
+        yield from _recomputed(record, evaluations)
+        if all(one.holds for one in texts) and evaluations:
+            yield _samples(files.read_samples(named), evaluations)
+    elif isinstance(record, dict):
+        text = "not recomputed: predictions are damaged"
+        yield Finding(what=f"{RECORD}: metrics", holds=False, text=text)
+    yield from checkpoints
+
+
+def _unsealed(path: Path) -> dict[str, Any] | DataError:
+    try:
+        return unseal_json(path)
+    except DataError as error:
+        return error
+
+
+def _checksum(directory: Path, name: str, wanted: str | None) -> Finding:
+    found = sha256_of(directory / name)
+    if wanted is None:
+        return Finding(what=name, holds=None, text="nothing tells its checksum")
+    text = "matches its checksum" if found == wanted else "is missing"
+    if found not in (None, wanted):
+        text = "does not match its checksum: it is damaged or was edited"
+    return Finding(what=name, holds=found == wanted, text=text)
+
+
+def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Finding:
+    """Whether predictions are of the samples they should be of, and choose among what was there."""
+    columns, before = evaluations[-1], evaluations[max(len(evaluations) - 2, 0)]
+    rows, chosen = len(columns["sample"]), columns["retrieved"] >= 0
+    held = np.asarray(record["task_to_set"]) if isinstance(record, dict) else None
+    wrong = {
+        "samples are not counted from 0": not np.array_equal(columns["sample"], np.arange(rows)),
+        f"samples are not those of tasks 1 to {task + 1}": set(columns["task"]) != set(range(task + 1)),
+        "samples have other labels or tasks than before": any(
+            not np.array_equal(columns[key][: len(before[key])], before[key]) for key in ("true", "task")
+        ),
+        "classes are predicted that were not seen": columns["predicted"].max() > columns["true"].max(),
+        "tasks are retrieved that were not seen": columns["retrieved"].max() > task,
+        "sets are not those of the retrieved tasks": held is not None
+        and not np.array_equal(
+            held[np.minimum(columns["retrieved"][chosen], len(held) - 1)], columns["set"][chosen]
+        ),
+    }
+    found = [text for text, is_so in wrong.items() if is_so]
+    text = ", ".join(found) or f"{rows} samples, matches its checksum"
+    return Finding(what=prediction_name(task), holds=not found, text=text)
+
+
+def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Finding:
+    count = len(evaluations[-1]["sample"])
+    holds = len(set(ids)) == len(ids) >= count
+    return Finding(what="samples.json: ids", holds=holds, text=f"{count} samples predicted, {len(ids)} ids")
+
+
+def _recomputed(record: Mapping[str, Any], evaluations: Sequence[Columns]) -> Iterator[Finding]:
+    held = record["task_to_set"][: len(evaluations)]
+    accuracy, retrieval = matrices(evaluations, held)
+    yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
+    if retrieval is not None or record["retrieval_matrix"] is not None:
+        yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
+    sets = record["storage"]["prompt_vectors"] > 0
+    values = metrics(evaluations, held, sets=sets)
+    for name, written in record["metrics"].items():
+        if name in values:
+            yield _value(f"metrics.{name}", written, values[name])
+        else:
+            yield Finding(what=f"{RECORD}: metrics.{name}", holds=None, text="not recomputed")
+    planted = record["planted_groups"]
+    if planted is not None and sets:
+        expected = rand_index(held, planted[: len(held)])
+        yield _value("adjusted_rand_index", record["adjusted_rand_index"], expected)
+
+
+def _matrix(name: str, written: Any, recomputed: Any) -> Finding:
+    what = f"{RECORD}: {name}"
+    if written is None or recomputed is None or len(written) != len(recomputed):
+        return Finding(what=what, holds=False, text="other size than the predictions have")
+    stored = np.array([[np.nan if entry is None else entry for entry in row] for row in written])
+    same = np.isclose(stored, recomputed, rtol=0, atol=_TOLERANCE, equal_nan=True)
+    text = f"{same.size} entries equal those recomputed from the predictions"
+    if not same.all():
+        task, after = np.argwhere(~same)[0].tolist()
+        text = (
+            f"task {task + 1} after task {after + 1}: {written[task][after]} written, "
+            f"{recomputed[task, after]:.6g} recomputed"
+        )
+    return Finding(what=what, holds=bool(same.all()), text=text)
+
+
+def _value(name: str, written: float | None, recomputed: float | None) -> Finding:
+    holds = _equal(written, recomputed)
+    text = _number(written) if holds else f"{_number(written)} written, {_number(recomputed)} recomputed"
+    return Finding(what=f"{RECORD}: {name}", holds=holds, text=text)
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=0, abs_tol=_TOLERANCE)
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.6g}"
+
+
+def _checkpoints(files: RunDirectory, told: Mapping[str, str]) -> tuple[list[Finding], dict[str, str]]:
+    """Return what was found of checkpoints, and the checksums of other files that they tell."""
+    found: list[Finding] = []
+    sums: dict[str, str] = {}
+    for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
+        tells = dict(ledger.get("files", {}))
+        tells |= {prediction_name(at): one for at, one in enumerate(ledger.get("predictions", ()), task)}
+        others = [other for other, checksum in tells.items() if told.get(other, checksum) != checksum]
+        if complaint is None and others:
+            complaint = f"tells another checksum of {', '.join(others)} than {RECORD}"
+        if complaint is None:
+            sums |= tells
+        text = complaint or "matches its checksum and what it builds on"
+        found.append(Finding(what=f"{files.checkpoints.name}/{name}", holds=complaint is None, text=text))
+    return found, sums
+
+
+def _seeds(directory: Path) -> Iterator[Finding]:
+    told = _unsealed(directory / "seeds.json")
+    if not isinstance(told, dict):
+        raise told
+    yield Finding(what="seeds.json", holds=True, text="matches its checksum")
+    yield _checksum(directory, "experiment.toml", told["experiment"])
+    records = []
+    for seed in told["seeds"]:
+        files = RunDirectory(directory / f"seed-{seed}")
+        if not files.exists():
+            yield Finding(what=files.path.name, holds=None, text="not begun")
+            continue
+        for found in _run(files):
+            yield attrs.evolve(found, what=f"{files.path.name}/{found.what}")
+        records.append(_unsealed(files.path / RECORD))
+    if not (directory / "summary.json").exists():
+        yield Finding(what="summary.json", holds=None, text="not written yet: not all seeds are finished")
+        return
+    summary = _unsealed(directory / "summary.json")
+    holds = isinstance(summary, dict)
+    yield Finding(what="summary.json", holds=holds, text="matches its checksum" if holds else str(summary))
+    if isinstance(summary, dict):
+        whole = [record for record in records if isinstance(record, dict)]
+        yield from (_summary(name, entry, whole) for name, entry in summary["metrics"].items())
+
+
+def _summary(name: str, entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Finding:
+    values = [record["metrics"].get(name) for record in records]
+    known = [value for value in values if value is not None]
+    whole = len(known) == len(values)
+    mean = float(np.mean(known)) if whole else None
+    spread = float(np.std(known, ddof=1)) if whole and len(known) > 1 else None
+    holds = values == entry["values"] and _equal(entry["mean"], mean) and _equal(entry["std"], spread)
+    text = "equals mean and deviation of the seeds" if holds else "other values than the seeds have"
+    return Finding(what=f"summary.json: {name}", holds=holds, text=text)

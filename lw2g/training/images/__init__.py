@@ -1,0 +1,1 @@
+"""Images on their way to the model: decoded once, kept, augmented, in batches."""

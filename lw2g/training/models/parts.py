@@ -1,0 +1,241 @@
+"""What answers for images: the parts of a run that a prediction needs, and how they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.config.model import ModelConfig
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.context import BuildContext, TaskInfo, derive_seed
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.stream import ImageTransform
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.devices.engine import BF16, FP32, Engine, open_engine, require_compiler
+from lw2g.training.devices.precision import Choice, choose_precision
+from lw2g.training.evaluation.mixing import Mixer
+from lw2g.training.files.checkpoint import part, under
+from lw2g.training.processes.team import ALONE, Team
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.room import bounded, bytes_per_image, require_room
+
+__all__ = [
+    "Foundation",
+    "ModelParts",
+    "build_methods",
+    "engine_of",
+    "fill",
+    "lasting",
+    "lay_foundation",
+    "mixer_of",
+    "names_of",
+    "tensors_of",
+]
+
+Config = TypeVar("Config", bound=ModelConfig)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ModelParts:
+    """What a trained model answers with. The learned state lies in baseline, retrieval, pool and mixer.
+
+    Attributes:
+        config: In which ``run.precision`` is settled.
+        engine: Device and precision.
+        backbone: The frozen backbone.
+        baseline: The method.
+        retrieval: None where the baseline makes no hard choice of a set.
+        pool: The sets and the map from tasks to them.
+        mixer: Where several sets answer for an image, it makes one answer of theirs; else None.
+        still: The test transform.
+        infos: What is known of each task before it is learned.
+    """
+
+    config: ModelConfig
+    engine: Engine
+    backbone: Backbone
+    baseline: Baseline
+    retrieval: RetrievalStrategy | None
+    pool: Pool
+    mixer: Mixer | None
+    still: ImageTransform
+    infos: tuple[TaskInfo, ...]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Baseline and retrieval strategy as messages name them."""
+        return names_of(self.config)
+
+    def info(self, index: int) -> TaskInfo:
+        """Return what is known of a task before it is learned."""
+        return self.infos[index]
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return a new parameter set on the run's device, without gradients."""
+        with self._bounded():
+            made = self.baseline.new_set(source)
+        return made.to(self.engine.device).requires_grad_(False).eval()
+
+    def begin_task(self, index: int) -> None:
+        """Let the baseline make room for a task; its draws depend on the task alone."""
+        torch.manual_seed(self.seed_of(index, "begin"))
+        with self._bounded():
+            self.baseline.begin_task(self.info(index))
+        self.baseline.to(self.engine.device).requires_grad_(False).eval()
+
+    def seed_of(self, index: int, purpose: str) -> int:
+        """Return the seed of one purpose within a task."""
+        return derive_seed(self.config.run.seed, "task", index, purpose)
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        return bounded(self.names[0], self.engine.device)
+
+
+def tensors_of(parts: ModelParts, sets: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Return all learned state by name: ``baseline/...``, ``pool/...``, ``retrieval/...``, ``routing/...``.
+
+    Args:
+        parts: Whose.
+        sets: The state of all sets by these names, where it is known.
+    """
+    found = under("baseline", parts.baseline.state_dict())
+    found |= under("pool", parts.pool.state_dict()) if sets is None else sets
+    if parts.retrieval is not None:
+        found |= under("retrieval", parts.retrieval.state_dict())
+    if parts.mixer is not None:
+        found |= under("routing", parts.mixer.state_dict())
+    return found
+
+
+def fill(
+    parts: ModelParts,
+    tensors: Mapping[str, Tensor],
+    task_to_set: Sequence[int],
+    adapt: Callable[[dict[str, Tensor], nn.Module, str], dict[str, Tensor]] = lambda state, *_: state,
+) -> None:
+    """Put learned state into parts that have begun as many tasks.
+
+    Args:
+        parts: Where to.
+        tensors: What :func:`tensors_of` returned.
+        task_to_set: The map of the pool.
+        adapt: Makes the state of a module fit: it takes the state, the module, and whose it is.
+    """
+    found = part(tensors, "baseline")
+    parts.baseline.load_state_dict(adapt(found, parts.baseline, parts.names[0]))
+    parts.pool.restore(task_to_set, part(tensors, "pool"), lambda: parts.new_set(None))
+    if parts.retrieval is not None:
+        found = part(tensors, "retrieval")
+        parts.retrieval.load_state_dict(adapt(found, parts.retrieval, parts.names[1]))
+    if parts.mixer is not None:
+        parts.mixer.load_state_dict(part(tensors, "routing"))
+
+
+def lasting(module: Baseline | RetrievalStrategy, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return of a module's state what is read once it has learned."""
+    dropped = module.learning_only
+    return {
+        name: value
+        for name, value in state.items()
+        if not any(name == one or name.startswith(f"{one}.") for one in dropped)
+    }
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Foundation:
+    """Device, precision and frozen backbone, before anything is built on them."""
+
+    engine: Engine
+    precision: Choice
+    backbone: Backbone
+
+
+def names_of(config: ModelConfig) -> tuple[str, str]:
+    """Return baseline and retrieval strategy as messages name them."""
+    retrieval = "none" if config.retrieval is None else config.retrieval.name
+    return f"baseline {config.baseline.name!r}", f"retrieval {retrieval!r}"
+
+
+def engine_of(config: ModelConfig, team: Team = ALONE) -> Engine:
+    """Return the engine as configured; the precision ``auto`` is float32 until the backbone is known.
+
+    Args:
+        config: The configuration.
+        team: The processes that work together.
+
+    Raises:
+        ConfigError: The device is not there.
+    """
+    run = config.run
+    wanted = FP32 if run.precision == "auto" else run.precision
+    return open_engine(run.device, wanted, deterministic=run.deterministic, team=team)
+
+
+def lay_foundation(
+    config: Config, engine: Engine, build: Callable[[], Backbone]
+) -> tuple[Config, Foundation]:
+    """Return the configuration with its precision settled, and what all else is built on.
+
+    Args:
+        config: The configuration.
+        engine: What :func:`engine_of` returned.
+        build: Builds the backbone.
+
+    Raises:
+        ConfigError: It cannot compute as configured.
+        DataError: Its weights are missing.
+    """
+    run, backbone = config.run, build()
+    backbone.to(engine.device)
+    if run.precision == "auto":
+        choice = choose_precision(backbone)
+        engine = open_engine(run.device, choice.used, deterministic=run.deterministic, team=engine.team)
+        config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
+    else:
+        choice = Choice(asked=run.precision, used=run.precision, reason="as configured")
+    if choice.used == BF16:
+        backbone.to_bf16()
+    if run.compile:
+        require_compiler(engine.device)
+        parts = (config.baseline, config.retrieval)
+        sizes = (getattr(one.config, "batch_size", None) for one in parts if one is not None)
+        # as configured, not as met: what a batch runs as must not depend on where a run was resumed
+        backbone.compile_blocks({run.evaluation_batch, *(size for size in sizes if size)})
+    require_room(
+        run.evaluation_batch * bytes_per_image(backbone.model),
+        f"run.evaluation_batch: {run.evaluation_batch} images",
+        "lower it",
+        engine.device,
+    )
+    return config, Foundation(engine=engine, precision=choice, backbone=backbone)
+
+
+def build_methods(
+    config: ModelConfig, catalogue: Catalogue, context: BuildContext
+) -> tuple[Baseline, RetrievalStrategy | None]:
+    """Return baseline and retrieval strategy; what they draw depends on the run's seed alone.
+
+    Raises:
+        ConfigError: They cannot be built as configured.
+    """
+    seed, device = context.seed, context.device
+    torch.manual_seed(derive_seed(seed, "build"))
+    with bounded(names_of(config)[0], device):
+        baseline = catalogue.get("baseline", config.baseline.name).build(config.baseline.config, context)
+    baseline.to(device).requires_grad_(False)
+    if config.retrieval is None:
+        return baseline, None
+    torch.manual_seed(derive_seed(seed, "build retrieval"))
+    retrieval: Any = catalogue.get("retrieval", config.retrieval.name).build(config.retrieval.config, context)
+    return baseline, retrieval.to(device).requires_grad_(False).eval()
+
+
+def mixer_of(config: ModelConfig, engine: Engine) -> Mixer | None:
+    """Return what makes one answer of those of several sets; None where one set answers."""
+    return None if config.routing.mix == 1 else Mixer(config.routing).to(engine.device)
