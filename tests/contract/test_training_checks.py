@@ -18,7 +18,7 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup
 from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing import ContractCase
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.runner import start
 from lw2g_prompts.dual_prompt import DualPrompt
 from lw2g_prompts.plugin import DUAL_PROMPT
@@ -207,8 +207,8 @@ def test_a_run_without_a_finished_task_says_how_to_go_on(
 
     resolved: Resolved = quick()
     with pytest.raises(DataError, match=r"no run at .*start one with lw2g run"):
-        open_run(tmp_path / "run", catalogue)
+        open_model(tmp_path / "run", catalogue)
     with pytest.raises(PowerCutError):
         start(resolved, catalogue, tmp_path / "run", [Cut()])
     with pytest.raises(DataError, match="no task is finished; go on: lw2g resume"):
-        open_run(tmp_path / "run", catalogue)
+        open_model(tmp_path / "run", catalogue)

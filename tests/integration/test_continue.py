@@ -26,7 +26,7 @@ from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.sealed import unseal_json
 from lw2g.training.files.verification import verify
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.runner import resume, start
 
 TIMES = ("seconds", "images_per_second", "sha256")
@@ -278,12 +278,12 @@ def test_classes_of_another_source_join_a_finished_run(
     ids = json.loads((run / "samples-2.json").read_text())
     assert ids[0] == "folder-2/plants/test/ash/0.png"
     images = [first / "test/cat/0.png", other / "test/dog/1.png"]
-    model = open_run(run, catalogue)
+    model = open_model(run, catalogue)
     columns = RunDirectory(run).read_predictions(2)
     assert len(columns.sample) == 12
     answers = model.predict(images)
     assert [one["class_index"] for one in answers] == [columns.predicted[0], columns.predicted[11]]
-    assert open_run(run, catalogue, 1).classes == ("cat", "dog", "eel", "fox")
+    assert open_model(run, catalogue, 1).classes == ("cat", "dog", "eel", "fox")
     assert told(resume(run, catalogue)) == told(record)
     forked = lw2g("fork", run, "--at-task", 3, "--out", tmp_path / "fork")
     assert forked.exit_code == 0, forked.output
@@ -291,4 +291,4 @@ def test_classes_of_another_source_join_a_finished_run(
     assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
     (run / "source-2.toml").write_text("")
     with pytest.raises(DataError, match=r"source-2.toml' is not the one the run went on with"):
-        open_run(run, catalogue)
+        open_model(run, catalogue)

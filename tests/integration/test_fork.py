@@ -19,7 +19,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.verification import verify
 from lw2g.training.forking import fork, resolve_fork
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.runner import start
 
 TIMES = ("seconds", "images_per_second", "sha256", "files", "origin")
@@ -58,7 +58,7 @@ def test_a_fork_with_nothing_changed_is_the_run_itself(
     assert (record["origin"]["changed"], record["origin"]["same_predictions"]) == ([], 1.0)
     assert reference["origin"] is None
     assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
-    assert open_run(tmp_path / "fork", catalogue, 0).task == 0
+    assert open_model(tmp_path / "fork", catalogue, 0).task == 0
 
 
 def test_a_fork_forces_another_decision(finished: Finished, catalogue: Catalogue, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, Tas
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.sealed import sha256_of, unseal_json
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import resume, start
 
@@ -208,7 +208,7 @@ def test_changed_data_are_refused(
     assert contents(directory) == before
 
 
-@pytest.mark.parametrize("use", [resume, open_run])
+@pytest.mark.parametrize("use", [resume, open_model])
 def test_an_edited_configuration_is_refused(
     use: Callable[..., Any], copied: Path, catalogue: Catalogue
 ) -> None:
@@ -273,12 +273,12 @@ def test_a_damaged_middle_task_is_refused_or_learned_anew(
     middle.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for task in (None, 1, 2):
         with pytest.raises(DataError, match=r"task-001\.safetensors.*--task.*lw2g resume"):
-            open_run(copied, catalogue, task)
-    assert open_run(copied, catalogue, 0).task == 0
+            open_model(copied, catalogue, task)
+    assert open_model(copied, catalogue, 0).task == 0
     watch = Watch()
     same(resume(copied, catalogue, [watch]), finished[1])
     assert any("task-001.safetensors" in line and "end of task 1" in line for line in watch.warnings)
-    assert open_run(copied, catalogue).task == 2
+    assert open_model(copied, catalogue).task == 2
 
 
 def test_a_linked_checkpoint_folder_is_refused(copied: Path, catalogue: Catalogue) -> None:

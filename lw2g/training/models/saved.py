@@ -19,7 +19,7 @@ from lw2g.training.models.exported import is_export, open_export, require_free, 
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.session import Session, open_session
 
-__all__ = ["export_run", "open_model", "open_run"]
+__all__ = ["export_run", "open_model"]
 
 
 def open_model(
@@ -37,16 +37,18 @@ def open_model(
         directory: Its directory.
         catalogue: Where its components come from.
         task: The task (from 0) after which a run is wanted; None for the last finished one.
-        device: Where it computes; None for the run's own (``run.device``), for an export ``auto``.
+        device: Where it computes (as ``run.device``); None for the run's own, for an export ``auto``.
         batch_size: Images per forward; None for the run's own.
         weights: A file with the backbone's weights; None for where they were.
 
     Raises:
-        DataError: There is no such model, it is damaged, or its backbone is another one or nowhere.
+        DataError: There is no such model, it is damaged, has not finished a task (or not this one), or its
+            backbone is another one or nowhere.
         ConfigError: The device is not there.
     """
     if not is_export(directory):
-        return open_run(directory, catalogue, task, device=device, batch_size=batch_size, weights=weights)
+        session, found, config = _restored(directory, catalogue, task, device, batch_size, weights)
+        return TrainedModel(session, found, partial(guarded, catalogue, config))
     model = open_export(directory, catalogue, device=device, batch_size=batch_size, weights=weights)
     if task not in (None, model.task):
         raise DataError(
@@ -89,33 +91,6 @@ def export_run(
         )
     with guarded(catalogue, config):
         return write_export(session, found, catalogue, out, with_backbone=with_backbone)
-
-
-def open_run(
-    directory: Path,
-    catalogue: Catalogue,
-    task: int | None = None,
-    *,
-    device: str | None = None,
-    batch_size: int | None = None,
-    weights: Path | None = None,
-) -> TrainedModel:
-    """Open a run for use.
-
-    Args:
-        directory: The run's directory.
-        catalogue: Where its components come from.
-        task: The task (from 0) after which it is wanted; None for the last finished one.
-        device: Where it computes (as ``run.device``); None for the run's own.
-        batch_size: Images per forward; None for the run's own.
-        weights: A file with the backbone's weights; None for where they were.
-
-    Raises:
-        DataError: There is no such run, or it has not finished a task (or not this one).
-        ConfigError: The device is not there.
-    """
-    session, found, config = _restored(directory, catalogue, task, device, batch_size, weights)
-    return TrainedModel(session, found, partial(guarded, catalogue, config))
 
 
 def _restored(

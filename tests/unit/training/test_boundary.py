@@ -24,7 +24,7 @@ from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import start
 
@@ -229,7 +229,7 @@ def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
 def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
     """What fails while a saved run is used is told as while it is trained."""
     go()
-    model = open_run(tmp_path / "run", tiny_catalogue(BadPlugin()))
+    model = open_model(tmp_path / "run", tiny_catalogue(BadPlugin()))
     acts["retrieve"] = raising(KeyError("x"))
     with pytest.raises(
         ComponentError, match="plugin 'BadPlugin': retrieval 'bad-retrieval', retrieve: KeyError"

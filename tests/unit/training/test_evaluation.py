@@ -18,7 +18,7 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.files.record import RunDirectory
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Reporter
 from lw2g.training.runner import start
 from lw2g.training.session import Session
@@ -167,7 +167,7 @@ def test_a_run_forgets_features_of_a_set_that_was_trained_on(
     overrides = {"baseline.lr": 0.5, "baseline.epochs": 3}
     chosen = quick(overrides, baseline="s-prompt-plus-plus", policy="one", constraints=())
     start(chosen, catalogue, tmp_path / "run")
-    session = open_run(tmp_path / "run", catalogue)._parts
+    session = open_model(tmp_path / "run", catalogue)._parts
     assert session.baseline.feature_scope == "set"
     history = [session.info(index) for index in range(3)]
     fresh, _ = session.evaluator.evaluate(

@@ -17,7 +17,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.models.model import TrainedModel
-from lw2g.training.models.saved import export_run, open_model, open_run
+from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.runner import start
 
 Finished = tuple[Path, dict[str, Any]]
@@ -25,7 +25,7 @@ Finished = tuple[Path, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def model(finished: Finished, catalogue: Catalogue) -> TrainedModel:
-    return open_run(finished[0], catalogue)
+    return open_model(finished[0], catalogue)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
     """
     start(quick(**chosen), catalogue, tmp_path / "run")
     for task in (0, 2):
-        model = open_run(tmp_path / "run", catalogue, task)
+        model = open_model(tmp_path / "run", catalogue, task)
         stored = RunDirectory(tmp_path / "run").read_predictions(task)
         tests = [one.test for one in model._parts.stream.tasks[: task + 1]]
         answers = model.answer([test.source.image(int(index)) for test in tests for index in test.indices])
@@ -154,11 +154,11 @@ def test_it_is_a_module_that_is_not_trained(model: TrainedModel, pixels: list[Te
 
 def test_device_batch_size_and_task_are_chosen_on_loading(finished: Finished, catalogue: Catalogue) -> None:
     """A device that is not there is refused; the model after an earlier task knows its classes alone."""
-    early = open_run(finished[0], catalogue, 0, device="cpu", batch_size=3)
+    early = open_model(finished[0], catalogue, 0, device="cpu", batch_size=3)
     assert (early.batch_size, early.task, early.classes) == (3, 0, ("pattern 0", "pattern 1"))
     assert early(torch.zeros(5, 3, 16, 16)).shape == (5, 2)
     with pytest.raises(ConfigError, match=r"run\.device: 'cuda:77'"):
-        open_run(finished[0], catalogue, device="cuda:77")
+        open_model(finished[0], catalogue, device="cuda:77")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_run_that_is_told_the_task_cannot_be_used(
     """The oracle's control row has no way to know the task of a new image."""
     start(quick(baseline="s-prompt-plus-plus", retrieval="oracle"), catalogue, tmp_path / "run")
     with pytest.raises(DataError, match="can only be evaluated, not used"):
-        open_run(tmp_path / "run", catalogue)(torch.zeros(3, 16, 16))
+        open_model(tmp_path / "run", catalogue)(torch.zeros(3, 16, 16))
 
 
 def test_load_opens_a_run(finished: Finished, monkeypatch: pytest.MonkeyPatch, catalogue: Catalogue) -> None:

@@ -21,7 +21,7 @@ from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.verification import verify
 from lw2g.training.images.features import VersionedRows
 from lw2g.training.images.streams import hold_back
-from lw2g.training.models.saved import open_run
+from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Reporter
 from lw2g.training.runner import resume, start
 from lw2g.training.session import Session
@@ -236,7 +236,7 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
     assert record["routing"]["coverage"] == sorted(record["routing"]["coverage"])
     assert record["routing"]["constants"]["temperature"] != 1
     assert all(finding.holds is not False for finding in verify(tmp_path / "whole"))
-    model = open_run(tmp_path / "whole", catalogue)
+    model = open_model(tmp_path / "whole", catalogue)
     stored = RunDirectory(tmp_path / "whole").read_predictions(2)
     tests = [task.test for task in model._parts.stream.tasks]
     images = [part.source.image(index) for part in tests for index in part.indices]
@@ -279,7 +279,7 @@ def test_every_baseline_that_retrieves_mixes_its_sets(
     options = {"routing.mix": 2, "benchmark.train": 10, "run.evaluation_batch": 12}
     start(quick(options, baseline=baseline, policy="always"), catalogue, tmp_path / "run")
     assert [finding.what for finding in verify(tmp_path / "run") if finding.holds is False] == []
-    session = open_run(tmp_path / "run", catalogue)._parts
+    session = open_model(tmp_path / "run", catalogue)._parts
     assert session.retrieval.temperature.value != 1
     assert session.mixer.named_constants()["temperature"] != 1
 
