@@ -116,6 +116,7 @@ _COSTS = {
     "prompt_vectors": "vectors of the backbone's width that all sets hold",
     "basis_vectors": "basis vectors of all spaces that are kept to protect old tasks",
     "parameters": "numbers that were added to the frozen backbone",
+    "statistics": "numbers kept beside them from task to task: means, covariances, Gram matrices, bases",
 }
 
 

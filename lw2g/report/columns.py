@@ -71,6 +71,7 @@ _ALL = (
             ("prompt_vectors", "vectors of the backbone's width that all sets hold"),
             ("basis_vectors", "basis vectors of the spaces that are kept to protect old tasks"),
             ("parameters", "numbers that were added to the frozen backbone"),
+            ("statistics", "numbers kept beside them: means, covariances, Gram matrices, bases"),
         )
     ),
     *(

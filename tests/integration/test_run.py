@@ -46,7 +46,7 @@ def test_the_record_has_its_stable_keys(finished: tuple[Path, dict[str, Any]]) -
         "faa_within", "pra", "coverage_3", "ssp", "chance_pra",
     }  # fmt: skip
     assert set(record["fingerprints"]) == {"benchmark", "backbone"}
-    assert set(record["storage"]) == {"prompt_vectors", "basis_vectors", "parameters"}
+    assert set(record["storage"]) == {"prompt_vectors", "basis_vectors", "parameters", "statistics"}
     assert set(record["flops"]) == {"training_per_image", "inference_per_image"}
     assert set(record["seconds"]) == {
         "evidence", "training", "subspace", "evaluation", "total", "per_test_image",

@@ -47,6 +47,11 @@ def _vectors(run: Run) -> float | None:
     return None if prompts is None or bases is None else prompts + bases
 
 
+def _numbers(run: Run) -> float | None:
+    added, beside = (COLUMNS[name].of(run.record) for name in ("parameters", "statistics"))
+    return None if added is None or beside is None else added + beside
+
+
 def _column(name: str) -> Callable[[Run], float | None]:
     return lambda run: COLUMNS[name].of(run.record)
 
@@ -54,7 +59,7 @@ def _column(name: str) -> Callable[[Run], float | None]:
 _PRICES: Mapping[str, Callable[[Run], float | None]] = {
     "sets": _column("ssp"),
     "vectors kept (prompts and bases)": _vectors,
-    "numbers added to the backbone": _column("parameters"),
+    "numbers kept (parameters and statistics)": _numbers,
     "seconds of the whole run": _column("total_s"),
     "milliseconds a test image": _column("test_ms"),
 }
@@ -94,7 +99,8 @@ def _dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
 _COSTS = (
     ("vectors of the backbone's width", "prompts", "prompt_vectors"),
     ("vectors of the backbone's width", "bases", "basis_vectors"),
-    ("numbers added to the backbone", "parameters", "parameters"),
+    ("numbers kept", "parameters", "parameters"),
+    ("numbers kept", "statistics", "statistics"),
     ("MFLOP of a training step, per image", "training", "training_mflop"),
     ("MFLOP of a prediction, per image", "inference", "inference_mflop"),
 )

@@ -93,7 +93,7 @@ def _bars(part: Spec) -> Spec:
     }
 
 
-_STORED = (("prompts", _BLUE), ("bases", _RED), ("parameters", _GREEN))
+_STORED = (("prompts", _BLUE), ("bases", _RED), ("parameters", _GREEN), ("statistics", "var(--c4)"))
 _COUNTED = (("training", _BLUE), ("inference", _GREEN))
 BARS = _bars(_kinds(*_STORED, *_COUNTED) | {"legend": None})
 TIMES = _bars(

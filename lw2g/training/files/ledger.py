@@ -19,7 +19,7 @@ from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files.record import prediction_name, run_metrics
 from lw2g.training.files.sealed import Lines
-from lw2g.training.files.state import fingerprints
+from lw2g.training.files.state import fingerprints, kept_numbers
 from lw2g.training.session import Session
 
 __all__ = ["Ledger", "build_record"]
@@ -192,6 +192,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
     sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
     planted = session.stream.planted_groups
     training = ledger.seconds.get("training", 0.0)
+    parameters = _parameters(session)
     predictions = {prediction_name(task): checksum for task, checksum in enumerate(ledger.predictions)}
     return {
         "lw2g_version": __version__,
@@ -222,7 +223,8 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
             "prompt_vectors": _vectors(session),
             "basis_vectors": session.memory.basis_vectors
             + sum(constraint.basis_vectors for constraint in session.constraints.values()),
-            "parameters": _parameters(session),
+            "parameters": parameters,
+            "statistics": kept_numbers(session) - parameters,
         },
         "flops": {
             "training_per_image": ledger.flops.get("training_per_image"),

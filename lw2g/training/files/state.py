@@ -21,6 +21,7 @@ __all__ = [
     "Position",
     "beginning",
     "fingerprints",
+    "kept_numbers",
     "position_of",
     "require_same",
     "restore",
@@ -80,6 +81,12 @@ def snapshot(
     if optimizer is not None:
         tensors |= under("optimizer", optimizer_tensors(optimizer))
     return attrs.evolve(beginning(session, position, ledger), tensors=tensors)
+
+
+def kept_numbers(session: Session) -> int:
+    """Return how many numbers a session keeps from task to task, learned or noted."""
+    tensors = snapshot(session, Position(), {}).tensors.values()
+    return sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
 
 
 def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:

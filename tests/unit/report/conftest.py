@@ -193,7 +193,7 @@ def write_full(path: Path, changes: dict[str, Any], **named: Any) -> Run:
         "task_to_set": TASK_TO_SET,
         "metrics": {**metrics, "coverage_3": 100.0},
         "feature_drift": [[], [0.02], [0.1, 0.0]],
-        "storage": {"prompt_vectors": 40, "basis_vectors": 60, "parameters": 5000},
+        "storage": {"prompt_vectors": 40, "basis_vectors": 60, "parameters": 5000, "statistics": 700},
         "flops": {"training_per_image": 3e6, "inference_per_image": 1e6},
         "seconds": {
             "evidence": 1.0,
