@@ -198,7 +198,7 @@ def train_phase(
         stop: What the process is asked for; told after every batch what any of them is.
 
     Returns:
-        The number of images trained on; 0 where the phase is not wanted.
+        The number of images of the whole phase, before ``progress`` and after it; 0 where it is not wanted.
 
     Raises:
         ConfigError: A loss is not finite, or parameters are not after an epoch.
@@ -209,7 +209,7 @@ def train_phase(
     base = [group["lr"] for group in optimizer.param_groups]
     if progress.optimizer:
         load_optimizer(optimizer, progress.optimizer)
-    seen, stop, team = 0, stop or StopRequest(), engine.team
+    stop, team = stop or StopRequest(), engine.team
     for epoch in range(progress.epoch, phase.epochs):
         seed = derive_seed(context.seed, "task", context.task.index, phase.name, epoch)
         for group, lr in zip(optimizer.param_groups, base, strict=True):
@@ -247,7 +247,6 @@ def train_phase(
         engine.synchronize()
         watch.require_sound_parameters()
         speed = done / max(time.perf_counter() - began, 1e-9)
-        seen += done
         progress.epoch, progress.step = epoch + 1, 0
         reporter.send(
             EpochEnded(
@@ -261,7 +260,7 @@ def train_phase(
             )
         )
         after_epoch(optimizer, progress)
-    return seen
+    return phase.epochs * sum(map(len, epoch_order(images, phase, seed=0)))
 
 
 def _mean(total: Tensor, count: int) -> float:

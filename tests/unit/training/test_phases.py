@@ -38,6 +38,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
+        self.images = 0
 
     def on_event(self, event: Any) -> None:
         self.events.append(event)
@@ -74,7 +75,7 @@ def run(
 ) -> Listener:
     images = session.image_set([session.stream.tasks[0].train], train=True)
     listener = Listener()
-    train_phase(
+    listener.images = train_phase(
         phase,
         session.task_context(0, images),
         images,
@@ -125,6 +126,21 @@ def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> Non
             weight.copy_(values)
         run(session, phase_of(weight), position)
         assert torch.equal(weight, final)
+
+
+def test_a_continuation_counts_what_was_trained_on_before_it(session: Session) -> None:
+    """A phase has as many images wherever it is gone on with; a short last batch may not count."""
+    weight = nn.Parameter(torch.ones(3))
+    size = len(session.stream.tasks[0].train)
+    for drop_last, each in ((False, size), (True, size - size % 7)):
+        phase = phase_of(weight, drop_last=drop_last)
+        for at in (
+            PhaseProgress(),
+            PhaseProgress(step=1),
+            PhaseProgress(epoch=2, step=1),
+            PhaseProgress(epoch=3),
+        ):
+            assert run(session, phase, at).images == 3 * each
 
 
 def test_an_epoch_meets_every_sample_once(session: Session) -> None:
