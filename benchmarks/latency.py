@@ -3,7 +3,7 @@
     python benchmarks/latency.py RUN... [--images 64] [--repeats 5] [--json OUT.json]
 
 A whole answer is timed: the query's pass, retrieval, the passes through sets, the head. Images are noise, in
-one batch on one thread; the passes of backbone and model take turns, and the quickest of each counts.
+one batch on one thread; backbone and model take turns, and the least processor time of each counts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import lw2g
 
 
 def quickest(works: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the least seconds of each, in turns after one that does not count."""
+    """Return the least processor seconds of each, in turns after one that does not count."""
     found = dict.fromkeys(works, float("inf"))
     for turn in range(repeats + 1):
         for name, work in works.items():
-            began = time.perf_counter()
+            began = time.process_time()
             work()
             if turn:
-                found[name] = min(found[name], time.perf_counter() - began)
+                found[name] = min(found[name], time.process_time() - began)
     return found
 
 
