@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from attrs.validators import ge, gt, in_, le, optional
 
-from lw2g.blocks.options import PrefixOptions, SteppingOptions, blocks_option
+from lw2g.blocks.options import HeadOptions, PrefixOptions, SteppingOptions, blocks_option
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "RanPacConfig",
     "SimpleCILConfig",
     "TokenOptions",
+    "VptNspConfig",
 ]
 
 
@@ -134,3 +135,35 @@ class OnePromptConfig(SteppingOptions):
     def head_epochs(self) -> int:
         """Epochs at the end of a task that train the head alone."""
         return 0 if self.outliers == "none" else round(self.outlier_share * self.epochs)
+
+
+@attrs.frozen(kw_only=True)
+class VptNspConfig(HeadOptions):
+    """Options of ``vpt-nsp2``; defaults are the authors' for CIFAR-100 in ten tasks."""
+
+    length: int = option(4, "prompt tokens per block", validator=ge(3), published=4)
+    epochs: int = option(
+        100, "passes over a task's training images; the release calls ten of them one epoch", validator=ge(0)
+    )
+    batch_size: int = option(256, "images per step", validator=ge(1), published=256)
+    lr: float = option(0.01, "learning rate of Adam", validator=gt(0), published=0.01)
+    weight_decay: float = option(5e-5, "L2 coefficient, on everything that is trained", validator=ge(0))
+    temperature: float = option(28.0, "what logits are divided by in training", validator=gt(0))
+    norm_weight: float = option(
+        1.0,
+        "weight of the loss that holds each token's mean and spread",
+        validator=ge(0),
+        published=1.0,
+    )
+    projected: float = option(
+        0.97,
+        "share of an update that is projected off what old tasks' attention meets; the rest stays as it is",
+        validator=[ge(0), le(1)],
+    )
+    projector: Literal["official", "exact"] = option(
+        "official",
+        "official: projections over their Frobenius norm, as released, beside which the rest weighs "
+        "as much; exact: projections",
+        validator=in_(("official", "exact")),
+        published="official",
+    )

@@ -15,6 +15,7 @@ __all__ = [
     "ONE_PROMPT",
     "RANPAC",
     "SIMPLE_CIL",
+    "VPT_NSP2",
     "lw2g_baselines",
 ]
 
@@ -33,6 +34,17 @@ _RANPAC = {
     "omnibenchmark": _AUGREG,
     "vtab": {**rows.NATURAL, **rows.HIDE, "backbone.name": "sup21k-ft1k"},
     "stanford-cars": {**_AUGREG, "benchmark.base": 16, "benchmark.increment": 20},
+}
+_VPT_NSP = {
+    "benchmark.order": "seeded",
+    "benchmark.order_seed": 2024,
+    **rows.HIDE,
+    "benchmark.train_scale": 0.08,
+    "benchmark.train_interpolation": "bicubic",
+    "benchmark.flip": False,
+    "benchmark.normalise": "native",
+    "benchmark.test_resize": "squash",
+    "backbone.name": "sup21k-augreg",
 }
 _CONTROLS = {**rows.NATURAL, "backbone.name": "sup21k"}  # those of the prompt methods they stand beside
 
@@ -119,8 +131,19 @@ ONE_PROMPT = BaselineComponent(
     tuned=presets.ONE_PROMPT_TUNED,
 )
 
+VPT_NSP2 = BaselineComponent(
+    name="vpt-nsp2",
+    config=options.VptNspConfig,
+    summary="prompt tokens of all tasks, updated in the null space of what old tasks' attention meets",
+    citation="Lu et al., Visual Prompt Tuning in Null Space for Continual Learning, NeurIPS 2024",
+    build=lazy("lw2g_single_set.null_space:VptNsp"),
+    growth="fixed",
+    presets=rows.with_rows(presets.VPT_NSP_OFFICIAL, {}, _VPT_NSP, {}),
+    tuned=presets.VPT_NSP_TUNED,
+)
+
 
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the single-set methods and the control baselines."""
-    return [APER_ADAPTER, APER_VPT_DEEP, JOINT, NO_PROMPT, ONE_PROMPT, RANPAC, SIMPLE_CIL]
+    return [APER_ADAPTER, APER_VPT_DEEP, JOINT, NO_PROMPT, ONE_PROMPT, RANPAC, SIMPLE_CIL, VPT_NSP2]

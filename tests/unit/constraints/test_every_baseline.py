@@ -19,9 +19,9 @@ from lw2g.training.session import open_session
 from lw2g_prompts.cprompt import CPrompt
 
 BASELINES = load_catalogue().names("baseline")
-WITHOUT_SITES = {"aper-adapter", "aper-vpt-deep", "no-prompt", "ranpac", "sema", "simple-cil"}
+WITHOUT_SITES = {"aper-adapter", "aper-vpt-deep", "no-prompt", "ranpac", "sema", "simple-cil", "vpt-nsp2"}
 # what trains nothing but its head, or nothing after the first task, has nothing to guide
-WITHOUT_GUIDANCE = {*WITHOUT_SITES, "joint"}
+WITHOUT_GUIDANCE = {*WITHOUT_SITES, "joint"} - {"vpt-nsp2"}
 KEYED = {"key-cosine", "class-keys"}
 FEW = {"epochs": 1, "batch_size": 6, "replay_epochs": 1, "rank": 4, "components": 4}
 

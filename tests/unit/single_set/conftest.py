@@ -88,6 +88,9 @@ class Stream:
                 optimizer.zero_grad()
                 phase.step(batch).loss.backward()
                 optimizer.step()
+                if phase.adjust is not None:
+                    with torch.no_grad():
+                        phase.adjust()
 
 
 @pytest.fixture(scope="session")

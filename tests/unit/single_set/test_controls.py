@@ -229,5 +229,6 @@ def test_components_with_one_set_are_offered():
         "one-prompt": False,
         "ranpac": False,
         "simple-cil": False,
+        "vpt-nsp2": False,
     }
     assert all(c.growth == "fixed" and c.retrieval is None for c in components.values())

@@ -1,0 +1,236 @@
+"""VPT-NSP2: prompt tokens that all tasks train, moved only where the attention of old tasks does not look.
+
+Lu et al., "Visual Prompt Tuning in Null Space for Continual Learning", NeurIPS 2024. What the optimizer would
+add to a block's tokens becomes ``B2 dP B1``: B1 keeps ``q W_k dP^T`` of old tasks as it was, B2 what their
+attention takes from the values of the prompts. A loss holds each token's mean and spread, which the norm in
+front of the attention divides by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.schedules import milestones
+from lw2g.interfaces.baseline import mask_logits
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
+from lw2g.vit.injection import attention_of, block_at
+from lw2g.vit.taps import Tap
+from lw2g.vit.tokens import TokenInjection
+from lw2g_single_set.first_task import DeepTokens
+from lw2g_single_set.options import VptNspConfig
+
+__all__ = ["VptNsp", "attended", "bend", "null_projection"]
+
+_MANY = 128
+"""So many directions have a spectrum that is smoothed before its knee is looked for."""
+_SMOOTHING, _EDGES = 10, 0.03
+"""Deviation of that smoothing, in directions, and the share of them, at both ends together, left out."""
+
+_DROPS = (0.4, 0.7)
+"""Shares of the epochs after which the rate falls to a tenth: the release's milestones 5 and 8 of 10, which
+timm's schedule reaches an epoch early."""
+
+
+def null_projection(moment: Tensor, share: float, *, scaled: bool) -> Tensor:
+    """Return ``share * B + (1 - share) * I`` with the projection B onto a moment's null space, float32.
+
+    The null space begins where the spectrum bends most (its second differences).
+
+    Args:
+        moment: Symmetric second moment ``[n, n]`` float64, n >= 3.
+        share: Between 0 (the identity) and 1.
+        scaled: Whether B is divided by its Frobenius norm, as released.
+    """
+    values, vectors = torch.linalg.eigh(moment)
+    first = _knee(values.clamp(min=0).flip(0).cpu().numpy())
+    null = vectors.flip(1)[:, first:]
+    projection = null @ null.T
+    if scaled:
+        projection = projection / projection.norm()
+    kept = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
+    found: Tensor = share * projection + (1 - share) * kept
+    return found.float()
+
+
+def _knee(spectrum: np.ndarray[Any, Any]) -> int:
+    """Return where a falling spectrum has come down: the place of its sharpest bend."""
+    from scipy.ndimage import gaussian_filter1d
+
+    many = len(spectrum) >= _MANY
+    smooth = gaussian_filter1d(spectrum, sigma=_SMOOTHING) if many else spectrum
+    bends = np.diff(smooth, n=2)
+    edge = int(len(spectrum) * _EDGES / 2) if many else 0
+    inner = bends[edge : len(bends) - edge]
+    return int(inner.argmax()) + (len(spectrum) - len(inner)) // 2
+
+
+def bend(update: Tensor, queries: Tensor, attention: Tensor) -> Tensor:
+    """Return ``B2 dP B1`` for the updates of all blocks.
+
+    Args:
+        update: dP, ``[depth, L, dim]``.
+        queries: B1, ``[depth, dim, dim]``.
+        attention: B2, ``[depth, L, L]``.
+    """
+    return attention @ update @ queries
+
+
+def attended(block: nn.Module, rows: Tensor, prompts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return second moments of what a block's prompts meet: of ``q W_k`` and of the attention paid to them.
+
+    Args:
+        block: The timm block.
+        rows: What enters its attention, after its norm, ``[B, N, dim]`` float32.
+        prompts: The tokens that join the stream there, ``[L, dim]``.
+
+    Returns:
+        Sums over images, heads and the N tokens, ``[dim, dim]`` and ``[L, L]`` float64.
+    """
+    attention: Any = attention_of(block)
+    heads, dim = attention.num_heads, rows.shape[-1]
+    qkv = attention.qkv
+    weight, bias = qkv.weight.float(), None if qkv.bias is None else qkv.bias.float()
+    normed = cast(Any, block).norm1(prompts.to(qkv.weight.dtype)).float()
+
+    def split(projected: Tensor) -> Tensor:
+        return projected.reshape(*projected.shape[:-1], heads, dim // heads).transpose(-3, -2)
+
+    query, key = (split(part) for part in functional.linear(rows, weight, bias).chunk(3, dim=-1)[:2])
+    extra = split(functional.linear(normed, weight, bias).chunk(3, dim=-1)[1])
+    keys = torch.cat([key, extra.expand(len(rows), -1, -1, -1)], dim=2)
+    paid = (query @ keys.mT * attention.scale).softmax(dim=-1)[..., key.shape[2] :].flatten(0, 2).double()
+    of_heads = query.transpose(0, 1).flatten(1, 2)
+    to_key = weight.chunk(3)[1].reshape(heads, dim // heads, dim).double()
+    return (to_key.mT @ (of_heads.mT @ of_heads).double() @ to_key).sum(dim=0), paid.T @ paid
+
+
+class VptNsp(HeadedBaseline):
+    """One set of deep prompt tokens and a head, trained in every task.
+
+    Attributes:
+        queries: Second moments of ``q W_k`` over all tasks so far, ``[depth, dim, dim]`` float64.
+        attention: Those of the attention paid to the prompts, ``[depth, L, L]`` float64.
+        anchor: The tokens as the last task left them, ``[depth, L, dim]``.
+    """
+
+    feature_scope = "set"
+    learning_only = ("queries", "attention", "anchor")
+
+    queries: Tensor
+    attention: Tensor
+    anchor: Tensor
+
+    def __init__(self, config: VptNspConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        depth, dim, length = context.backbone.depth, context.backbone.dim, config.length
+        self.register_buffer("queries", torch.zeros(depth, dim, dim, dtype=torch.float64))
+        self.register_buffer("attention", torch.zeros(depth, length, length, dtype=torch.float64))
+        self.register_buffer("anchor", torch.zeros(depth, length, dim))
+        self.to(context.device)
+
+    def new_set(self, source: nn.Module | None) -> nn.Module:
+        """Return tokens from U(-1, 1) for every block."""
+        backbone = self.context.backbone
+        tokens = DeepTokens(backbone.depth, self.config.length, backbone.dim)
+        nn.init.uniform_(tokens.token, -1, 1)
+        return tokens.to(self.context.device)
+
+    def injection(self, tokens: Tensor) -> TokenInjection:
+        """Return the tokens ``[depth, L, dim]``, in and out at every block."""
+        return TokenInjection(dict(enumerate(tokens)), keep=False)
+
+    def features(self, batch: Batch, routing: Routing) -> Tensor:
+        """Return prompted features ``[B, dim]``: one forward, without query."""
+        tokens = cast(DeepTokens, routing.sets[0]).token
+        return self.context.backbone.features(batch.images, (self.injection(tokens),))
+
+    def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the head's cross-entropy over the task's classes, at the temperature of the training."""
+        logits = mask_logits(self.head(features) / self.config.temperature, task.classes)
+        return functional.cross_entropy(logits, batch.labels)
+
+    def norm_loss(self, tokens: Tensor) -> Tensor:
+        """Return how far means and spreads of the tokens are from the last task's: L1, summed over blocks."""
+        now, before = ((one.mean(dim=-1), one.std(dim=-1, correction=0)) for one in (tokens, self.anchor))
+        apart = sum((new - old).abs().mean(dim=-1).sum() for new, old in zip(now, before, strict=True))
+        return cast(Tensor, apart)
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the training of tokens and head, and the look at what the attention of the task meets."""
+        config, tokens = self.config, cast(DeepTokens, context.parameters).token
+        last = tokens.detach().clone()
+
+        @cache
+        def projections() -> tuple[Tensor, Tensor]:
+            return cast(tuple[Tensor, Tensor], tuple(map(self._projections, (self.queries, self.attention))))
+
+        def step(batch: Batch) -> StepOutput:
+            last.copy_(tokens.detach())
+            features = self.features(batch, context.pool.force(context.set_id))
+            loss = self.class_loss(features, batch, context.task)
+            if context.task.index:
+                loss = loss + config.norm_weight * self.norm_loss(tokens)
+            return StepOutput(loss=loss, features=features)
+
+        def project() -> None:
+            tokens.copy_(last + bend(tokens - last, *projections()))
+
+        training = TrainingPhase(
+            name="prompts",
+            groups=(
+                ParameterGroup(
+                    parameters=(tokens, *self.head.parameters()),
+                    lr=config.lr,
+                    weight_decay=config.weight_decay,
+                ),
+            ),
+            step=step,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            schedule=milestones([round(share * config.epochs) for share in _DROPS], 0.1),
+            host=True,
+            adjust=project if context.task.index else None,
+        )
+        looked = ComputePhase(name="activations", run=lambda progress: self.remember(context, progress))
+        return self.with_head(context, training, looked)
+
+    def _projections(self, moments: Tensor) -> Tensor:
+        config = self.config
+        scaled = config.projector == "official"
+        return torch.stack([null_projection(one, config.projected, scaled=scaled) for one in moments])
+
+    @torch.no_grad()
+    def remember(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+        """Add what the finished task's attention meets to the moments, under the finished tokens."""
+        backbone = self.context.backbone
+        tokens = cast(DeepTokens, context.parameters).token.detach()
+        taps = [Tap(block=block, kind="attn_in") for block in range(backbone.depth)]
+
+        def read(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+            sums, done = (torch.zeros_like(self.queries), torch.zeros_like(self.attention)), 0
+            for batch in batches:
+                seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
+                for block, tap in enumerate(taps):
+                    found = attended(block_at(backbone.model, block), seen[tap], tokens[block])
+                    for total, one in zip(sums, found, strict=True):
+                        total[block] += one
+                done += len(batch)
+                progress(done, context.task.num_images)
+            return sums
+
+        for queries, attention in context.portions(read, 64):
+            self.queries += queries
+            self.attention += attention
+        self.anchor.copy_(tokens)
