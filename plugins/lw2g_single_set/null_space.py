@@ -161,6 +161,12 @@ class VptNsp(HeadedBaseline):
         logits = mask_logits(self.head(features) / self.config.temperature, task.classes)
         return functional.cross_entropy(logits, batch.labels)
 
+    def decay(self, task: TaskInfo) -> Tensor:
+        """Return the L2 loss of the task's rows of the head: Adam's weight decay would undo the old ones."""
+        own = list(task.classes)
+        squares = self.head.weight[own].square().sum() + self.head.bias[own].square().sum()
+        return squares * (self.config.weight_decay / 2)
+
     def norm_loss(self, tokens: Tensor) -> Tensor:
         """Return how far means and spreads of the tokens are from the last task's: L1, summed over blocks."""
         now, before = ((one.mean(dim=-1), one.std(dim=-1, correction=0)) for one in (tokens, self.anchor))
@@ -179,7 +185,7 @@ class VptNsp(HeadedBaseline):
         def step(batch: Batch) -> StepOutput:
             last.copy_(tokens.detach())
             features = self.features(batch, context.pool.force(context.set_id))
-            loss = self.class_loss(features, batch, context.task)
+            loss = self.class_loss(features, batch, context.task) + self.decay(context.task)
             if context.task.index:
                 loss = loss + config.norm_weight * self.norm_loss(tokens)
             return StepOutput(loss=loss, features=features)
@@ -190,11 +196,8 @@ class VptNsp(HeadedBaseline):
         training = TrainingPhase(
             name="prompts",
             groups=(
-                ParameterGroup(
-                    parameters=(tokens, *self.head.parameters()),
-                    lr=config.lr,
-                    weight_decay=config.weight_decay,
-                ),
+                ParameterGroup(parameters=(tokens,), lr=config.lr, weight_decay=config.weight_decay),
+                ParameterGroup(parameters=tuple(self.head.parameters()), lr=config.lr),
             ),
             step=step,
             epochs=config.epochs,

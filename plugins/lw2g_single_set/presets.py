@@ -94,8 +94,8 @@ ONE_PROMPT_TUNED: Presets = {
     for name in _OURS
 }
 
-# Twenty tasks of CIFAR-100 have 25 and 0.95, ImageNet-R, by a split of its own, 30 and 0.94. What is not offered:
-# AutoAugment in front of the random crop, and the generator of the class order.
+# Twenty tasks of CIFAR-100 have 25 and 0.95, ImageNet-R, by a split of its own, 30 and 0.94. Not offered are
+# AutoAugment in front of the random crop and the generator of the class order.
 VPT_NSP_OFFICIAL: Presets = {"cifar100": {"baseline.temperature": 28.0, "baseline.projected": 0.97}}
 
 VPT_NSP_TUNED: Presets = {name: {"baseline.epochs": 5, "baseline.batch_size": 32} for name in _OURS}

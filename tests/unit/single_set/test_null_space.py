@@ -107,10 +107,20 @@ def test_the_first_task_is_free(stream_of):
     batch = stream.batch((0, 1))
     features = baseline.features(batch, context.pool.force(0))
     logits = baseline.head(features)[:, :2].detach()
-    expected = functional.cross_entropy(logits / 28.0, batch.labels)
+    rows = torch.cat([baseline.head.weight[:2].flatten(), baseline.head.bias[:2]]).detach()
+    expected = functional.cross_entropy(logits / 28.0, batch.labels) + 2.5e-5 * rows.square().sum()
     assert float(training.step(batch).loss.detach()) == pytest.approx(float(expected), rel=1e-5)
     stream.learn(baseline, context)
     assert torch.equal(baseline.anchor, pool[0].token)
+
+
+def test_old_rows_of_the_head_stay(stream_of):
+    """Adam would make steps of its rate of the least decay, where nothing else pulls."""
+    stream = stream_of(PAIRS)
+    baseline, pool, _ = learned(stream, 1, weight_decay=0.1)
+    before = baseline.head.weight[:2].detach().clone()
+    stream.learn(baseline, stream.begin(baseline, pool, 1))
+    assert torch.equal(baseline.head.weight[:2], before)
 
 
 def test_means_and_spreads_are_held(stream_of):
