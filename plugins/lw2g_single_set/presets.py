@@ -98,4 +98,6 @@ ONE_PROMPT_TUNED: Presets = {
 # AutoAugment in front of the random crop and the generator of the class order.
 VPT_NSP_OFFICIAL: Presets = {"cifar100": {"baseline.temperature": 28.0, "baseline.projected": 0.97}}
 
-VPT_NSP_TUNED: Presets = {name: {"baseline.epochs": 5, "baseline.batch_size": 32} for name in _OURS}
+VPT_NSP_TUNED: Presets = {
+    name: {"baseline.epochs": 5, "baseline.batch_size": 32, "baseline.lr": 0.03} for name in _OURS
+}
