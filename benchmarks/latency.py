@@ -3,7 +3,8 @@
     python benchmarks/latency.py RUN... [--images 64] [--repeats 5] [--json OUT.json]
 
 A whole answer is timed: the query's pass, retrieval, the passes through sets, the head. Images are noise, in
-one batch on one thread; backbone and model take turns, and the least processor time of each counts.
+one batch on one thread; backbone and model take turns, and the least processor time of each counts. What the
+JSON file has already is not measured again.
 """
 
 from __future__ import annotations
@@ -57,13 +58,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    found = {}
+    found = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
     print("ms an image  bare passes  run")
     for run in asked.runs:
-        found[str(run)] = measure(run, asked.images, asked.repeats)
+        if str(run) not in found:
+            found[str(run)] = measure(run, asked.images, asked.repeats)
         print(f"{found[str(run)]['ms']:11.2f}  {found[str(run)]['passes']:11.2f}  {run}", flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1))
+        if asked.json:
+            asked.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
