@@ -138,8 +138,8 @@ class TrainedModel(nn.Module):
         return pixels.float()
 
     def forward(self, images: Picture | Sequence[Picture]) -> Tensor:
-        """Return logits of the seen classes, ``[B, C]``."""
-        return self.answer(images).logits
+        """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
+        return self._answers(images, told=False).logits
 
     def answer(self, images: Picture | Sequence[Picture]) -> Answers:
         """Return all that the model says of some images.
@@ -148,10 +148,15 @@ class TrainedModel(nn.Module):
             DataError: Something is no image, or the run's retrieval must be told the task.
             ComponentError: A component raised an error.
         """
+        return self._answers(images, told=True)
+
+    def _answers(self, images: Picture | Sequence[Picture], *, told: bool) -> Answers:
+        """Return the answers; tasks are named if they are to be ``told``, or if a set is chosen by them."""
         if getattr(self.retrieval, "control", False):
             raise DataError("retrieval of this run is told the task; it can only be evaluated, not used")
+        told = told or len(self._parts.pool) > 1 or self._parts.mixer is not None
         with self._guard():
-            found = [self._answer(batch) for batch in self._batches(images)]
+            found = [self._answer(batch, told=told) for batch in self._batches(images)]
 
         def joined(name: str) -> Any:
             columns = [getattr(part, name) for part in found]
@@ -194,7 +199,7 @@ class TrainedModel(nn.Module):
             rows = [self.transform(listed[position]).to(self.device) for position in positions]
             yield torch.stack(rows)
 
-    def _answer(self, images: Tensor) -> Answers:
+    def _answer(self, images: Tensor, *, told: bool) -> Answers:
         count = len(images)
         batch = self._batch(torch.cat([images, images[:1].expand(self.batch_size - count, -1, -1, -1)]))
         parts = self._parts
@@ -202,7 +207,9 @@ class TrainedModel(nn.Module):
             return self._answer_of_each(batch, count)
         tasks = sets = query = None
         with self._autocast(), torch.no_grad():
-            if parts.retrieval is not None:
+            if parts.retrieval is not None and not told:
+                sets = torch.full((self.batch_size,), parts.pool.ids[0], device=self.device)
+            elif parts.retrieval is not None:
                 query = parts.retrieval.query(batch).float()
                 tasks = self._retrieved(parts.retrieval, query)
                 sets = parts.pool.sets_of(tasks)

@@ -80,6 +80,30 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
         assert exported.task_to_set == model.task_to_set
 
 
+def test_one_set_is_not_looked_for(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits of a model with one set take no query, and are those of an answer that names tasks, too."""
+    asked = []
+    for policy in ("one", "always"):
+        start(quick(baseline="s-prompt-plus-plus", policy=policy), catalogue, tmp_path / policy)
+        model = open_model(tmp_path / policy, catalogue)
+        images = torch.randn(5, 3, model.backbone.image_size, model.backbone.image_size)
+        answers = model.answer(images)
+        assert answers.tasks is not None
+        retrieval: Any = model.retrieval
+        query = retrieval.query
+
+        def noted(batch: Any, query: Any = query, policy: str = policy) -> Tensor:
+            asked.append(policy)
+            found: Tensor = query(batch)
+            return found
+
+        monkeypatch.setattr(retrieval, "query", noted)
+        assert torch.equal(model(images), answers.logits)
+    assert set(asked) == {"always"}
+
+
 def test_every_kind_of_image_gives_the_same_answer(
     model: TrainedModel, pixels: list[Tensor], tmp_path: Path
 ) -> None:
