@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.registry.catalogue import load_catalogue
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.columns import COLUMNS
 from lw2g.report.runs import Run, find_runs
 from lw2g.report.statistics import summary
@@ -62,17 +62,30 @@ def numbers_of(run: Run, latency: Mapping[str, Mapping[str, float]]) -> dict[str
     }
 
 
-def lines_of(rows: Sequence[Row], latency: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Return a mapping a row, best first: label, family, means over runs, and the prices it is best at."""
+def names_of(rows: Sequence[Row], catalogue: Catalogue) -> list[str]:
+    """Return short names: baseline, policy where it may grow, head where it is not the trained one."""
     found = []
     for row in rows:
+        options = row.runs[0].options
+        baseline, head = options["baseline.name"], options.get("baseline.head", "linear")
+        grows = catalogue.get("baseline", baseline).growth != "fixed"
+        carried = "carried " if options.get("baseline.head_carry") else ""
+        name = f"{baseline} x {options['policy.name']}" if grows else baseline
+        found.append(name if head == "linear" else f"{name}, {carried}{head}")
+    return found if len(set(found)) == len(found) else [row.label for row in rows]
+
+
+def lines_of(
+    rows: Sequence[Row], catalogue: Catalogue, latency: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """Return a mapping a row, best first: name, family, means over runs, and the prices it is best at."""
+    found = []
+    for row, name in zip(rows, names_of(rows, catalogue), strict=True):
         each = [numbers_of(run, latency) for run in row.runs]
         means = {key: summary([one[key] for one in each]).mean for key in each[0]}
         baseline = row.runs[0].options["baseline.name"]
-        family = next((name for name, members in FAMILIES.items() if baseline in members), "others")
-        found.append(
-            {"row": row.label, "family": family, "control": row.control, "n": len(row.runs), **means}
-        )
+        family = next((one for one, members in FAMILIES.items() if baseline in members), "others")
+        found.append({"row": name, "family": family, "control": row.control, "n": len(row.runs), **means})
     for line in found:
         line["best"] = [price for price in PRICES if not line["control"] and is_best(line, found, price)]
     return sorted(found, key=lambda line: -line["faa"])
@@ -121,7 +134,8 @@ def drawn(lines: Sequence[Mapping[str, Any]]) -> str:
 
     colour = {"domain": list(FAMILIES), "range": list(COLOURS)}
     panels = []
-    for price, title in PRICES.items():
+    known = {price: title for price, title in PRICES.items() if any(line[price] for line in lines)}
+    for price, title in known.items():
         values = [
             {"row": line["row"], "family": line["family"], "faa": line["faa"], "cost": line[price]}
             | {"best": price in line["best"]}
@@ -191,10 +205,11 @@ def main() -> None:
     latency = json.loads(asked.latency.read_text()) if asked.latency else {}
     by_name = {Path(run).name: value for run, value in latency.items()}
     finished = [run for run in find_runs(asked.runs) if run.state == "finished"]
-    tables = tables_of(finished, load_catalogue())
+    catalogue = load_catalogue()
+    tables = tables_of(finished, catalogue)
     if len(tables) != 1:
         parser.error(f"{len(tables)} benchmarks among these runs; give the runs of one")
-    lines = lines_of(tables[0].rows, by_name)
+    lines = lines_of(tables[0].rows, catalogue, by_name)
     print(printed(lines))
     if asked.svg:
         asked.svg.write_text(drawn(lines))
