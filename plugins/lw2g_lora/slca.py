@@ -136,13 +136,15 @@ class SlcaPlusPlus(HeadedBaseline):
         head: The classifiers as their tasks left them, from which every alignment starts.
         aligned: Those that predict.
         scales: Factor on the features for each task's aligned classifier.
-        statistics: Gaussians of each class's features when its task ended.
+        statistics: Gaussians of each class's features when its task ended; None where a head in closed form
+            predicts, and nothing is aligned.
     """
 
     feature_scope = "set"
     learning_only = ("statistics",)
 
     scales: Tensor
+    statistics: ClassStatistics | None
 
     def __init__(self, config: SlcaConfig, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -153,7 +155,8 @@ class SlcaPlusPlus(HeadedBaseline):
                 f"baseline.rank: {config.rank!r} exceeds the backbone's width {dim}; use a smaller one"
             )
         self.aligned = TaskHeads(dim, classes)
-        self.statistics = ClassStatistics(classes, dim, "covariance")
+        gaussians = ClassStatistics(classes, dim, "covariance") if self.closed_form is None else None
+        self.register_module("statistics", gaussians)
         self.register_buffer("scales", torch.ones(context.num_tasks))
         self.to(context.device)
 
@@ -198,7 +201,7 @@ class SlcaPlusPlus(HeadedBaseline):
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, statistics and alignment."""
+        """Return training, and statistics and alignment where the aligned classifiers predict."""
         config, own = self.config, cast(SlowSet, context.parameters)
         decay, first = config.weight_decay, context.grew
         task_head = cast(TaskHeads, self.head).tasks[context.task.index]
@@ -222,12 +225,18 @@ class SlcaPlusPlus(HeadedBaseline):
             host=True,
         )
         design = ComputePhase(name="lora-design", run=lambda progress: own.design(self.context.backbone))
+        return self.with_head(context, *((design,) if first else ()), train, *self.alignment(context))
+
+    def alignment(self, context: TaskContext) -> Sequence[Phase]:
+        """Return statistics and alignment; none where a head in closed form predicts."""
+        gaussians = self.statistics
+        if gaussians is None:
+            return ()
         routing = context.pool.force(context.set_id)
-        statistics = statistics_phase(
-            "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
+        return (
+            statistics_phase("statistics", context, gaussians, lambda batch: self.features(batch, routing)),
+            ComputePhase(name="alignment", run=lambda progress: self.align(context, gaussians, progress)),
         )
-        align = ComputePhase(name="alignment", run=lambda progress: self.align(context, progress))
-        return self.with_head(context, *((design,) if first else ()), train, statistics, align)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the symmetric loss over the task's classes."""
@@ -237,7 +246,9 @@ class SlcaPlusPlus(HeadedBaseline):
         loss = symmetric_loss(logits, batch.labels - classes[0], self.config.plain, self.config.reverse)
         return StepOutput(loss=loss, features=features)
 
-    def align(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+    def align(
+        self, context: TaskContext, gaussians: ClassStatistics, progress: Callable[[int, int], None]
+    ) -> None:
         """Train a copy of all classifiers on samples of all classes, and say how features have grown."""
         config, newest, tasks = self.config, context.task.index, context.task_of_class()
         self.aligned.load_state_dict(self.head.state_dict())
@@ -251,7 +262,7 @@ class SlcaPlusPlus(HeadedBaseline):
             "alignment",
             context,
             self.aligned,
-            self.statistics,
+            gaussians,
             lr=config.align_lr,
             epochs=config.align_epochs,
             per_centroid=config.align_samples,

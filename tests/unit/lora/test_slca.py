@@ -239,6 +239,21 @@ def test_alignment_is_for_prediction_alone(bench):
     assert all(torch.equal(value, pool[0].state_dict()[name]) for name, value in network.items())
 
 
+def test_what_nobody_asks_is_not_aligned(bench):
+    """Under a head in closed form there are no covariances and no alignment, and training is the same."""
+    torch.manual_seed(0)
+    plain, pool, _ = begun(bench)
+    torch.manual_seed(0)
+    baseline, other, context = begun(bench, head="lda")
+    assert baseline.statistics is None
+    assert [phase.name for phase in baseline.phases(context)] == ["lora-design", "lora", "head"]
+    assert not any(name.startswith("statistics") for name in baseline.state_dict())
+    for name, value in pool[0].state_dict().items():
+        torch.testing.assert_close(value, other[0].state_dict()[name], atol=1e-5, rtol=1e-4)
+    for name, value in plain.head.state_dict().items():
+        torch.testing.assert_close(value, baseline.head.state_dict()[name], atol=1e-5, rtol=1e-4)
+
+
 def test_the_first_task_is_not_aligned(bench):
     """What predicts then is the trained classifier, at scale 1."""
     baseline, pool, _ = begun(bench)
