@@ -5,9 +5,9 @@ python scripts/draw_concepts.py docs/pictures
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
-import sys
 from pathlib import Path
 
 STYLE = """
@@ -239,7 +239,9 @@ def picture(name: str) -> str:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for each in PICTURES:
         (folder / f"{each}.svg").write_text(picture(each), encoding="utf-8")

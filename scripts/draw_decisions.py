@@ -5,8 +5,8 @@ python scripts/draw_decisions.py runs/glyphs-hide-prompt-min-1/record.json docs/
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,5 +82,8 @@ def draw(record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    source, target = Path(sys.argv[1]), Path(sys.argv[2])
-    target.write_text(draw(json.loads(source.read_text())))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", type=Path)
+    parser.add_argument("picture", type=Path)
+    asked = parser.parse_args()
+    asked.picture.write_text(draw(json.loads(asked.record.read_text())))

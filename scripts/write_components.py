@@ -5,8 +5,8 @@ python scripts/write_components.py FOLDER     # docs/conf.py does it for the sit
 
 from __future__ import annotations
 
+import argparse
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -187,4 +187,6 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="is written anew")
+    write(parser.parse_args().folder)

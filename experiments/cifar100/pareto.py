@@ -23,23 +23,7 @@ from lw2g.report.statistics import summary
 from lw2g.report.table import Row, tables_of
 
 PRICES = {"kept": "numbers kept", "work": "TFLOP of training", "passes": "passes of the backbone an answer"}
-FAMILIES = {
-    "closed form, no sets": ("simple-cil", "ranpac", "aper-adapter", "aper-vpt-deep"),
-    "prompts": (
-        "dual-prompt",
-        "s-prompt-plus-plus",
-        "hide-prompt",
-        "coda-prompt",
-        "os-prompt",
-        "cprompt",
-        "l2p",
-        "one-prompt",
-    ),
-    "low rank": ("hide-lora", "c-lora", "inflora", "sd-lora", "slca-plus-plus"),
-    "adapters": ("ease", "mos", "tuna", "sema"),
-    "controls": ("joint", "no-prompt"),
-}
-COLOURS = ("#54a24b", "#4c78a8", "#e45756", "#b279a2", "#999999")
+CONTROLS = "controls"
 
 
 def numbers_of(run: Run, latency: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
@@ -78,14 +62,14 @@ def names_of(rows: Sequence[Row], catalogue: Catalogue) -> list[str]:
 def lines_of(
     rows: Sequence[Row], catalogue: Catalogue, latency: Mapping[str, Mapping[str, float]]
 ) -> list[dict[str, Any]]:
-    """Return a mapping a row, best first: name, family, means over runs, and the prices it is best at."""
+    """Return a mapping a row, best first: name, plugin, means over runs, and the prices it is best at."""
     found = []
     for row, name in zip(rows, names_of(rows, catalogue), strict=True):
         each = [numbers_of(run, latency) for run in row.runs]
         means = {key: summary([one[key] for one in each]).mean for key in each[0]}
         baseline = row.runs[0].options["baseline.name"]
-        family = next((one for one, members in FAMILIES.items() if baseline in members), "others")
-        found.append({"row": name, "family": family, "control": row.control, "n": len(row.runs), **means})
+        plugin = CONTROLS if row.control else catalogue.entries["baseline", baseline].origin.plugin
+        found.append({"row": name, "plugin": plugin, "control": row.control, "n": len(row.runs), **means})
     for line in found:
         line["best"] = [price for price in PRICES if not line["control"] and is_best(line, found, price)]
     return sorted(found, key=lambda line: -line["faa"])
@@ -132,12 +116,11 @@ def drawn(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return a panel a price as SVG: a point a row, the names of those that are best."""
     import vl_convert
 
-    colour = {"domain": list(FAMILIES), "range": list(COLOURS)}
     panels = []
     known = {price: title for price, title in PRICES.items() if any(line[price] for line in lines)}
     for price, title in known.items():
         values = [
-            {"row": line["row"], "family": line["family"], "faa": line["faa"], "cost": line[price]}
+            {"row": line["row"], "plugin": line["plugin"], "faa": line["faa"], "cost": line[price]}
             | {"best": price in line["best"]}
             for line in lines
             if line[price]
@@ -173,9 +156,8 @@ def drawn(lines: Sequence[Mapping[str, Any]]) -> str:
                         "encoding": place
                         | {
                             "color": {
-                                "field": "family",
+                                "field": "plugin",
                                 "type": "nominal",
-                                "scale": colour,
                                 "title": None,
                                 "legend": {"orient": "bottom"},
                             }

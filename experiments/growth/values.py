@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import lw2g
+from lw2g.blocks.prefixes import PrefixSet
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
@@ -68,8 +68,6 @@ def gradients(session: Any, own: Sequence[Batch], parameters: Any, task: Any) ->
     """Return the gradients at keys and values of a set, ``[blocks, L, dim]`` each, by draw of the head."""
     baseline, found = session.baseline, []
     routing = Routing(sets=(parameters,), chosen=0)
-    classes = list(task.classes)
-    first = classes[0]
     for parameter in parameters.parameters():
         parameter.requires_grad_(True)
     with head_draws(baseline, task, session.config.growth, session.config.run.seed) as draws:
@@ -79,8 +77,7 @@ def gradients(session: Any, own: Sequence[Batch], parameters: Any, task: Any) ->
             for batch in own:
                 with session.engine.autocast():
                     features = baseline.features(batch, routing)
-                logits = baseline.logits(features.float())[:, first : first + len(classes)]
-                loss = loss + F.cross_entropy(logits.float(), batch.labels - first, reduction="sum")
+                loss = loss + len(batch.labels) * baseline.probe_loss(features, batch, task)
             found.append(torch.autograd.grad(loss, (parameters.key, parameters.value)))
     return found
 
@@ -110,6 +107,8 @@ def main() -> None:
     own, energy = batches(session, new, asked.images), session.config.growth.energy
     blocks, heads = session.baseline.blocks, session.backbone.heads
     pool = session.pool
+    if not all(isinstance(pool[number], PrefixSet) for number in pool.ids):
+        parser.error(f"{asked.run}: no prefixes in it; take a run of hide-prompt or s-prompt-plus-plus")
     found: dict[tuple[int, str], list[tuple[float, float, float]]] = {}
     for number in pool.ids:
         first = pool.tasks_of(number)[0]

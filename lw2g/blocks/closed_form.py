@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,11 +48,9 @@ class ClosedForm(nn.Module, ABC):
 
     Attributes:
         count: Features seen of each class, ``[num_classes]`` int64.
-        carries: Whether what it keeps can follow features that move.
     """
 
     count: Tensor
-    carries: ClassVar[bool] = False
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -84,21 +81,24 @@ class ClosedForm(nn.Module, ABC):
         scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
         return functional.pad(scores, (0, len(self.count) - shown)).float()
 
+    @property
+    def carries(self) -> bool:
+        """Whether what it keeps can follow features that move."""
+        return type(self)._carry is not ClosedForm._carry
+
     @torch.no_grad()
     def carry(self, motion: Motion, classes: Sequence[int]) -> None:
         """Move what is known of some classes to where their features have moved.
 
         Raises:
-            TypeError: What this head keeps cannot follow (``carries`` is False).
+            TypeError: What this head keeps cannot follow (:attr:`carries` is False).
         """
-        if not self.carries:
-            raise TypeError(f"expected a head that can follow features but got {type(self).__name__}")
         self._carry(motion, torch.as_tensor(classes, device=self.count.device))
         self._solved = None
 
     def _carry(self, motion: Motion, classes: Tensor) -> None:
-        """Move the sums of classes, ``[k]`` int64."""
-        raise NotImplementedError
+        """Move the sums of classes, ``[k]`` int64; a head whose sums can follow overrides it."""
+        raise TypeError(f"expected a head that can follow features but got {type(self).__name__}")
 
     @torch.no_grad()
     def scores(self, features: Tensor, seen: int) -> Tensor:
@@ -139,7 +139,6 @@ class Cosine(ClosedForm):
     """
 
     total: Tensor
-    carries = True
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__(num_classes)
@@ -194,8 +193,6 @@ class Discriminant(_Moments):
         shrinkage: Share of the covariance that gives way to a multiple of the identity of equal trace.
     """
 
-    carries = True
-
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
         super().__init__(dim, num_classes, 1)
         self.shrinkage = shrinkage
@@ -234,7 +231,7 @@ class KernelDiscriminant(Discriminant):
     """
 
     bandwidth: Tensor
-    carries = False
+    _carry = ClosedForm._carry  # no affine map moves what lies behind a cosine
 
     def __init__(self, dim: int, num_classes: int, features: int, seed: int, shrinkage: float = 0.01) -> None:
         super().__init__(features, num_classes, shrinkage)

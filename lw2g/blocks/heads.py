@@ -79,7 +79,7 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
         ConfigError: ``klda`` without random features; statistics to be carried that cannot be.
     """
     made = _closed_form_head(options, context)
-    if options.head_carry and not getattr(made, "carries", False):
+    if options.head_carry and (made is None or not made.carries):
         raise ConfigError(
             f"baseline.head_carry: what {options.head!r} keeps cannot be moved along with features; "
             "use 'lda' or 'cosine', or leave head_carry out"

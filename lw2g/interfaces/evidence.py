@@ -196,7 +196,9 @@ class Measure(ABC):
             sample: The task's images; its one candidate is the set that the task has, and ``stored`` what
                 earlier tasks have left of that set (nothing of a new one).
         """
-        raise NotImplementedError(f"{type(self).__name__} declares that it stores, but has no method store")
+        raise TypeError(
+            f"{type(self).__name__} says stores = {self.stores!r}; give it a method store, or say None"
+        )
 
 
 class Stored:

@@ -161,11 +161,10 @@ class VptNsp(HeadedBaseline):
         logits = mask_logits(self.head(features) / self.config.temperature, task.classes)
         return functional.cross_entropy(logits, batch.labels)
 
-    def decay(self, task: TaskInfo) -> Tensor:
-        """Return the L2 loss of the task's rows of the head: Adam's weight decay would undo the old ones."""
-        own = list(task.classes)
-        squares = self.head.weight[own].square().sum() + self.head.bias[own].square().sum()
-        return squares * (self.config.weight_decay / 2)
+    def decay(self, own: Tensor) -> Tensor:
+        """Return the L2 loss of the head's rows ``own`` (1, else 0); Adam's decay would undo others."""
+        squares = self.head.weight.square().sum(dim=1) + self.head.bias.square()
+        return squares @ own * (self.config.weight_decay / 2)
 
     def norm_loss(self, tokens: Tensor) -> Tensor:
         """Return how far means and spreads of the tokens are from the last task's: L1, summed over blocks."""
@@ -177,15 +176,17 @@ class VptNsp(HeadedBaseline):
         """Return the training of tokens and head, and the look at what the attention of the task meets."""
         config, tokens = self.config, cast(DeepTokens, context.parameters).token
         last = tokens.detach().clone()
+        own = torch.zeros_like(self.head.bias.detach())
+        own[list(context.task.classes)] = 1
 
         @cache
         def projections() -> tuple[Tensor, Tensor]:
-            return cast(tuple[Tensor, Tensor], tuple(map(self._projections, (self.queries, self.attention))))
+            return self._projections(self.queries), self._projections(self.attention)
 
         def step(batch: Batch) -> StepOutput:
             last.copy_(tokens.detach())
             features = self.features(batch, context.pool.force(context.set_id))
-            loss = self.class_loss(features, batch, context.task) + self.decay(context.task)
+            loss = self.class_loss(features, batch, context.task) + self.decay(own)
             if context.task.index:
                 loss = loss + config.norm_weight * self.norm_loss(tokens)
             return StepOutput(loss=loss, features=features)
