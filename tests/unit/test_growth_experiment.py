@@ -10,8 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 import tomli_w
+import torch
 
+import lw2g
+from lw2g.interfaces.pool import Routing
 from lw2g.sweep.grid import read_grid
+from lw2g.vit.taps import Tap
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth"
 
@@ -21,7 +25,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield lambda name: importlib.import_module(name)
-    for name in ("angles", "arms", "forks", "rules", "streams", "table"):
+    for name in ("angles", "arms", "forks", "rules", "streams", "table", "values"):
         sys.modules.pop(name, None)
 
 
@@ -285,3 +289,29 @@ def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
     (tmp_path / "record.json").write_text(json.dumps({"config": config, "seed": 3, "decisions": []}))
     with pytest.raises(SystemExit, match="has no angles"):
         angles.read(tmp_path)
+
+
+def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalogue, monkeypatch, capsys):
+    """Keys meet what the block's queries are, values shares of attention; every block has both rows."""
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+    values, model = script("values"), lw2g.load(finished[0])
+    session = model._parts
+    (batch, *_), first, block = values.batches(session, 0, 8), session.pool.ids[0], session.baseline.blocks[0]
+    keys, shares = values.met(session, batch, session.pool[first], block, 0)
+    tap = Tap(block=block, kind="query")
+    routing = Routing(sets=(session.pool[first],), chosen=0)
+    with torch.no_grad():
+        queries = session.backbone.read([tap], lambda: session.baseline.features(batch, routing))[tap]
+    heads, length = session.backbone.heads, session.pool[first].key.shape[1]
+    torch.testing.assert_close(keys.transpose(0, 1).flatten(1), queries.flatten(0, 1))
+    assert shares.shape == (heads, keys.shape[1], length)
+    assert (shares > 0).all()
+    assert (shares.sum(dim=-1) < 1).all()
+    monkeypatch.setattr(sys, "argv", ["values.py", str(finished[0]), "--images", "8"])
+    values.main()
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
+    blocks = [str(one) for one in session.baseline.blocks]
+    assert [(row[1].strip(), row[2].strip()) for row in rows] == [
+        (one, half) for one in blocks for half in ("keys", "values")
+    ]
+    assert all(0 < float(row[3]) <= 100 and 0 <= float(row[5]) <= 90 for row in rows)
