@@ -15,7 +15,8 @@ from lw2g.training.boundary import guarded
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.state import restore
-from lw2g.training.models.exported import is_export, open_export, require_free, write_export
+from lw2g.training.models.export import require_free, write_export
+from lw2g.training.models.exported import is_export, open_export
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.session import Session, open_session
 

@@ -23,7 +23,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.testing.tiny import tiny_backbone
 from lw2g.training.files.sealed import seal_json
-from lw2g.training.models import exported
+from lw2g.training.models import export
 from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.runner import start
 
@@ -215,9 +215,9 @@ def test_nothing_is_overwritten_and_nothing_left_half(
     """A folder in use is refused; where writing fails, there is no folder at all."""
     with pytest.raises(ConfigError, match=r"'.*model' is there already; choose another folder"):
         export_run(finished[0], catalogue, out)
-    write = exported.write_atomically
+    write = export.write_atomically
     monkeypatch.setattr(
-        exported,
+        export,
         "write_atomically",
         lambda path, text: write(path, text) if path.suffix != ".json" else 1 / 0,
     )
