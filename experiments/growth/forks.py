@@ -40,8 +40,11 @@ ARMS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
     "free": ([], {}),
     "frozen": (["freeze"], {}),
     "orthogonal": (["orthogonal"], {}),
-    "gradient": (["orthogonal", "cpk"], {"constraints.orthogonal.on": "gradient"}),
-    "cpk-half": (["orthogonal", "cpk"], {"constraints.cpk.phi": 0.5}),
+    "gradient": (
+        ["orthogonal", "cpk"],
+        {"constraints.orthogonal.on": "gradient", "constraints.cpk.on": "gradient"},
+    ),
+    "phi-0": (["orthogonal", "cpk"], {"constraints.cpk.phi": 0.0}),
 }
 """Constraints under which a set is reused."""
 
