@@ -64,11 +64,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 
 def print_metrics(record: Mapping[str, Any]) -> None:
-    """Print the metrics of a record as one table."""
+    """Print the metrics of a record that mean something there as one table."""
     values = dict(record["metrics"])
     if record.get("planted_groups"):
         values["adjusted_rand_index"] = record["adjusted_rand_index"]
-    rows = [(name, number(value)) for name, value in values.items()]
+    rows = [(name, number(value)) for name, value in values.items() if value is not None]
     console().print(table("metrics", ("metric", "value"), rows))
 
 
@@ -78,6 +78,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
     rows = [
         (name, number(entry["mean"]), number(entry["std"]), *(number(value) for value in entry["values"]))
         for name, entry in summary["metrics"].items()
+        if any(value is not None for value in entry["values"])
     ]
     columns = ("metric", "mean", "std", *(f"seed {seed}" for seed in seeds))
     console().print(table(f"{len(seeds)} seeds, protocol {summary['protocol']}", columns, rows))
