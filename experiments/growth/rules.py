@@ -95,10 +95,10 @@ def table(directory: Path) -> str:
         if run is not None and run.state == "finished":
             baseline, policy = name_of(settings)
             record = json.loads((directory / file.stem / "record.json").read_text())
-            share = 100 * record["seconds"]["evidence"] / record["seconds"]["total"]
-            told = {**record["metrics"], "evidence": share}
+            told = {**record["metrics"], **_prices(record)}
             found.setdefault(baseline, {}).setdefault(policy, {})[settings["run.seed"]] = told
-    head = ["baseline", "policy", "seeds", "FAA", "- always", "sets", "PRA (chance)", "FFM", "evidence, %"]
+    head = ["baseline", "policy", "seeds", "FAA", "- always", "sets", "PRA (chance)", "FFM"]
+    head += ["prompts + bases, vectors", "evidence, %"]
     lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for baseline, policies in found.items():
         for policy, runs in policies.items():
@@ -108,10 +108,20 @@ def table(directory: Path) -> str:
     return "\n".join(lines)
 
 
+def _prices(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a run keeps, in vectors, and the percentage of its time that went into evidence."""
+    seconds, storage = record["seconds"], record["storage"]
+    return {
+        "prompts": storage["prompt_vectors"],
+        "bases": storage["basis_vectors"],
+        "evidence": 100 * seconds["evidence"] / seconds["total"],
+    }
+
+
 def _cells(runs: Mapping[int, Mapping[str, Any]], always: Mapping[int, Mapping[str, Any]]) -> str:
-    def mean(name: str) -> str:
+    def mean(name: str, digits: int = 1) -> str:
         known = [one[name] for one in runs.values() if one[name] is not None]
-        return f"{np.mean(known):.1f}" if known else "-"
+        return f"{np.mean(known):.{digits}f}" if known else "-"
 
     paired = over_clusters(one["faa"] - always[seed]["faa"] for seed, one in runs.items() if seed in always)
     return " | ".join(
@@ -121,6 +131,7 @@ def _cells(runs: Mapping[int, Mapping[str, Any]], always: Mapping[int, Mapping[s
             mean("ssp"),
             f"{mean('pra')} ({mean('chance_pra')})",
             mean("ffm"),
+            f"{mean('prompts', 0)} + {mean('bases', 0)}",
             mean("evidence"),
         ]
     )

@@ -94,11 +94,13 @@ def test_rules_are_compared_seed_by_seed(script, tmp_path, monkeypatch):
             (tmp_path / "cells" / f"running-{policy}-{seed}.toml").write_text(cell)
             (tmp_path / name).mkdir()
             metrics = {"faa": faa, "ssp": 1.0, "pra": None, "chance_pra": None, "ffm": 9.0}
-            record = {"metrics": metrics, "seconds": {"evidence": 5.0, "total": 20.0}}
+            seconds = {"evidence": 5.0, "total": 20.0}
+            storage = {"prompt_vectors": 30, "basis_vectors": 7 + 2 * seed}
+            record = {"metrics": metrics, "seconds": seconds, "storage": storage}
             (tmp_path / name / "record.json").write_text(json.dumps(record))
     always, one = rules.table(tmp_path).splitlines()[2:]
-    assert always == "| b+ridge | always | 2 | 45.0 | 0.00 ± 0.00 | 1.0 | - (-) | 9.0 | 25.0 |"
-    assert one == "| b+ridge | one | 2 | 47.0 | 2.00 ± 12.71 | 1.0 | - (-) | 9.0 | 25.0 |"
+    assert always == "| b+ridge | always | 2 | 45.0 | 0.00 ± 0.00 | 1.0 | - (-) | 9.0 | 30 + 8 | 25.0 |"
+    assert one == "| b+ridge | one | 2 | 47.0 | 2.00 ± 12.71 | 1.0 | - (-) | 9.0 | 30 + 8 | 25.0 |"
 
 
 def decision(table, values, *, likeness=None, history=(0, 1, 2), again=None):
