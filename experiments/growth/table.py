@@ -5,7 +5,8 @@
 Per decision, a measure's readings of the live sets are compared with what reuse of each brought: mean over
 tasks of the accuracy after the task (FAA). Figures are means over decisions within a cluster and then over
 clusters, with 95 % intervals by Student's t over clusters; decisions of one run are not independent. ``tau``:
-Kendall's tau-b over live sets (two and more). ``pick``: FAA of the set that a measure likes best, less the
+Kendall's tau-b over live sets (two and more); ``beyond rank``: its partial tau, over all pairs of live sets
+of a cluster, given the rank of a set's spaces. ``pick``: FAA of the set that a measure likes best, less the
 mean over live sets. ``AUC``: does the highest reading tell decisions where reuse beat a new set from others?
 ``gain``: FAA points of a rule less those of always growing, on the same forks. ``regret``: against the choice
 that was best in another repetition (``--outcomes 2``), so that luck is not taken for a choice. Thresholds are
@@ -19,6 +20,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +176,30 @@ def mean_tau(cluster: Clustered, reading: Reading) -> float | None:
     return float(np.mean(found)) if found else None
 
 
+def beyond_rank(cluster: Clustered, reading: Reading) -> float | None:
+    """Return Kendall's partial tau of readings and outcomes given the rank of a set's spaces.
+
+    Pairs are of live sets of one decision, pooled over a cluster, since one decision has few (Kendall 1942:
+    ``(t_xy - t_xz t_yz) / sqrt((1 - t_xz^2)(1 - t_yz^2))``); None where rank says all of either.
+    """
+    signs = []
+    for decision in cluster.decisions:
+        likeness, rank = reading(decision), {each["set"]: each["rank"] for each in decision.candidates}
+        for one, other in combinations(sorted(likeness), 2):
+            told = (likeness, rank, {each: decision.value(each) for each in (one, other)})
+            signs.append([float(np.sign(each[one] - each[other])) for each in told])
+    if not signs:
+        return None
+    pairs = np.asarray(signs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        x_z, x_y, z_y = (
+            float(pairs[:, a] @ pairs[:, b] / np.linalg.norm(pairs[:, a]) / np.linalg.norm(pairs[:, b]))
+            for a, b in ((0, 1), (0, 2), (1, 2))
+        )
+    left = (1 - x_z**2) * (1 - z_y**2)
+    return (x_y - x_z * z_y) / math.sqrt(left) if left > 1e-9 else None
+
+
 def ceiling(cluster: Clustered) -> float | None:
     """Return the tau of one repetition of the outcomes with the next: no measure can do much better."""
     found = []
@@ -315,6 +341,7 @@ def summary(clusters: Sequence[Clustered]) -> dict[str, Any]:
         "measures": {
             name: {
                 "tau": over_clusters(mean_tau(cluster, reading) for cluster in clusters),
+                "beyond rank": over_clusters(beyond_rank(cluster, reading) for cluster in clusters),
                 "pick": over_clusters(pick(cluster, reading) for cluster in clusters),
                 "AUC": Figure(auc(clusters, reading), None, len(clusters)),
             }

@@ -143,6 +143,22 @@ def test_figures_by_hand(script):
     assert table.regret(cluster(table, decision(table, outcomes)), lambda _: 0) is None
 
 
+def test_what_rank_tells_is_taken_off(script):
+    """The partial tau is Kendall's formula over pairs within decisions; a reading that is rank says none."""
+    table = script("table")
+    first = decision(table, {"grow": 0.0, 0: 3.0, 1: 2.0, 2: 1.0}, likeness={0: 3.0, 1: 1.0, 2: 2.0})
+    # another level, and another order
+    second = decision(table, {"grow": 0.0, 0: 60.0, 1: 90.0}, likeness={0: 31.0, 1: 32.0}, history=(0, 1))
+    one = cluster(table, first, second)
+    # of the four pairs the reading agrees with the outcome in 3, with rank in 2; the outcome with rank in 1
+    with_outcome, with_rank, outcome_with_rank = 2 / 4, 0 / 4, -2 / 4
+    expected = (with_outcome - with_rank * outcome_with_rank) / (1 - outcome_with_rank**2) ** 0.5
+    found = table.readings([one])
+    assert table.beyond_rank(one, found["energy"]) == pytest.approx(expected)
+    assert table.beyond_rank(one, found["(least rank)"]) is None
+    assert table.beyond_rank(cluster(table, first), lambda _: {0: 1.0}) is None
+
+
 def test_intervals_are_over_clusters(script):
     """Mean and Student's t over clusters; one cluster has no interval, none no mean."""
     over_clusters = script("table").over_clusters
