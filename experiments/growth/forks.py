@@ -152,7 +152,8 @@ def run_fork(fork: Fork, history: tuple[int, ...], parent: Path, place: Path, ho
         constraints=constraints,
         tasks=last,
         progress=False,
-        **{"policy.map": chosen, **changes, **seed},
+        # what was measured is in the history's record
+        **{"policy.map": chosen, "growth.measures": [], **changes, **seed},
     )
     row = {**attrs.asdict(fork), "horizon": last - fork.task - 1, **outcome(record, parent, place, fork.task)}
     shutil.rmtree(place)

@@ -7,7 +7,7 @@ never moved or written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -106,13 +106,14 @@ class FolderBenchmark:
             root, files = classes[names[label]]
             chosen = files[split][:limit]
             paths += chosen
-            ids += [_id(root, path) for path in chosen]
+            ids += _ids(root, chosen)
             labels += [label] * len(chosen)
         return LabelledImages(source=FileSource(paths, ids), labels=np.array(labels, dtype=np.int64))
 
 
-def _id(root: Path, path: Path) -> str:
-    return f"{root.resolve().name}/{path.relative_to(root).as_posix()}"
+def _ids(root: Path, paths: Iterable[Path]) -> list[str]:
+    name = root.resolve().name
+    return [f"{name}/{path.relative_to(root).as_posix()}" for path in paths]
 
 
 def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> dict[str, _ClassFiles]:
@@ -121,13 +122,15 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
     Raises:
         ConfigError: If there is no image of an id, or a class has none left.
     """
+    if not exclude:
+        return dict(classes)
     left_out = set(exclude)
     known: set[str] = set()
     kept: dict[str, _ClassFiles] = {}
     for name, (root, splits) in classes.items():
         files = {}
         for split, paths in splits.items():
-            ids = {_id(root, path): path for path in paths}
+            ids = dict(zip(_ids(root, paths), paths, strict=True))
             known |= ids.keys()
             files[split] = tuple(path for one, path in ids.items() if one not in left_out)
             if not files[split]:

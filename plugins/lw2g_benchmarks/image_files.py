@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -114,10 +115,7 @@ def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:
     classes = {}
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and not entry.name.startswith("."):
-            files = (
-                path for path in entry.rglob("*") if path.suffix.lower() in EXTENSIONS and path.is_file()
-            )
-            classes[entry.name] = tuple(sorted(p for p in files if not p.name.startswith(".")))
+            classes[entry.name] = tuple(sorted(map(Path, _images_below(entry))))
     if not classes:
         raise DataError(
             f"no class folders in {str(folder)!r}; expected {str(folder / '<class>')!r} with images"
@@ -129,3 +127,15 @@ def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:
             f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders"
         )
     return classes
+
+
+def _images_below(folder: str | Path) -> Iterator[str]:
+    # what scandir knows of an entry saves a question to the file system for each of a million images
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _images_below(entry.path)
+            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
+                yield entry.path

@@ -10,7 +10,7 @@ from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks.folder import FolderBenchmark
-from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import FolderConfig
 
 
@@ -50,6 +50,18 @@ def test_tree_loads(tree):
     assert image.shape == (3, 4, 5)
     assert image[:, 0, 0].tolist() == [6, 10, 20]
     assert made.deviations == ()
+
+
+def test_images_are_found_below_class_folders_and_through_links(tmp_path):
+    """Images of folders inside a class count; hidden ones, other files and linked folders do not."""
+    chosen = tmp_path / "one"
+    for name in ("b.PNG", "deep/a.png", ".cache/c.png", ".d.png", "e.txt"):
+        (chosen / name).parent.mkdir(parents=True, exist_ok=True)
+        (chosen / name).touch()
+    (chosen / "f.png").symlink_to(chosen / "b.PNG")
+    (chosen / "broken.png").symlink_to(tmp_path / "nowhere.png")
+    (chosen / "linked").symlink_to(chosen / "deep")
+    assert scan_split(tmp_path) == {"one": tuple(chosen / name for name in ("b.PNG", "deep/a.png", "f.png"))}
 
 
 def test_fingerprint_sees_content_and_names_not_place(tree, tmp_path):
