@@ -1,6 +1,6 @@
 """What the forks say: which measure ranks sets as they turn out, and which rule would have paid.
 
-    python experiments/growth/table.py runs/growth [--routing soft] [--arm protected] [--format md|json]
+    python experiments/growth/table.py runs/growth [--routing soft] [--arm protected] [--svg growth.svg]
 
 Per decision, a measure's readings of the live sets are compared with what reuse of each brought: mean over
 tasks of the accuracy after the task (FAA). Figures are means over decisions within a cluster and then over
@@ -384,8 +384,46 @@ def page(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def drawn(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return as SVG what rules gain and how measures rank sets, with intervals: a column a group."""
+    import vl_convert
+
+    columns = []
+    for group, figures in found.items():
+        panels = []
+        for title, kind, column in (
+            ("FAA of a rule's choices less that of growing, points", "rules", "gain"),
+            ("Kendall's tau of a measure with FAA", "measures", "tau"),
+        ):
+            told = {name: row[column] for name, row in figures[kind].items() if row[column].mean is not None}
+            values = [
+                {"name": name, "mean": one.mean, "low": one.mean - half, "high": one.mean + half}
+                for name, one in told.items()
+                for half in [one.half or 0.0]
+            ]
+            order = {"field": "name", "type": "nominal", "title": None, "sort": None}
+            scale: dict[str, Any] = {"type": "quantitative", "title": title}
+            marks = [
+                {"mark": "rule", "encoding": {"x": {"field": "low", **scale}, "x2": {"field": "high"}}},
+                {"mark": {"type": "point", "filled": True}, "encoding": {"x": {"field": "mean", **scale}}},
+                {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": {"datum": 0}}},
+            ]
+            panels.append(
+                {
+                    "title": group,
+                    "width": 260,
+                    "data": {"values": values},
+                    "encoding": {"y": order},
+                    "layer": marks,
+                }
+            )
+        columns.append({"vconcat": panels})
+    picture: str = vl_convert.vegalite_to_svg({"hconcat": columns, "background": "white"})
+    return picture
+
+
 def main() -> None:
-    """Print the table, one of each stream and one of all."""
+    """Print a table of each stream and baseline, and draw them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -394,14 +432,20 @@ def main() -> None:
     parser.add_argument("--arm", default="protected")
     parser.add_argument("--only", default="", help="clusters whose names begin so")
     parser.add_argument("--format", choices=("md", "json"), default="md")
+    parser.add_argument("--svg", type=Path, help="where a picture goes")
     arguments = parser.parse_args()
-    folders = sorted(path.parent for path in arguments.directory.glob(f"{arguments.only}*/cluster.json"))
-    clusters = [read_cluster(folder, arguments.arm, arguments.routing) for folder in folders]
-    found = summary([cluster for cluster in clusters if cluster.decisions])
+    groups: dict[str, list[Clustered]] = {}
+    for file in sorted(arguments.directory.glob(f"{arguments.only}*/cluster.json")):
+        cluster = read_cluster(file.parent, arguments.arm, arguments.routing)
+        if cluster.decisions:
+            groups.setdefault(cluster.name.rpartition("-")[0], []).append(cluster)
+    found = {group: summary(clusters) for group, clusters in groups.items()}
     if arguments.format == "json":
         print(json.dumps(found, default=attrs.asdict, indent=1))
     else:
-        print(page(found))
+        print("\n\n".join(f"{group}: {page(each)}" for group, each in found.items()))
+    if arguments.svg:
+        arguments.svg.write_text(drawn(found))
 
 
 if __name__ == "__main__":

@@ -159,6 +159,21 @@ def test_what_rank_tells_is_taken_off(script):
     assert table.beyond_rank(cluster(table, first), lambda _: {0: 1.0}) is None
 
 
+def test_a_picture_has_a_column_a_group(script):
+    """Every rule and measure that has a mean is drawn once a group."""
+    pytest.importorskip("vl_convert")
+    table = script("table")
+    told, none = {"gain": table.Figure(1.0, 0.5, 2)}, {"gain": table.Figure(None, None, 0)}
+    measures = {"energy": {"tau": table.Figure(0.2, None, 1)}}
+    figures = {"rules": {"min": told, "unasked": none}, "measures": measures}
+    drawn = table.drawn({"groups-one": figures, "groups-other": figures})
+    assert drawn.startswith("<svg")
+    for name in ("groups-one", "groups-other"):
+        assert f">{name}<" in drawn
+    assert drawn.count(">min<") == drawn.count(">energy<") == 2
+    assert ">unasked<" not in drawn
+
+
 def test_intervals_are_over_clusters(script):
     """Mean and Student's t over clusters; one cluster has no interval, none no mean."""
     over_clusters = script("table").over_clusters
@@ -235,7 +250,7 @@ def test_a_cluster_forks_every_decision_goes_on_and_prints_its_table(script, tmp
     monkeypatch.setattr(sys, "argv", ["table.py", str(tmp_path / "out")])
     table.main()
     printed = capsys.readouterr().out
-    assert "2 decisions of 1 clusters" in printed
+    assert "natural-s-prompt-plus-plus: 2 decisions of 1 clusters" in printed
     assert "| energy |" in printed
     assert "| (by hand) |" in printed
     assert "| threshold energy |" in printed
