@@ -167,7 +167,7 @@ _DECISION_COLUMNS = {
     "candidate": "a set that was measured for the task",
     "measure": "what was measured; `lw2g plugins NAME` tells what it is",
     "value": "the measure, in its unit",
-    "error": "its standard error",
+    "error": "its standard error over images and draws; images add nothing where all were measured",
     "null": "what chance would give, such as a random space of the same rank",
     "own": "what the set's own tasks give, on images that it has not seen",
     "alike": "+: a large value means that the task is like the set's; -: that it is unlike",

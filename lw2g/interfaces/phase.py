@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import attrs
@@ -141,4 +141,3 @@ class ComputePhase:
 
 
 Phase = TrainingPhase | ComputePhase
-Phases = Sequence[Phase]
