@@ -390,36 +390,41 @@ def drawn(found: Mapping[str, Mapping[str, Any]]) -> str:
 
     columns = []
     for group, figures in found.items():
-        panels = []
-        for title, kind, column in (
-            ("FAA of a rule's choices less that of growing, points", "rules", "gain"),
-            ("Kendall's tau of a measure with FAA", "measures", "tau"),
-        ):
-            told = {name: row[column] for name, row in figures[kind].items() if row[column].mean is not None}
-            values = [
-                {"name": name, "mean": one.mean, "low": one.mean - half, "high": one.mean + half}
-                for name, one in told.items()
-                for half in [one.half or 0.0]
-            ]
-            order = {"field": "name", "type": "nominal", "title": None, "sort": None}
-            scale: dict[str, Any] = {"type": "quantitative", "title": title}
-            marks = [
-                {"mark": "rule", "encoding": {"x": {"field": "low", **scale}, "x2": {"field": "high"}}},
-                {"mark": {"type": "point", "filled": True}, "encoding": {"x": {"field": "mean", **scale}}},
-                {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": {"datum": 0}}},
-            ]
-            panels.append(
-                {
-                    "title": group,
-                    "width": 260,
-                    "data": {"values": values},
-                    "encoding": {"y": order},
-                    "layer": marks,
-                }
-            )
+        gains = {name: row["gain"] for name, row in figures["rules"].items()}
+        taus = {name: row["tau"] for name, row in figures["measures"].items()}
+        taus["(another repetition)"] = figures["tau of outcomes"]
+        panels = [
+            _panel(group, gains, "FAA of a rule's choices less that of growing, points", 2),
+            _panel(group, taus, "Kendall's tau with FAA", 1),
+        ]
         columns.append({"vconcat": panels})
     picture: str = vl_convert.vegalite_to_svg({"hconcat": columns, "background": "white"})
     return picture
+
+
+def _panel(title: str, told: Mapping[str, Figure], axis: str, most: float) -> dict[str, Any]:
+    """Return a drawing of figures with their intervals, cut off at -most and most."""
+    values = [
+        {"name": name, "mean": one.mean, "low": one.mean - half, "high": one.mean + half}
+        for name, one in told.items()
+        if one.mean is not None
+        for half in [one.half or 0.0]
+    ]
+    place: dict[str, Any] = {"type": "quantitative", "title": axis, "scale": {"domain": [-most, most]}}
+    interval = {"x": {"field": "low", **place}, "x2": {"field": "high"}}
+    return {
+        "title": title,
+        "width": 260,
+        "data": {"values": values},
+        "encoding": {"y": {"field": "name", "type": "nominal", "title": None, "sort": None}},
+        "layer": [
+            {"mark": {"type": "rule", "clip": True}, "encoding": interval},
+            {
+                "mark": {"type": "point", "filled": True, "clip": True},
+                "encoding": {"x": {"field": "mean", **place}},
+            },
+        ],
+    }
 
 
 def main() -> None:

@@ -165,7 +165,7 @@ def test_a_picture_has_a_column_a_group(script):
     table = script("table")
     told, none = {"gain": table.Figure(1.0, 0.5, 2)}, {"gain": table.Figure(None, None, 0)}
     measures = {"energy": {"tau": table.Figure(0.2, None, 1)}}
-    figures = {"rules": {"min": told, "unasked": none}, "measures": measures}
+    figures = {"rules": {"min": told, "unasked": none}, "measures": measures, "tau of outcomes": none["gain"]}
     drawn = table.drawn({"groups-one": figures, "groups-other": figures})
     assert drawn.startswith("<svg")
     for name in ("groups-one", "groups-other"):
