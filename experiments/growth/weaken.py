@@ -2,8 +2,8 @@
 
     python experiments/growth/weaken.py WEIGHTS.safetensors OUT.safetensors --keep 6
 
-What the later blocks add to the residual stream is set to zero, so that they pass everything on; sites,
-shapes and costs stay what they are.
+What the later blocks add to the residual stream is a millionth of what it was, so that they pass everything
+on (all zero would be refused as damaged); sites, shapes and costs stay what they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import re
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 
 _ADDED = re.compile(r"blocks\.(\d+)\.(?:attn\.proj|mlp\.fc2)\.(?:weight|bias)")
@@ -30,9 +29,11 @@ def main() -> None:
     tensors = load_file(arguments.weights)
     muted = [name for name in tensors if (at := _ADDED.fullmatch(name)) and int(at[1]) >= arguments.keep]
     for name in muted:
-        tensors[name] = torch.zeros_like(tensors[name])
+        tensors[name] = 1e-6 * tensors[name]
     save_file(tensors, arguments.out)
-    print(f"{len(muted)} tensors of the blocks from {arguments.keep} on are zero in {arguments.out}")
+    print(
+        f"{len(muted)} tensors of the blocks from {arguments.keep} on add next to nothing in {arguments.out}"
+    )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import timm
 import tomli_w
 import torch
+from safetensors.torch import save_file
 
 import lw2g
 from lw2g.interfaces.pool import Routing
 from lw2g.sweep.grid import read_grid
 from lw2g.vit.taps import Tap
+from lw2g.vit.weights import load_weights, require_loaded
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth"
 
@@ -25,7 +28,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield lambda name: importlib.import_module(name)
-    for name in ("angles", "arms", "forks", "rules", "streams", "table", "values"):
+    for name in ("angles", "arms", "forks", "rules", "streams", "table", "values", "weaken"):
         sys.modules.pop(name, None)
 
 
@@ -348,3 +351,22 @@ def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalog
         (one, half) for one in blocks for half in ("keys", "values")
     ]
     assert all(0 < float(row[3]) <= 100 and 0 <= float(row[5]) <= 90 for row in rows)
+
+
+def test_weakened_weights_pass_on_what_early_blocks_say(script, tmp_path, monkeypatch):
+    """Blocks beyond those kept change features by next to nothing, and the file is still accepted."""
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, depth=3, num_classes=0).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    save_file(model.state_dict(), tmp_path / "whole.safetensors")
+    command = ["weaken.py", str(tmp_path / "whole.safetensors"), str(tmp_path / "weak.safetensors")]
+    monkeypatch.setattr(sys, "argv", [*command, "--keep", "1"])
+    script("weaken").main()
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        first = model.blocks[0](model._pos_embed(model.patch_embed(images)))
+        load_weights(model, tmp_path / "weak.safetensors")
+        require_loaded(model, "weak")
+        found = model.blocks(model._pos_embed(model.patch_embed(images)))
+    torch.testing.assert_close(found, first, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(found, first)
