@@ -3,8 +3,8 @@
     python experiments/growth/rules.py --streams natural groups --baselines dual-prompt --seeds 0 1 2 \\
         --data DATA --weights WEIGHTS --out runs/rules [--jobs 2]
 
-A stream's classes, their order and the training are all drawn by the seed, so that intervals speak of streams
-like this one; rows are compared seed by seed (``lw2g report`` refuses to average over different classes).
+Training is drawn by the seed, and so are classes and order, but not on the natural stream, whose intervals
+speak of one order; rows are compared seed by seed (``lw2g report`` refuses to average over other classes).
 ``hand`` is the grouping that a person would choose, where the stream has one; ``oracle`` grows always and is
 told the task. Interrupted, the same command goes on where it stopped.
 """
