@@ -1,11 +1,11 @@
 """Building block: statistics of old classes that move along when what makes their features goes on learning.
 
-Where a task trains a set that older tasks share, features of old classes move, and no image of theirs is left
-to take them anew. The new task's own images show the motion: their features before and after the task are
-fitted by an affine map, which is then applied to what is known of the old classes. This is the linear map of
-LDC (Gomez-Villa et al., "Exemplar-free Continual Representation Learning via Learnable Drift Compensation",
-ECCV 2024), solved for instead of trained, and drawn towards the identity as far as classes that the fit did
-not see ask for.
+Where a task trains a set that older tasks share, or parts that all sets share, features of old classes move,
+and no image of theirs is left to measure them again. The new task's own images show the motion: an affine map
+is fitted to their features under the old set, before and after the task, and applied to what is known of the
+classes of that set. This is the linear map of LDC (Gomez-Villa et al., "Exemplar-free Continual
+Representation Learning via Learnable Drift Compensation", ECCV 2024), solved for in closed form instead of
+trained, and shrunk towards the identity by as much as classes that were left out of the fit ask for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-__all__ = ["STRENGTHS", "Before", "Motion", "motion"]
+__all__ = ["STRENGTHS", "Before", "Motion", "motion", "take_shape"]
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
 """Candidates of the pull towards the identity, in mean variances of the features."""
@@ -82,25 +82,33 @@ class Before(nn.Module):
     """Features of a task's images as they were when it began, until it ends.
 
     Attributes:
-        rows: ``[n, dim]`` float32; none between tasks.
+        rows: ``[views, n, dim]`` float32, under each set whose classes the task may move; none between tasks.
+        forwards: Images that were passed through the backbone for carrying, so far in the run.
     """
 
     rows: Tensor
+    forwards: Tensor
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.register_buffer("rows", torch.zeros(0, dim))
+        self.register_buffer("rows", torch.zeros(0, 0, dim))
+        self.register_buffer("forwards", torch.zeros((), dtype=torch.int64))
 
-    def put(self, rows: Tensor) -> None:
-        """Remember features ``[n, dim]``."""
-        self.rows = rows.detach().to(self.rows)
+    def put(self, rows: Sequence[Tensor]) -> None:
+        """Remember features ``[n, dim]`` of each view."""
+        self.rows = torch.stack([one.detach().to(self.rows) for one in rows])
 
     def take(self) -> Tensor:
         """Return what was remembered, and forget it."""
-        rows, self.rows = self.rows, self.rows[:0]
+        rows, self.rows = self.rows, self.rows[:0, :0]
         return rows
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        if (known := state.get(f"{prefix}rows")) is not None:
-            self.rows = torch.empty_like(known, device=self.rows.device)
+        take_shape(self, "rows", state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
+
+
+def take_shape(module: nn.Module, name: str, state: Mapping[str, Any], prefix: str) -> None:
+    """Give a buffer the shape that it has in a state about to be loaded."""
+    if (known := state.get(prefix + name)) is not None:
+        setattr(module, name, torch.empty_like(known, device=module.get_buffer(name).device))

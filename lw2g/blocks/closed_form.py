@@ -12,13 +12,14 @@ Sources: class means and LDA are textbook; ``Mahalanobis`` is FeCAM's (Goswami e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.carrying import Motion
+from lw2g.blocks.carrying import Motion, take_shape
 
 __all__ = [
     "PENALTIES",
@@ -58,22 +59,24 @@ class ClosedForm(nn.Module, ABC):
         self._solved: tuple[object, tuple[Tensor, ...]] | None = None
 
     @torch.no_grad()
-    def update(self, features: Tensor, labels: Tensor) -> None:
-        """Take in features ``[n, dim]`` of images with labels ``[n]``."""
+    def update(self, features: Tensor, labels: Tensor, owner: int = 0) -> None:
+        """Take in features ``[n, dim]`` of images with labels ``[n]``, measured under the set ``owner``."""
         if len(features):
-            self._add(features.double(), labels)
+            self._add(features.double(), labels, owner)
             self.count += torch.bincount(labels, minlength=len(self.count))
             self._solved = None
 
-    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Take in all features of a task, and choose by them what is chosen task by task (here: nothing).
 
         Args:
             features: ``[n, dim]``.
             labels: ``[n]``.
             generator: On the CPU; draws which images choose.
+            owner: The set under which the features were measured, where classes of different sets are to be
+                carried apart; else 0.
         """
-        self.update(features, labels)
+        self.update(features, labels, owner)
 
     def logits(self, features: Tensor) -> Tensor:
         """Return scores of all classes of the stream, ``[B, num_classes]``; 0 for those not shown yet."""
@@ -87,16 +90,21 @@ class ClosedForm(nn.Module, ABC):
         return type(self)._carry is not ClosedForm._carry
 
     @torch.no_grad()
-    def carry(self, motion: Motion, classes: Sequence[int]) -> None:
-        """Move what is known of some classes to where their features have moved.
+    def carry(self, motion: Motion, classes: Sequence[int], owner: int = 0) -> None:
+        """Move what is known of the classes measured under a set to where their features have moved.
+
+        Args:
+            motion: How their features have moved.
+            classes: All classes that were learned under ``owner``.
+            owner: As they were learned (:meth:`learn`).
 
         Raises:
             TypeError: What this head keeps cannot follow (:attr:`carries` is False).
         """
-        self._carry(motion, torch.as_tensor(classes, device=self.count.device))
+        self._carry(motion, torch.as_tensor(classes, device=self.count.device), owner)
         self._solved = None
 
-    def _carry(self, motion: Motion, classes: Tensor) -> None:
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums of classes, ``[k]`` int64; a head whose sums can follow overrides it."""
         raise TypeError(f"expected a head that can follow features but got {type(self).__name__}")
 
@@ -118,7 +126,7 @@ class ClosedForm(nn.Module, ABC):
         return seen, self.count._version, self.count.data_ptr()
 
     @abstractmethod
-    def _add(self, features: Tensor, labels: Tensor) -> None:
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add to the sums; called before the count is."""
 
     @abstractmethod
@@ -144,10 +152,10 @@ class Cosine(ClosedForm):
         super().__init__(num_classes)
         self.register_buffer("total", torch.zeros(num_classes, dim, dtype=torch.float64))
 
-    def _add(self, features: Tensor, labels: Tensor) -> None:
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         self.total.index_add_(0, labels, features)
 
-    def _carry(self, motion: Motion, classes: Tensor) -> None:
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         self.total[classes] = self.total[classes] @ motion.matrix + self.count[classes, None] * motion.shift
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
@@ -158,7 +166,7 @@ class Cosine(ClosedForm):
 
 
 class _Moments(ClosedForm):
-    """Class means, and scatter about them: of all classes together, or of each."""
+    """Class means, and scatters about them: of each class, or of the classes of each set together."""
 
     mean: Tensor
     scatter: Tensor
@@ -168,13 +176,16 @@ class _Moments(ClosedForm):
         self.register_buffer("mean", torch.zeros(num_classes, dim, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(scatters, dim, dim, dtype=torch.float64))
 
-    def _add(self, features: Tensor, labels: Tensor) -> None:
-        shared = len(self.scatter) == 1
+    def _scatter_of(self, label: int, owner: int) -> Tensor:
+        """Return the scatter ``[dim, dim]`` that a class adds to, a view."""
+        return self.scatter[label]
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         for label in torch.unique(labels).tolist():
             rows = features[labels == label]
             centre, old = rows.mean(0), int(self.count[label])
             away = centre - self.mean[label]
-            scatter = self.scatter[0 if shared else label]
+            scatter = self._scatter_of(label, owner)
             # what both have about their own mean, and what the two means have about the common one
             scatter += (rows - centre).T @ (rows - centre)
             scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
@@ -185,7 +196,8 @@ class Discriminant(_Moments):
     """Linear discriminant analysis: class means and one covariance, equal priors.
 
     The score of class c is ``m_c P z - m_c P m_c / 2`` with P the inverse of the shrunk covariance: its log
-    likelihood but for what all classes share.
+    likelihood but for what all classes share. The scatter is kept apart for each owner of classes, so that
+    those of one owner can be carried exactly; their sum gives the covariance.
 
     Args:
         dim: Width of the features.
@@ -197,16 +209,23 @@ class Discriminant(_Moments):
         super().__init__(dim, num_classes, 1)
         self.shrinkage = shrinkage
 
-    def _carry(self, motion: Motion, classes: Tensor) -> None:
+    def _scatter_of(self, label: int, owner: int) -> Tensor:
+        if missing := max(owner + 1 - len(self.scatter), 0):
+            self.scatter = functional.pad(self.scatter, (0, 0, 0, 0, 0, missing))
+        return self.scatter[owner]
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         self.mean[classes] = motion(self.mean[classes])
-        # all classes have one covariance, also those that stay: their share of it does
-        share = self.count[classes].sum() / self.count.sum()
-        self.scatter.lerp_(motion.matrix.T @ self.scatter @ motion.matrix, float(share))
+        self.scatter[owner] = motion.matrix.T @ self.scatter[owner] @ motion.matrix
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        take_shape(self, "scatter", state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         means = self.mean[:seen]
         freedom = max(int(self.count[:seen].sum()) - seen, 1)
-        factor = _factor(_shrunk(self.scatter[0] / freedom, self.shrinkage))
+        factor = _factor(_shrunk(self.scatter.sum(0) / freedom, self.shrinkage))
         weight = torch.cholesky_solve(means.T, factor)
         return weight, -0.5 * (means * weight.T).sum(1)
 
@@ -247,12 +266,12 @@ class KernelDiscriminant(Discriminant):
         turned += self.get_buffer("phases")
         return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
 
-    def _add(self, features: Tensor, labels: Tensor) -> None:
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         if not self.bandwidth:
             apart = torch.pdist(features[:: -(-len(features) // _ROWS)]).square()
             apart = apart[apart > 0]
             self.bandwidth.fill_(1 / float(apart.median()) if len(apart) else 1.0)
-        super()._add(self._lifted(features), labels)
+        super()._add(self._lifted(features), labels, owner)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return super()._score(self._lifted(features), *solution)
@@ -274,8 +293,8 @@ class Mahalanobis(_Moments):
         super().__init__(dim, num_classes, num_classes)
         self.diagonal = diagonal
 
-    def _add(self, features: Tensor, labels: Tensor) -> None:
-        super()._add(functional.normalize(features, dim=-1), labels)
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        super()._add(functional.normalize(features, dim=-1), labels, owner)
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         freedom = (self.count[:seen] - 1).clamp(min=1)
@@ -338,19 +357,19 @@ class Ridge(ClosedForm):
         projection = self.get_buffer("projection")
         return features if projection is None else (features @ projection).relu_()
 
-    def _add(self, features: Tensor, labels: Tensor) -> None:
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         for part, own in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             rows = self._lifted(part)
             self.gram += rows.T @ rows
             self.cross += functional.one_hot(own, len(self.cross)).to(rows).T @ rows
 
-    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Take in all features of a task; choose the penalty by a fifth of them (RanPAC).
 
         What is fitted for the choice is the other four fifths, of this task alone; the penalty is then used
         with the sums of all tasks.
         """
-        self.update(features, labels)
+        self.update(features, labels, owner)
         fitted = int(_FITTED * len(labels))
         if not 0 < fitted < len(labels):
             return

@@ -7,8 +7,8 @@ another head may take the place of the trained one at prediction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +23,23 @@ from lw2g.blocks.closed_form import (
     Mahalanobis,
     Ridge,
 )
-from lw2g.blocks.options import HeadOptions
+from lw2g.blocks.options import ClosedFormKind, HeadOptions
 from lw2g.blocks.statistics import collect_features
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.phase import ComputePhase, Phase
+from lw2g.interfaces.pool import Routing
 
-__all__ = ["CosineClassifier", "HeadedBaseline", "closed_form_head", "fitting_phase", "linear_head"]
+__all__ = [
+    "CosineClassifier",
+    "HeadedBaseline",
+    "closed_form",
+    "closed_form_head",
+    "fitting_phase",
+    "linear_head",
+]
 
 
 class CosineClassifier(nn.Module):
@@ -78,7 +86,7 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
     Raises:
         ConfigError: ``klda`` without random features; statistics to be carried that cannot be.
     """
-    made = _closed_form_head(options, context)
+    made = None if options.head == "linear" else closed_form(options.head, options.head_features, context)
     if options.head_carry and (made is None or not made.carries):
         raise ConfigError(
             f"baseline.head_carry: what {options.head!r} keeps cannot be moved along with features; "
@@ -87,12 +95,20 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
     return made
 
 
-def _closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm | None:
-    dim, classes, width = context.backbone.dim, context.num_classes, options.head_features
+def closed_form(kind: ClosedFormKind, width: int, context: BuildContext) -> ClosedForm:
+    """Return a classifier in closed form on features as wide as the backbone's.
+
+    Args:
+        kind: Its name.
+        width: Number of random features of ``ridge`` and ``klda``.
+        context: What is known before the first task.
+
+    Raises:
+        ConfigError: ``klda`` without random features.
+    """
+    dim, classes = context.backbone.dim, context.num_classes
     seed = derive_seed(context.seed, "head", dim, width)
-    match options.head:
-        case "linear":
-            return None
+    match kind:
         case "cosine":
             return Cosine(dim, classes)
         case "lda":
@@ -134,8 +150,10 @@ class HeadedBaseline(Baseline):
     Training and evidence ask :attr:`head`, prediction asks :meth:`logits`. A head in closed form keeps sums
     over features of each task under its own set, as they were when the task ended: where a later task goes on
     training that set, or parts that all share, those of old classes are *stale*, since no image is left to
-    take them anew; the record tells their share (``stale_classes``). ``head_carry`` moves the sums along with
-    the features of the task's own set, as far as the task's images show how these have moved.
+    measure them again; the record tells their share (``stale_classes``). ``head_carry`` moves the sums of
+    every old class whose features the task moves, whatever moves them: the task's images are passed through
+    each old set that is concerned, before and after the task. That costs two passes over them for each such
+    set (one for the task's own); the record counts the images (``findings.carry_forwards``).
 
     Args:
         options: Name the head.
@@ -188,34 +206,63 @@ class HeadedBaseline(Baseline):
         if head is None:
             return phases
         routing = context.pool.force(context.set_id)
+        views = [] if before is None else self._views(context)
+        owner = context.set_id if before is not None and self.feature_scope != "pool" else 0
 
-        def features(batch: Batch) -> Tensor:
-            return self.features(batch, routing)
-
-        moved = self._moved(context)
-        if before is None or not moved:
-            return (*phases, fitting_phase("head", context, head, features))
-
-        def look(progress: Callable[[int, int], None]) -> None:
-            before.put(collect_features(context, features, progress)[0])
+        def rows(routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
+            return collect_features(context, lambda batch: self.features(batch, routing), progress)
 
         def fit(progress: Callable[[int, int], None]) -> None:
-            rows, labels = collect_features(context, features, progress)
-            head.carry(motion(before.take(), rows, labels), moved)
-            head.learn(rows, labels, context.generator("head"))
+            own, labels = rows(routing, progress)
+            if before is not None:
+                for view, old in zip(views, before.take(), strict=True):
+                    now = own if view.owner == owner else rows(view.after, progress)[0]
+                    head.carry(motion(old, now, labels), view.classes, view.owner)
+                    before.forwards += len(labels) * (2 - (view.owner == owner))
+            head.learn(own, labels, context.generator("head"), owner)
 
-        return (
-            ComputePhase(name="head-before", run=look),
-            *phases,
-            ComputePhase(name="head", run=fit),
-        )
+        last = ComputePhase(name="head", run=fit)
+        if before is None or not views:
+            return (*phases, last)
 
-    def _moved(self, context: TaskContext) -> list[int]:
-        """Return the old classes whose features pass through what the task trains of its set."""
-        own = context.pool.tasks_of(context.set_id)
-        return [
-            label
-            for task in context.history[:-1]
-            if self.feature_scope == "pool" or task.index in own
-            for label in task.classes
-        ]
+        def look(progress: Callable[[int, int], None]) -> None:
+            before.put([rows(view.before, progress)[0] for view in views])
+
+        return (ComputePhase(name="head-before", run=look), *phases, last)
+
+    def _views(self, context: TaskContext) -> list[_View]:
+        """Return one view for each set under which old classes were measured whose features the task moves.
+
+        What a new set adds to features that all sets make together moves them, too: before the task they were
+        made without it.
+        """
+        pool, classes = context.pool, dict[int, list[int]]()
+        pooled, shared = self.feature_scope == "pool", self.feature_scope == "set+shared"
+        for task in context.history[:-1]:
+            own = pool.task_to_set[task.index]
+            if pooled or shared or own == context.set_id:
+                classes.setdefault(0 if pooled else own, []).extend(task.classes)
+        if not pooled:
+            return [_View(one, pool.force(one), pool.force(one), of) for one, of in classes.items()]
+        old = tuple(pool[one] for one in pool.ids if not (context.grew and one == context.set_id))
+        return [_View(0, Routing(sets=old, chosen=0), pool.force(0), of) for of in classes.values()]
+
+    def findings(self) -> Mapping[str, Any]:
+        """Return how many images were passed through the backbone so that statistics could be carried."""
+        return {} if self.before is None else {"carry_forwards": int(self.before.forwards)}
+
+
+class _View(NamedTuple):
+    """Old classes whose features a task moves alike.
+
+    Attributes:
+        owner: The set under which they were measured; 0 where all sets make features together.
+        before: How features were made before the task.
+        after: How they are made after it.
+        classes: The classes.
+    """
+
+    owner: int
+    before: Routing
+    after: Routing
+    classes: list[int]

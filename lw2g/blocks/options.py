@@ -12,6 +12,7 @@ from lw2g.interfaces.options import option
 __all__ = [
     "STATISTICS_MODES",
     "AdapterSetOptions",
+    "ClosedFormKind",
     "HeadKind",
     "HeadOptions",
     "LowRankOptions",
@@ -33,7 +34,8 @@ StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
 STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
 UpOnReuse = Literal["project", "freeze", "free"]
 Stepping = Literal["official", "exact"]
-HeadKind = Literal["linear", "cosine", "ridge", "mahalanobis", "lda", "klda"]
+ClosedFormKind = Literal["cosine", "ridge", "mahalanobis", "lda", "klda"]
+HeadKind = Literal["linear", ClosedFormKind]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -66,7 +68,18 @@ class SteppingOptions:
 
 
 @attrs.frozen(kw_only=True, slots=False)
-class HeadOptions:
+class RandomFeatureOptions:
+    """How wide heads with random features are."""
+
+    head_features: int = option(
+        2000,
+        "random features of ridge (0: none) and klda; their square is kept, in float64 (10000: 0.8 GB)",
+        validator=ge(0),
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class HeadOptions(RandomFeatureOptions):
     """What predicts, of the features that a linear head is trained on."""
 
     head: HeadKind = option(
@@ -74,11 +87,6 @@ class HeadOptions:
         "what predicts: the trained linear head, or sums over each task's features solved in closed form",
         validator=in_(get_args(HeadKind)),
         published="linear",
-    )
-    head_features: int = option(
-        2000,
-        "random features of ridge (0: none) and klda; their square is kept, in float64 (10000: 0.8 GB)",
-        validator=ge(0),
     )
     head_carry: bool = option(
         False,

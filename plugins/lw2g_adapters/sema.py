@@ -180,7 +180,8 @@ class Sema(HeadedBaseline):
 
     def findings(self) -> dict[str, Any]:
         """Return how many modules each growing block has."""
-        return {"modules": {str(block): len(self.grown.of_block(block)) for block in self.growing}}
+        modules = {str(block): len(self.grown.of_block(block)) for block in self.growing}
+        return {**super().findings(), "modules": modules}
 
     # -- forward ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import attrs
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.heads import linear_head
+from lw2g.blocks.heads import closed_form, linear_head
 from lw2g.blocks.prefixes import PrefixBaseline
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
@@ -21,7 +21,7 @@ from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPha
 from lw2g.interfaces.pool import Routing
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_single_set.options import NoPromptConfig, SimpleCILConfig
-from lw2g_single_set.solved import NearestClassMean
+from lw2g_single_set.solved import SolvedBaseline
 
 __all__ = [
     "FrozenFeatures",
@@ -45,18 +45,20 @@ class FrozenFeatures(Baseline):
         return batch.query
 
 
-class SimpleCIL(FrozenFeatures, NearestClassMean):
-    """The nearest class mean by cosine similarity; nothing is trained.
+class SimpleCIL(FrozenFeatures, SolvedBaseline):
+    """The nearest class mean by cosine similarity, or another head in closed form; nothing is trained.
 
-    The final result depends neither on the order of classes nor on how they are grouped into tasks.
+    But for what ``ridge`` and ``klda`` choose by a task, the final result depends neither on the order of
+    classes nor on how they are grouped into tasks.
     """
 
     def __init__(self, config: SimpleCILConfig, context: BuildContext) -> None:
         super().__init__(context)
+        self.closed_form = closed_form(config.head, config.head_features, context).to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the one phase: means of the task's classes."""
-        return (self.means_phase(context),)
+        """Return the one phase: the head sees the task's classes."""
+        return (self.fitting("class-means", context),)
 
 
 class NoPrompt(FrozenFeatures):

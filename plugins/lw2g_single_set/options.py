@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 from attrs.validators import ge, gt, in_, le, optional
 
-from lw2g.blocks.options import HeadOptions, PrefixOptions, SteppingOptions, blocks_option
+from lw2g.blocks.options import (
+    ClosedFormKind,
+    HeadOptions,
+    PrefixOptions,
+    RandomFeatureOptions,
+    SteppingOptions,
+    blocks_option,
+)
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -72,8 +79,15 @@ class RanPacConfig(AdapterOptions, TokenOptions):
 
 
 @attrs.frozen(kw_only=True)
-class SimpleCILConfig:
-    """``simple-cil`` has no options."""
+class SimpleCILConfig(RandomFeatureOptions):
+    """Options of ``simple-cil``: what reads the frozen features."""
+
+    head: ClosedFormKind = option(
+        "cosine",
+        "what predicts from frozen features: the nearest class mean, or another head in closed form",
+        validator=in_(get_args(ClosedFormKind)),
+        published="cosine",
+    )
 
 
 @attrs.frozen(kw_only=True)

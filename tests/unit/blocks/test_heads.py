@@ -16,6 +16,7 @@ from lw2g.blocks.options import HeadKind, HeadOptions
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import ComputePhase
+from lw2g.interfaces.pool import Routing
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.bench import Bench, lay_out
 from lw2g.testing.kit import Subject
@@ -134,31 +135,55 @@ def test_heads_leave_the_global_generator_alone(catalogue: Catalogue) -> None:
         laid_out(catalogue, "dual-prompt", head="klda", head_features=0)
 
 
-@pytest.mark.parametrize("baseline", ["c-lora", "dual-prompt", "hide-prompt"])
-def test_sums_of_old_classes_follow_what_the_task_moves(baseline: str, catalogue: Catalogue) -> None:
-    """A reused set is looked at before and after; old classes move as the task's own images have."""
-    bench, own = laid_out(catalogue, baseline, head="lda", head_carry=True)
-    bench.pool.task_to_set[2] = 0
-    moved, head = [0, 1, 2, 3] if own.feature_scope == "pool" else [0, 1], own.closed_form
-    lesson, routing = bench.lesson(2), bench.pool.force(0)
-    before, *_, after = own.phases(bench.context(2))
-    assert (before.name, after.name) == ("head-before", "head")
-    assert isinstance(before, ComputePhase)
-    assert isinstance(after, ComputePhase)
-    before.run(lambda done, total: None)
-    with torch.no_grad():
-        first = own.features(lesson, routing)
-        for parameter in bench.pool[0].parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-        second = own.features(lesson, routing)
-    assert not torch.allclose(first, second)
+@pytest.mark.parametrize("grew", [False, True])
+@pytest.mark.parametrize(
+    ("baseline", "options"),
+    [
+        ("c-lora", {}),
+        ("sd-lora", {"new_direction": "normalised"}),
+        ("dual-prompt", {}),
+        ("hide-prompt", {}),
+    ],
+)
+def test_sums_follow_whatever_moves_the_features_of_old_classes(
+    baseline: str, options: dict[str, Any], grew: bool, catalogue: Catalogue
+) -> None:
+    """The task's set, what all share, what a new set adds to a sum: each old class moves as its set does."""
+    bench, own = laid_out(catalogue, baseline, head="lda", head_carry=True, **options)
+    if not grew:
+        bench.pool.task_to_set[2] = 0
+    context, lesson, head = bench.context(2), bench.lesson(2), own.closed_form
+    old = Routing(sets=bench.pool.sets[: 2 if grew else 3], chosen=0)
+    if own.feature_scope == "pool":
+        moved = {(0, 1, 2, 3): (old, bench.pool.force(0))}
+    else:
+        concerned = [0, 1] if baseline == "dual-prompt" else [] if grew else [0]
+        moved = {(2 * one, 2 * one + 1): (bench.pool.force(one),) * 2 for one in concerned}
+    phases = own.phases(context)
+    assert [phase.name for phase in phases].count("head-before") == bool(moved)
     assert head is not None
-    expected = head.get_buffer("mean").clone()
-    expected[moved] = motion(first, second, lesson.labels)(expected[moved])
-    after.run(lambda done, total: None)
-    assert torch.allclose(head.get_buffer("mean")[:4], expected[:4], atol=1e-5)
     assert own.before is not None
-    assert not len(own.before.rows)
+    expected, forwards = head.get_buffer("mean").clone(), int(own.before.forwards)
+    parts = [own.shared_prompt] if baseline == "dual-prompt" else [context.parameters]
+    with torch.no_grad():
+        first = [own.features(lesson, before) for before, _ in moved.values()]
+        if moved:
+            assert isinstance(phases[0], ComputePhase)
+            phases[0].run(lambda done, total: None)
+        for parameter in (one for module in parts for one in module.parameters()):
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        second = [own.features(lesson, after) for _, after in moved.values()]
+    for classes, before, after in zip(moved, first, second, strict=True):
+        assert not torch.allclose(before, after)
+        expected[list(classes)] = motion(before, after, lesson.labels)(expected[list(classes)])
+    assert isinstance(phases[-1], ComputePhase)
+    phases[-1].run(lambda done, total: None)
+    assert torch.allclose(head.get_buffer("mean")[:4], expected[:4], atol=1e-5)
+    # before and after for every set, the task's own being looked at afterwards anyway
+    passes = 2 * len(moved) - (own.feature_scope == "pool" or not grew)
+    assert int(own.before.forwards) - forwards == (passes * len(lesson.labels) if moved else 0)
+    assert own.findings()["carry_forwards"] == int(own.before.forwards)
+    assert not own.before.rows.numel()
 
 
 def test_only_a_shared_set_and_a_head_that_can_follow_are_looked_at_twice(catalogue: Catalogue) -> None:
@@ -176,7 +201,8 @@ def test_only_a_shared_set_and_a_head_that_can_follow_are_looked_at_twice(catalo
 def test_features_of_before_survive_a_checkpoint_and_are_forgotten() -> None:
     """A checkpoint within a task holds as many rows as the task has images."""
     first, second = Before(3), Before(3)
-    first.put(torch.arange(6.0).reshape(2, 3))
+    first.put([torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)])
     second.load_state_dict(first.state_dict())
     assert torch.equal(second.take(), first.rows)
-    assert second.rows.shape == (0, 3)
+    assert first.rows[0].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert second.rows.shape == (0, 0, 3)
