@@ -46,30 +46,19 @@ def numbers_of(run: Run, latency: Mapping[str, Mapping[str, float]]) -> dict[str
     }
 
 
-def names_of(rows: Sequence[Row], catalogue: Catalogue) -> list[str]:
-    """Return short names: baseline, policy where it may grow, head where it is not the trained one."""
-    found = []
-    for row in rows:
-        options = row.runs[0].options
-        baseline, head = options["baseline.name"], options.get("baseline.head", "linear")
-        grows = catalogue.get("baseline", baseline).growth != "fixed"
-        carried = "carried " if options.get("baseline.head_carry") else ""
-        name = f"{baseline} x {options['policy.name']}" if grows else baseline
-        found.append(name if head == "linear" else f"{name}, {carried}{head}")
-    return found if len(set(found)) == len(found) else [row.label for row in rows]
-
-
 def lines_of(
     rows: Sequence[Row], catalogue: Catalogue, latency: Mapping[str, Mapping[str, float]]
 ) -> list[dict[str, Any]]:
     """Return a mapping a row, best first: name, plugin, means over runs, and the prices it is best at."""
     found = []
-    for row, name in zip(rows, names_of(rows, catalogue), strict=True):
+    for row in rows:
         each = [numbers_of(run, latency) for run in row.runs]
         means = {key: summary([one[key] for one in each]).mean for key in each[0]}
         baseline = row.runs[0].options["baseline.name"]
         plugin = CONTROLS if row.control else catalogue.entries["baseline", baseline].origin.plugin
-        found.append({"row": name, "plugin": plugin, "control": row.control, "n": len(row.runs), **means})
+        found.append(
+            {"row": row.label, "plugin": plugin, "control": row.control, "n": len(row.runs), **means}
+        )
     for line in found:
         line["best"] = [price for price in PRICES if not line["control"] and is_best(line, found, price)]
     return sorted(found, key=lambda line: -line["faa"])
@@ -192,7 +181,7 @@ def main() -> None:
     if len(tables) != 1:
         parser.error(f"{len(tables)} benchmarks among these runs; give the runs of one")
     lines = lines_of(tables[0].rows, catalogue, by_name)
-    print(printed(lines))
+    print(printed(lines), "", *(f"- {note}" for note in tables[0].notes), sep="\n")
     if asked.svg:
         asked.svg.write_text(drawn(lines))
 

@@ -10,9 +10,16 @@ from typing import Any
 
 import attrs
 
+from lw2g.config.describe import plain
+from lw2g.config.protocols import AUTO
+from lw2g.registry.catalogue import Catalogue
+from lw2g.report.names import AVERAGED, settings_of
 from lw2g.report.runs import Run
 
-__all__ = ["Printed", "printed_for"]
+__all__ = ["Printed", "differences_of", "printed_for"]
+
+_OF_THE_SOURCE = {*AVERAGED, "benchmark.split", "backbone.name"}
+"""Options that a source tells of itself, whatever the preset says."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,11 +61,40 @@ def _sources() -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads((files("lw2g.report") / "paper.json").read_text(encoding="utf-8"))["sources"])
 
 
-def printed_for(run: Run) -> dict[str, Printed]:
+def differences_of(run: Run, catalogue: Catalogue) -> dict[str, str]:
+    """Return in what the method of a run differs from the published one: texts, each with its option.
+
+    These are the options that have neither the authors' value nor the one that they declare as published, and
+    the record's ``deviations``, which hold what no option changes as well.
+    """
+    recorded = run.record.get("deviations", ())
+    authors = settings_of(run, catalogue, AUTO)
+    found = {
+        f"{key} {plain(authors.preset[key])}, ours {plain(value)}": key
+        for key, value in authors.changed.items()
+        if key.partition(".")[0] not in ("run", "backbone")
+        and key not in authors.ours
+        and value != authors.published.get(key)
+        and key not in {one["option"] for one in recorded}
+    }
+    for one in recorded:
+        if one["published"] is None:
+            text = f"{one['option']} {plain(one['value'])}: {one['note']}"
+        else:
+            text = f"{one['option']} {plain(one['published'])}, ours {plain(one['value'])}"
+        found[text] = one["option"]
+    return found
+
+
+def printed_for(run: Run, differs: Mapping[str, str]) -> dict[str, Printed]:
     """Return what papers print for the configuration of a run, by columns; the first source counts.
 
     Baseline, policy, constraints, benchmark and increment have to agree. Values for the run's own checkpoint
     go before those for others.
+
+    Args:
+        run: The run.
+        differs: What :func:`differences_of` says of it.
     """
     config, options = run.config, run.options
     wanted = {
@@ -75,10 +111,12 @@ def printed_for(run: Run) -> dict[str, Printed]:
         if all(row[key] == value for key, value in wanted.items())
     ]
     rows.sort(key=lambda pair: pair[1]["checkpoint"] != config["backbone"]["name"])
+    method = [text for text, option in differs.items() if option not in _OF_THE_SOURCE]
     found: dict[str, Printed] = {}
     for source, row in rows:
         for name, value in row["values"].items():
-            found.setdefault(name, _printed(source, row, run, value, row.get("std", {}).get(name)))
+            known = _printed(source, row, run, value, row.get("std", {}).get(name))
+            found.setdefault(name, attrs.evolve(known, differs=(*known.differs, *method)))
     return found
 
 

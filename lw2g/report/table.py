@@ -10,20 +10,17 @@ from typing import Any
 
 import attrs
 
+from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, nearest
-from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report import MIXABLE
 from lw2g.report.columns import Column
-from lw2g.report.paper import Printed, printed_for
-from lw2g.report.runs import OF_THE_MACHINE, Run
+from lw2g.report.names import OF_THE_TABLE, Settings, labels_of, settings_of
+from lw2g.report.paper import Printed, differences_of, printed_for
+from lw2g.report.runs import Run
 from lw2g.report.statistics import Difference, Summary, paired_difference, summary
 
 __all__ = ["Row", "Table", "tables_of"]
-
-_COMPONENTS: tuple[Kind, ...] = ("baseline", "retrieval", "policy", "benchmark", "backbone")
-_AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
-"""Options over whose values a row is averaged."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +32,7 @@ class Row:
         runs: The runs, one per seed and class order.
         control: Whether it is no continual learner that could be used: a bound, or one that knows the answer.
         marks: Where it stands among what is mixed: checkpoint, split, protocol.
+        differs: In what its method differs from the published one, one text each.
         paper: What the paper prints for it, by columns.
     """
 
@@ -42,6 +40,7 @@ class Row:
     runs: tuple[Run, ...]
     control: bool
     marks: tuple[str, ...]
+    differs: tuple[str, ...]
     paper: Mapping[str, Printed]
 
     @property
@@ -110,8 +109,7 @@ def tables_of(
     """
     found: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        options = run.options
-        found[tuple(options.get(f"benchmark.{key}") for key in ("name", "increment", "base"))].append(run)
+        found[tuple(map(run.options.get, OF_THE_TABLE))].append(run)
     return [_table(group, catalogue, mix, so_far) for group in found.values()]
 
 
@@ -123,23 +121,28 @@ def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far
     for kind in mixed:
         if kind not in mix:
             _refuse(kind, kinds[kind], counted)
-    options = {id(run): _compared(run, catalogue) for run in counted}
-    groups = _groups(counted, options, lambda run: (*(of(run) for of in kinds.values()), *_reached(run)))
-    labels = _labels([group[0] for group in groups], options)
+    settings = {id(run): settings_of(run, catalogue) for run in counted}
+    groups = _groups(counted, settings, lambda run: tuple(of(run) for of in kinds.values()))
+    first = [group[0] for group in groups]
+    labels, shared = labels_of(first, [settings[id(run)] for run in first], catalogue)
     rows, notes = [], []
+    if shared:
+        notes.append(f"all rows: {', '.join(f'{key} {plain(value)}' for key, value in shared.items())}")
     for label, group in zip(labels, groups, strict=True):
         single = {_pair(run): run for run in reversed(group)}
         if len(single) < len(group):
             notes.append(
                 f"{label}: {len(group) - len(single)} runs of a seed that is there already do not count"
             )
+        differs = differences_of(group[0], catalogue)
         rows.append(
             Row(
                 label=label,
                 runs=tuple(reversed(single.values())),
                 control=_is_control(group[0], catalogue),
                 marks=tuple(kinds[kind](group[0]) for kind in mixed),
-                paper=printed_for(group[0]),
+                differs=tuple(differs),
+                paper=printed_for(group[0], differs),
             )
         )
     notes += _warnings(rows)
@@ -218,109 +221,32 @@ def _is_control(run: Run, catalogue: Catalogue) -> bool:
 
 
 def _warnings(rows: Sequence[Row]) -> list[str]:
-    """Return in what rows differ from the paper's, each difference once."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Return in what rows differ from what was published, each difference once."""
+    of_values: dict[str, list[str]] = defaultdict(list)
+    of_methods: dict[str, list[str]] = defaultdict(list)
     for row in rows:
+        for text in row.differs:
+            of_methods[text].append(row.label)
         for text in dict.fromkeys(text for value in row.paper.values() for text in value.differs):
-            found[text].append(row.label)
-    return [f"published values are for {text} ({'; '.join(labels)})" for text, labels in found.items()]
-
-
-# -- rows ------------------------------------------------------------------------------------------------
-
-
-_Options = Mapping[int, Mapping[str, Any]]
-"""What each run, by its ``id``, is told from others by."""
+            if text not in row.differs:
+                of_values[text].append(row.label)
+    return [
+        f"{what} {text} ({'all rows' if len(labels) == len(rows) > 1 else '; '.join(labels)})"
+        for what, found in (
+            ("published values are for", of_values),
+            ("differs from the published method:", of_methods),
+        )
+        for text, labels in found.items()
+    ]
 
 
 def _groups(
-    runs: Sequence[Run], options: _Options, also: Callable[[Run], tuple[str, ...]]
+    runs: Sequence[Run], settings: Mapping[int, Settings], kinds_of: Callable[[Run], tuple[str, ...]]
 ) -> list[list[Run]]:
-    """Return the runs of each configuration; options that only some of them know do not tell them apart."""
-    alike: dict[Any, list[Run]] = defaultdict(list)
+    """Return the runs of each row: seed, class order and the machine alone do not tell rows apart."""
+    found: dict[Any, list[Run]] = defaultdict(list)
     for run in runs:
-        alike[_stem(run), _names(run), also(run)].append(run)
-    order = {id(run): place for place, run in enumerate(runs)}
-    found: list[list[Run]] = []
-    for group in alike.values():
-        common = sorted(set.intersection(*(set(options[id(run)]) for run in group)))
-        rows: dict[str, list[Run]] = defaultdict(list)
-        for run in group:
-            rows[json.dumps({key: options[id(run)][key] for key in common})].append(run)
-        found += rows.values()
-    return sorted(found, key=lambda group: order[id(group[0])])
-
-
-def _stem(run: Run) -> str:
-    """Return baseline x policy; a run that began as another one is no run of its configuration alone."""
-    origin = run.record.get("origin")
-    began = "" if origin is None else f", forked after task {origin['task'] + 1}"
-    return " x ".join(_names(run)[:2]) + began
-
-
-def _reached(run: Run) -> list[str]:
-    """Say how far a run has come that is not finished."""
-    return [] if run.state == "finished" else [f"{run.done} of {run.tasks or '?'} tasks"]
-
-
-def _names(run: Run) -> tuple[str, ...]:
-    config = run.config
-    retrieval = (config.get("retrieval") or {}).get("name", "")
-    return (config["baseline"]["name"], config["policy"]["name"], retrieval, *sorted(config["constraints"]))
-
-
-def _compared(run: Run, catalogue: Catalogue) -> dict[str, Any]:
-    """Return the options by which rows are told apart; one that a run's lw2g did not know has its default."""
-    return {
-        key: value
-        for key, value in (_defaults(run, catalogue) | run.options).items()
-        if key not in _AVERAGED | OF_THE_MACHINE and not key.startswith("trackers.")
-    }
-
-
-def _defaults(run: Run, catalogue: Catalogue) -> dict[str, Any]:
-    """Return the defaults of a run's components; one that is not installed says nothing."""
-    found: dict[str, Any] = {}
-    for section in _COMPONENTS:
-        name = (run.config.get(section) or {}).get("name")
-        if name in catalogue.names(section):
-            found |= {
-                f"{section}.{field.name}": field.default
-                for field in attrs.fields(catalogue.get(section, name).config)
-                if isinstance(field.default, bool | int | float | str)
-            }
-    return found
-
-
-def _labels(runs: Sequence[Run], options: _Options) -> list[str]:
-    """Return baseline x policy for each row, and for those that share it what they differ in."""
-    stems = [_stem(run) for run in runs]
-    found = []
-    for stem, run in zip(stems, runs, strict=True):
-        rivals = [other for other, name in zip(runs, stems, strict=True) if name == stem]
-        found.append(", ".join([stem, *_distinctions(run, rivals, options), *_reached(run)]))
-    return found
-
-
-def _distinctions(run: Run, rivals: Sequence[Run], options: _Options) -> list[str]:
-    """Return in what a row differs from rows of the same baseline and policy, in words."""
-    parts = []
-    names = _names(run)
-    if len({_names(other)[2] for other in rivals}) > 1:
-        parts.append(f"retrieval {names[2]}")
-    if len({_names(other)[3:] for other in rivals}) > 1:
-        parts.append("+".join(names[3:]) or "no constraints")
-    mine, compared = options[id(run)], [options[id(other)] for other in rivals]
-    values = {key: {json.dumps(other[key]) for other in compared if key in other} for key in mine}
-    parts += [
-        f"{key.partition('.')[2]} {mine[key]}"
-        for key, found in values.items()
-        if len(found) > 1 and not key.endswith(".name") and not _is_of_another(key, rivals)
-    ]
-    return parts
-
-
-def _is_of_another(key: str, rivals: Sequence[Run]) -> bool:
-    """Whether an option belongs to a component by whose name the rows differ already."""
-    section = key.partition(".")[0]
-    return len({(other.config.get(section) or {}).get("name") for other in rivals}) > 1
+        own = settings[id(run)]
+        reached = None if run.state == "finished" else (run.done, run.tasks)
+        found[json.dumps(own.values, sort_keys=True), own.began, kinds_of(run), reached].append(run)
+    return list(found.values())

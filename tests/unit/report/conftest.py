@@ -21,7 +21,7 @@ from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.runs import Run, read_run
 
 CONFIG: dict[str, Any] = {
-    "baseline": {"name": "dual-prompt", "epochs": 5},
+    "baseline": {"name": "dual-prompt", "epochs": 40},
     "retrieval": {"name": "key-cosine"},
     "policy": {"name": "always"},
     "constraints": {},

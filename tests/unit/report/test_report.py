@@ -34,48 +34,84 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
     ]
     (table,) = tables_of(runs, installed)
     assert [(row.label, len(row.runs)) for row in table.rows] == [
-        ("dual-prompt x always, epochs 5", 3),
-        ("dual-prompt x always, epochs 9", 1),
+        ("dual-prompt x always", 3),
+        ("dual-prompt[epochs=9] x always", 1),
         ("dual-prompt x min", 1),
     ]
     assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
-    assert table.notes[0] == (
-        "dual-prompt x always, epochs 5: 1 runs of a seed that is there already do not count"
-    )
+    assert table.notes[0] == ("dual-prompt x always: 1 runs of a seed that is there already do not count")
 
 
-def test_rows_say_what_they_differ_in(write_run, installed):
-    """Constraints, retrieval and options, the last two only where no name says it already."""
-    runs = [
-        write_run(1.0, **LW2G),
-        write_run(1.0, **LW2G, **{"constraints.cpk.phi": 0.9}),
-        write_run(1.0, **{"policy.name": "min"}),
-        write_run(1.0, **{"policy.name": "min", "retrieval": {"name": "oracle", "vote": "x"}}),
+def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
+    """Options stand beside their component; retrieval and constraints where they are not the method's own."""
+    changes = [
+        ({}, "dual-prompt x always"),
+        ({"baseline.head": "lda", "baseline.head_carry": True}, "dual-prompt[head=lda,head_carry] x always"),
+        ({"baseline.blocks": [0, 1]}, "dual-prompt[blocks=[0,1]] x always"),
+        (LW2G, "dual-prompt x min"),
+        ({**LW2G, "constraints.cpk.phi": 0.9}, "dual-prompt x min, cpk[phi=0.9]+orthogonal"),
+        ({"policy.name": "min"}, "dual-prompt x min, no constraints"),
+        ({"policy": {"name": "min", "margin": 3.0}}, "dual-prompt x min[margin=3.0], no constraints"),
+        ({"retrieval.name": "oracle"}, "dual-prompt x always, retrieval oracle"),
+        ({"routing.mix": 3}, "dual-prompt x always, routing[mix=3]"),
+        ({"growth.new": 1}, "dual-prompt x always, growth.new 1"),
     ]
+    (table,) = tables_of([write_run(1.0, **change) for change, _ in changes], installed)
+    assert [row.label for row in table.rows] == [label for _, label in changes]
+    (alone,) = tables_of([write_run(1.0, **{"baseline.head": "lda", "policy.name": "x"})], installed)
+    assert [row.label for row in alone.rows] == ["dual-prompt[head=lda] x x"]
+
+
+def test_conditions_that_all_rows_share_are_told_once(write_run, installed):
+    """Numbers, and options of benchmark, backbone and run, leave the names where they are the same in all."""
+    common = {"baseline.epochs": 5, "run.precision": "32-true", "baseline.head": "lda"}
+    runs = [write_run(1.0, **common), write_run(2.0, **common, **{"policy.name": "max"})]
     (table,) = tables_of(runs, installed)
-    assert [row.label for row in table.rows] == [
-        "dual-prompt x min, retrieval key-cosine, cpk+orthogonal, cpk.phi 0.5",
-        "dual-prompt x min, retrieval key-cosine, cpk+orthogonal, cpk.phi 0.9",
-        "dual-prompt x min, retrieval key-cosine, no constraints",
-        "dual-prompt x min, retrieval oracle, no constraints",
+    labels = ["dual-prompt[head=lda] x always", "dual-prompt[head=lda] x max, no constraints"]
+    assert [row.label for row in table.rows] == labels
+    assert table.notes[0] == "all rows: baseline.epochs 5, run.precision 32-true"
+    (table,) = tables_of([*runs, write_run(2.0, **{**common, "baseline.epochs": 6})], installed)
+    assert [row.label for row in table.rows][::2] == [
+        "dual-prompt[epochs=5,head=lda] x always",
+        "dual-prompt[epochs=6,head=lda] x always",
     ]
 
 
-def test_options_that_came_later_tell_no_rows_apart(write_run, installed):
-    """Seeds run before and after lw2g gained an option are one row."""
-    (table,) = tables_of([write_run(1.0), write_run(3.0, **{"run.seed": 1, "growth.new": True})], installed)
-    assert [(row.label, len(row.runs)) for row in table.rows] == [("dual-prompt x always", 2)]
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"baseline.head_carry": True},
+        {"baseline.blocks": [1]},
+        {"backbone.image_size": 64},
+        {"benchmark.train_resize": 9},
+        {"growth.measures": ["energy"]},
+        {"growth.new": True},
+        {"routing.mix": 3},
+        {"constraints.freeze": {}},
+        {"retrieval": None},
+        {"run.precision": "32-true"},
+        {"record.origin": {"task": 0, "changed": [{"option": "policy.name", "before": "min"}]}},
+    ],
+    ids=str,
+)
+def test_runs_that_differ_are_never_averaged(write_run, installed, change):
+    """Another seed of another configuration is another row, also where a record lacks the option."""
+    runs = [write_run(1.0), write_run(3.0, **{"run.seed": 1}, **change)]
+    (table,) = tables_of(runs, installed)
+    assert [len(row.runs) for row in table.rows] == [1, 1]
+    assert len({row.label for row in table.rows}) == 2
 
 
 def test_an_option_that_came_later_had_its_default_before(write_run, installed):
     """What an older record does not know tells its row apart where another has more than the default."""
     older = write_run(60.0)
-    same = write_run(62.0, **{"baseline.head": "linear", "run.seed": 1})
+    known = {"baseline.head": "linear", "growth.measures": [], "routing.mix": 1, "backbone.image_size": None}
+    same = write_run(62.0, **known, **{"run.seed": 1})
     other = write_run(70.0, **{"baseline.head": "lda", "run.seed": 1})
     [table] = tables_of([older, same, other], installed)
     assert [(row.label, len(row.runs)) for row in table.rows] == [
-        ("dual-prompt x always, head linear", 2),
-        ("dual-prompt x always, head lda", 1),
+        ("dual-prompt x always", 2),
+        ("dual-prompt[head=lda] x always", 1),
     ]
 
 
@@ -113,7 +149,7 @@ def test_a_real_record_has_what_reports_read(finished, catalogue):
     assert (run.state, run.done, run.tasks) == ("finished", 3, 3)
     (table,) = tables_of([run], catalogue)
     assert table.title.startswith("tiny, ")
-    assert [row.label for row in table.rows] == ["dual-prompt x min"]
+    assert [row.label for row in table.rows] == ['dual-prompt x min, growth[measures=["energy"]]']
     missing = {name for name, column in COLUMNS.items() if table.rows[0].summary(column).mean is None}
     assert missing <= {"ari", "images_per_s", "faa_told", "faa_hard", "faa_within"}
 
@@ -165,19 +201,66 @@ def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
     (split,) = tables_of(
         [write_run(1.0, **{"benchmark": {"name": "imagenet-r", "increment": 20, "split": "coda"}})], installed
     )
-    assert split.rows[0].paper["faa"].differs == ("split random:42, ours coda",)
+    assert split.rows[0].paper["faa"].differs == (
+        "split random:42, ours coda",
+        "baseline.epochs 50, ours 40",
+        "growth.energy 0.99, ours 0.95",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"baseline.head": "lda"}, "baseline.head linear, ours lda"),
+        ({"constraints.cpk.phi": 0.9}, "constraints.cpk.phi 0.5, ours 0.9"),
+        ({"constraints.orthogonal.on": "gradient"}, None),  # the published value, and not our default
+        ({"growth.energy": 0.9}, "growth.energy 0.95, ours 0.9"),
+        ({"routing.mix": 3}, "routing.mix 1, ours 3"),
+        ({"policy.margin": 3.0}, "policy.margin 0.0, ours 3.0"),
+        ({"benchmark.test_interpolation": "bilinear"}, "benchmark.test_interpolation bicubic, ours bilinear"),
+        ({"run.precision": "32-true"}, None),
+        (
+            {"record.deviations": [{"option": "a", "value": 1, "published": 2, "note": "x"}]},
+            "a 2, ours 1",
+        ),
+        (
+            {"record.deviations": [{"option": "b", "value": 1, "published": None, "note": "so it is"}]},
+            "b 1: so it is",
+        ),
+    ],
+    ids=str,
+)
+def test_no_published_value_stands_beside_another_method_unsaid(write_run, installed, changes, text):
+    """Every option that is not the authors' is named with the value and below the table."""
+    (table,) = tables_of([write_run(80.0, **{**LW2G, **changes})], installed)
+    assert table.rows[0].paper["faa"].differs == ((text,) if text else ())
+    noted = [note for note in table.notes if note.startswith("differs from")]
+    assert noted == ([f"differs from the published method: {text} ({table.rows[0].label})"] if text else [])
+
+
+def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installed):
+    """On a benchmark that the authors never ran, options count that have no value of ours for it."""
+    changes = {"benchmark.name": "digits", "record.protocol": "like-for-like", "baseline.head_carry": True}
+    (table,) = tables_of([write_run(80.0, **changes)], installed)
+    assert table.rows[0].label == "dual-prompt[head_carry] x always"
+    assert "baseline.epochs 40" in table.notes[0]
+    assert table.rows[0].differs == ("baseline.head_carry false, ours true",)
 
 
 @pytest.mark.parametrize(
     ("changes", "cell", "told"),
     [
         (
-            {"baseline.name": "sd-lora", "backbone.name": "sup21k-augreg"},
+            {"baseline.name": "sd-lora", "baseline.epochs": 20, "backbone.name": "sup21k-augreg"},
             "88 †",
             "a comparison of 2026, sup21k-augreg, seeds not told",
         ),
         (
-            {"baseline.name": "inflora", "backbone.name": "sup21k-augreg", "record.class_order": [1, 0]},
+            {
+                "baseline": {"name": "inflora", "epochs": 20},
+                "backbone.name": "sup21k-augreg",
+                "record.class_order": [1, 0],
+            },
             "86.5 †",
             "a comparison of 2026, sup21k-augreg, seeds not told",
         ),
