@@ -1,4 +1,4 @@
-"""``lw2g export``: a run's model in one file, to be used without the run."""
+"""``lw2g export``: a run's model in a folder of its own, to be used without the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 __all__ = ["export"]
 
 
-@click.command(short_help="Take a run's model away, in one file.")
+@click.command(short_help="Take a run's model away, in a folder of its own.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(

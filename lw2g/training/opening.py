@@ -38,17 +38,19 @@ def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, str | None]]:
             files.path.rmdir()
 
 
-def build_trackers(resolved: Resolved, catalogue: Catalogue, directory: Path) -> list[Tracker]:
-    """Return the trackers an experiment names, none of which can stop it.
+def build_trackers(
+    resolved: Resolved, catalogue: Catalogue, directory: Path, *, required: bool = False
+) -> list[Tracker]:
+    """Return the trackers an experiment names, none of which can stop it once it has begun.
 
     Raises:
-        Lw2gError: What one needs is missing.
+        Lw2gError: What one needs is missing, or one that is required cannot start.
     """
-    return [_shielded(one, catalogue, directory) for one in resolved.config.trackers]
+    return [_shielded(one, catalogue, directory, required) for one in resolved.config.trackers]
 
 
-def _shielded(chosen: Chosen, catalogue: Catalogue, directory: Path) -> Shield:
+def _shielded(chosen: Chosen, catalogue: Catalogue, directory: Path, required: bool) -> Shield:
     component = catalogue.get("tracker", chosen.name)
     origin = catalogue.entries["tracker", chosen.name].origin
     who = f"{origin}: tracker {chosen.name!r}"
-    return Shield(who, lambda: component.build(chosen.config, directory))
+    return Shield(who, lambda: component.build(chosen.config, directory), required=required)

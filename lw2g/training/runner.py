@@ -63,7 +63,8 @@ def start(
             session = open_session(resolved.config, catalogue, (), together)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
             run.aim(tasks)
-            return run.go_on([*build_trackers(resolved, catalogue, directory), *listeners])
+            trackers = build_trackers(resolved, catalogue, directory, required=True)
+            return run.go_on([*trackers, *listeners])
 
 
 def resume(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lw2g.errors import Lw2gError
+from lw2g.errors import Lw2gError, PluginError
 from lw2g.interfaces.tracker import Event, Tracker
 
 __all__ = ["PATIENCE", "Shield"]
@@ -23,12 +23,13 @@ class Shield:
     Args:
         who: The tracker, with the plugin it comes from.
         build: Makes it.
+        required: Whether the run is not to begin without it; a run that goes on does without.
 
     Raises:
-        Lw2gError: What it needs is missing; told before anything is learned.
+        Lw2gError: What it needs is missing, or it is required and fails; told before anything is learned.
     """
 
-    def __init__(self, who: str, build: Callable[[], Tracker]) -> None:
+    def __init__(self, who: str, build: Callable[[], Tracker], *, required: bool = False) -> None:
         self._who, self._failures = who, 0
         self._complaints: list[str] = []
         self._told: set[str] = set()
@@ -38,6 +39,8 @@ class Shield:
         except (*_NOT_THEIRS, Lw2gError):
             raise
         except BaseException as error:  # a stranger's code: SystemExit too
+            if required:
+                raise PluginError(f"{who} cannot start: {_told(error)}; mend it, or leave it out") from error
             self._complain("build", error)
 
     def complaints(self) -> list[str]:
@@ -72,10 +75,13 @@ class Shield:
             self._failures = 0
 
     def _complain(self, what: str, error: BaseException) -> None:
-        told = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-        self._tell(f"{self._who}, {what}: {told}; the run goes on without")
+        self._tell(f"{self._who}, {what}: {_told(error)}; the run goes on without")
 
     def _tell(self, line: str) -> None:
         if line not in self._told:
             self._told.add(line)
             self._complaints.append(line)
+
+
+def _told(error: BaseException) -> str:
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))

@@ -370,7 +370,7 @@ class Backbone(nn.Module):
         """Take attention's plain form where gradients are wanted in bf16 on a CPU, timm's choice elsewhere.
 
         The backward of fused attention is slower in bf16 than in float32 there, and several times slower than
-        the plain one (``benchmarks/precision.py``).
+        the plain one (``benchmarks/training.py`` measures steps in both precisions).
         """
         slow = (
             self.device.type == "cpu"

@@ -20,7 +20,8 @@ class MlflowTracker:
 
     Args:
         directory: The run directory.
-        uri: Tracking server or folder; None leaves it to MLflow.
+        uri: Tracking server, or a folder, in which a database is made (MLflow 3 refuses to write one of files);
+            None leaves it to MLflow.
         experiment: Name of the experiment, made where there is none.
 
     Raises:
@@ -34,6 +35,11 @@ class MlflowTracker:
             raise ConfigError(
                 "trackers.mlflow: MLflow is not installed; pip install 'lw2g[track]'"
             ) from error
+        self._artifacts: dict[str, str] = {}
+        if uri is not None and ":" not in uri and uri != "databricks":
+            folder = Path(uri).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            uri, self._artifacts = f"sqlite:///{folder / 'mlflow.db'}", {"artifact_location": folder.as_uri()}
         self._client: Any = MlflowClient(tracking_uri=uri)
         self._directory = directory
         self._run = kept_id(directory / "mlflow-run", lambda: self._new_run(experiment))
@@ -41,7 +47,11 @@ class MlflowTracker:
 
     def _new_run(self, experiment: str) -> str:
         found = self._client.get_experiment_by_name(experiment)
-        number = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        number = (
+            self._client.create_experiment(experiment, **self._artifacts)
+            if found is None
+            else found.experiment_id
+        )
         run: str = self._client.create_run(number, run_name=self._directory.name).info.run_id
         return run
 

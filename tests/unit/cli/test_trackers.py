@@ -168,7 +168,7 @@ def log(monkeypatch):
         told.append(("uri", tracking_uri))
         return SimpleNamespace(
             get_experiment_by_name=lambda name: None,
-            create_experiment=lambda name: f"id of {name}",
+            create_experiment=lambda name, artifact_location="": f"id of {name}",
             create_run=teller("create", SimpleNamespace(info=SimpleNamespace(run_id="run-77"))),
             update_run=teller("status"),
             log_param=teller("param"),
@@ -224,11 +224,19 @@ def test_mlflow_keeps_all_of_it_and_goes_on_with_its_run(log, run):
         ("end", "run-77", "KILLED"),
     ]
     log.clear()
-    tracker = MlflowTracker(run, uri="x", experiment="mine")
+    tracker = MlflowTracker(run, uri="http://x", experiment="mine")
     tracker.on_event(EVENTS[-1])
     tracker.close()
     texts = [("text", "run-77", FINAL, "final.md"), ("text", "run-77", TASKS, "tasks.md")]
-    assert log == [("uri", "x"), *texts, ("end", "run-77", "FINISHED")]
+    assert log == [("uri", "http://x"), *texts, ("end", "run-77", "FINISHED")]
+
+
+def test_mlflow_keeps_a_database_in_a_folder(log, tmp_path):
+    """MLflow 3 refuses a store of files: a folder holds a database, and artifacts beside it."""
+    MlflowTracker(tmp_path, uri=str(tmp_path / "kept"), experiment="mine")
+    assert log[0] == ("uri", f"sqlite:///{tmp_path}/kept/mlflow.db")
+    assert log[1] == ("create", "id of mine", ("run_name", tmp_path.name))
+    assert (tmp_path / "kept").is_dir()
 
 
 class Service:

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
-from lw2g.errors import ComponentError, ConfigError, ContractError, DataError
+from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, PluginError
 from lw2g.interfaces.component import (
     BenchmarkComponent,
     PolicyComponent,
@@ -26,7 +26,7 @@ from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
 from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Interrupted
-from lw2g.training.runner import start
+from lw2g.training.runner import resume, start
 
 QUICK = {"baseline.epochs": 1, "run.evaluation_batch": 16, "benchmark.train": 4, "benchmark.test": 2}
 ACTS = {}
@@ -146,7 +146,7 @@ def go(tmp_path):
     """Return what runs all three components on the tiny benchmark."""
     catalogue = tiny_catalogue(BadPlugin())
 
-    def run(directory=tmp_path / "run", **names):
+    def run(directory=tmp_path / "run", tasks=None, **names):
         resolved = resolve(
             catalogue,
             overrides={**QUICK, "trackers.bad-tracker": {}},
@@ -155,7 +155,7 @@ def go(tmp_path):
             benchmark="tiny",
             backbone="tiny",
         )
-        return start(resolved, catalogue, directory)
+        return start(resolved, catalogue, directory, tasks=tasks)
 
     return run
 
@@ -316,16 +316,22 @@ def test_a_tracker_that_fails_now_and_then_gets_all_other_events(go, acts, tmp_p
     assert f"on_event ({kind}): KeyError" in line
 
 
-def test_a_tracker_that_cannot_be_built_stops_nothing_unless_something_is_missing(go, acts, tmp_path):
-    """A bug in it is told and the run goes on; a missing package is a mistake, told before training."""
-    acts["build"] = raising(OSError("no server"))
-    go()
-    (line,) = warnings_of(tmp_path / "run")
-    assert re.fullmatch(f"{WARNED}, build: OSError: no server; the run goes on without", line)
+def test_a_tracker_that_cannot_start_ends_a_run_before_training_and_no_resumed_one(go, acts, tmp_path):
+    """A new run ends in one line and leaves nothing; one that goes on does without its tracker, and says so."""
+    acts["build"] = raising(OSError("no\nserver"))
+    line = f"{WARNED} cannot start: OSError: no server; mend it, or leave it out"
+    with pytest.raises(PluginError, match=f"^{line}$"):
+        go()
+    assert not (tmp_path / "run").exists()
     acts["build"] = raising(ConfigError("no package; pip install it"))
     with pytest.raises(ConfigError, match=r"^no package; pip install it$"):
-        go(tmp_path / "other")
-    assert not (tmp_path / "other").exists()
+        go()
+    acts.clear()
+    go(tasks=1)
+    acts["build"] = raising(OSError("no server"))
+    resume(tmp_path / "run", tiny_catalogue(BadPlugin()))
+    (line,) = set(warnings_of(tmp_path / "run"))
+    assert re.fullmatch(f"{WARNED}, build: OSError: no server; the run goes on without", line)
 
 
 def test_ctrl_c_within_a_tracker_stops_the_run(go, acts):
