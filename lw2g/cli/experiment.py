@@ -24,8 +24,8 @@ __all__ = ["config", "run"]
 def run(**values: Any) -> None:
     """Run an experiment: a TOML file, or names and options, or both (options win).
 
-    Without any, the embedded default is run. Growth policies (`lw2g plugins`) bring the constraints orthogonal
-    and cpk unless --constraint says otherwise; always brings none, and is the published baseline.
+    Without any, the embedded default is run. Growth policies (`lw2g plugins`) bring the constraints
+    orthogonal and cpk unless --constraint says otherwise; always brings none: it is the published baseline.
     """
     if values["as_json"] and not values["dry_run"]:
         raise click.UsageError("--json goes with --dry-run; of a finished run: lw2g show RUN --json")

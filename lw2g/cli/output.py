@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "in_units", "note", "number", "print_metrics", "print_summary", "table"]
+__all__ = ["console", "in_units", "note", "number", "print_metrics", "print_summary", "printable", "table"]
 
 _PIPE_WIDTH = 160
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -25,9 +25,21 @@ def console(*, stderr: bool = False) -> Console:
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
 
 
+def printable(text: str) -> str:
+    """Return text that a terminal takes as letters: what it would obey is escaped, lines stay.
+
+    >>> printable("cat\\x1b[2J")
+    'cat\\\\x1b[2J'
+    """
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
 def note(text: str) -> None:
     """Print something a user should know, on stderr."""
-    click.echo(f"note: {text}", err=True)
+    click.echo(f"note: {printable(text)}", err=True)
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -55,11 +67,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
-        made.add_column(Text(column), justify="left" if position < left else "right", overflow="fold")
+        made.add_column(
+            Text(printable(column)), justify="left" if position < left else "right", overflow="fold"
+        )
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     return made
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lw2g.cli.output import number
+from lw2g.cli.output import number, printable
 from lw2g.interfaces.tracker import (
     Event,
     PhaseStarted,
@@ -144,7 +144,7 @@ class LineProgress:
             if trained or self._is_due(event.elapsed):
                 line = f"{_title(event)} {_details(event)}; {self._clock}"
         if line is not None:
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -177,7 +177,7 @@ class NotebookProgress:
                 self._show(f"{_title(event)} [{bar}] {_details(event)}  {self._clock}")
         line = milestone(event, self._tasks)
         if line is not None:
-            print(line)
+            print(printable(line))
 
     def close(self) -> None:
         """Leave the line as it is, for it says how long the run took."""
@@ -226,7 +226,7 @@ class TerminalProgress:
                 self._progress.update(bar, completed=_share(event), total=1, details=_details(event))
         line = milestone(event, self._tasks)
         if line is not None:
-            self._progress.console.print(line, markup=False, highlight=False)
+            self._progress.console.print(printable(line), markup=False, highlight=False)
 
     def close(self) -> None:
         """Take the bar away."""

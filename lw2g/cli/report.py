@@ -60,6 +60,7 @@ def report(
     --html writes a page that opens from disk, for one run or many: figures with the numbers behind each,
     unfinished runs as far as they have come, and for a single run the test images that it got wrong.
     """
+    from lw2g.cli.output import printable
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.report import render
     from lw2g.report.runs import find_runs
@@ -82,7 +83,7 @@ def report(
         "csv": render.as_csv,
         "json": render.as_json,
     }
-    click.echo(forms[form or "md"](tables, wanted, against), nl=False)
+    click.echo(printable(forms[form or "md"](tables, wanted, against)), nl=False)
 
 
 def _page(

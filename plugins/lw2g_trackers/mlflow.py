@@ -20,8 +20,8 @@ class MlflowTracker:
 
     Args:
         directory: The run directory.
-        uri: Tracking server, or a folder, in which a database is made (MLflow 3 refuses to write one of files);
-            None leaves it to MLflow.
+        uri: Tracking server, or a folder, in which a database is made (MLflow 3 refuses to write a store
+            of files); None leaves it to MLflow.
         experiment: Name of the experiment, made where there is none.
 
     Raises:

@@ -7,15 +7,19 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
 from lw2g.report.columns import COLUMNS
 from lw2g.report.render import as_markdown
 from lw2g.report.runs import read_run
-from lw2g.report.statistics import paired_difference, summary
+from lw2g.report.statistics import Summary, paired_difference, summary
 from lw2g.report.table import tables_of
 
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
@@ -300,6 +304,38 @@ def test_every_published_value_has_its_source_and_marks(write_run, installed, ch
     assert ("class order 1993, ours another" in printed) == ("*" in cell)
 
 
+def test_a_mean_over_runs_needs_a_value_of_each():
+    """A run without a value leaves none for the row; a single run has no deviation, no run has nothing."""
+    assert summary([80.0, None]) == Summary(mean=None, std=None, n=2)
+    assert summary([]) == Summary(mean=None, std=None, n=0)
+    assert summary([5.0]) == Summary(mean=5.0, std=None, n=1)
+
+
+_GAPPY = st.dictionaries(st.integers(0, 8), st.none() | st.floats(-100, 100), max_size=9)
+
+
+@given(mine=_GAPPY, theirs=_GAPPY)
+def test_intervals_pair_what_both_have(mine, theirs):
+    """With seeds missing on either side the interval is scipy's, over the differences of the other seeds."""
+    gaps = [
+        mine[seed] - theirs[seed]
+        for seed in range(9)
+        if mine.get(seed) is not None and theirs.get(seed) is not None
+    ]
+    found = paired_difference(mine, theirs)
+    if not gaps:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.n, found.mean) == (len(gaps), pytest.approx(sum(gaps) / len(gaps), abs=1e-9))
+    if len(gaps) == 1:
+        assert found.half is None
+        return
+    test = ttest_1samp(gaps, 0.0) if len(set(gaps)) > 1 else None
+    half = 0.0 if test is None else float(np.ptp(test.confidence_interval(0.95))) / 2
+    assert found.half == pytest.approx(half, rel=1e-6, abs=1e-9)
+
+
 def test_a_paired_difference_has_an_interval_of_t():
     """Hand-worked: differences 1, 2, 3 have mean 2 and deviation 1; t of 2 degrees is 4.3027."""
     found = paired_difference({0: 2.0, 1: 4.0, 2: 6.0, 3: None}, {0: 1.0, 1: 2.0, 2: 3.0, 3: 1.0, 4: 1.0})
@@ -339,6 +375,15 @@ def test_markdown_has_means_differences_and_remarks(folder):
     assert "| dual-prompt x min | 2 | +3.00 ± 12.71 | - |" in lines
     assert any(line.startswith("- FAA: final average accuracy") for line in lines)
     assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
+
+
+def test_nothing_of_a_run_commands_the_terminal(write_run, tmp_path):
+    """Escape sequences in a run's own words are printed as letters."""
+    write_run(1.0, **{"policy.name": "x\x1b[2J"})
+    for command in ("report", "runs"):
+        printed = call(command, str(tmp_path))
+        assert "\x1b" not in printed
+        assert "x\\x1b[2J" in printed
 
 
 def test_latex_is_for_booktabs(folder):

@@ -317,7 +317,7 @@ def test_a_tracker_that_fails_now_and_then_gets_all_other_events(go, acts, tmp_p
 
 
 def test_a_tracker_that_cannot_start_ends_a_run_before_training_and_no_resumed_one(go, acts, tmp_path):
-    """A new run ends in one line and leaves nothing; one that goes on does without its tracker, and says so."""
+    """A new run ends in one line and leaves nothing; one that goes on does without it, and says so."""
     acts["build"] = raising(OSError("no\nserver"))
     line = f"{WARNED} cannot start: OSError: no server; mend it, or leave it out"
     with pytest.raises(PluginError, match=f"^{line}$"):
