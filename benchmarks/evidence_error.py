@@ -1,26 +1,30 @@
-"""Is the claimed error of Z its error? Brute force over samples and heads, with s-prompt-plus-plus on glyphs.
+"""Is the claimed error of Z, and of the difference between the Z of two sets, its error? Brute force.
 
-Some tasks are learned; then the evidence on the next one is collected again and again, each time with another
-D_sub and other draws of the new classes' head. The spread of Z is what is claimed. Draws of a
-head are compared with heads fitted to held-out queries, by variance times seconds: what a fixed time buys.
+Some tasks are learned, a set each; then the evidence on the next one is collected again and again, each time
+with another D_sub and other draws of the new classes' head. The spread over them is what an error claims;
+both are root mean squares over sets, or over pairs of sets. Draws of a head are compared with heads fitted
+to held-out queries, by variance times seconds: what a fixed time buys.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.growth import error_of_difference
 from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.training.evidence.collecting import collect_evidence
@@ -32,6 +36,12 @@ from lw2g.training.runner import start
 from lw2g.training.session import Session, open_session
 
 _HELD_OUT = 128
+_GLYPHS = {
+    "benchmark": {"name": "glyphs", "train_per_class": 150, "test_per_class": 2},
+    "backbone": {"name": "micro"},
+    "baseline": {"name": "s-prompt-plus-plus", "epochs": 3},
+    "run": {"device": "cpu"},
+}
 
 
 class _Arrived(Exception):
@@ -50,25 +60,20 @@ class _StopAt:
         """Nothing to close."""
 
 
-def session_before(task: int, per_class: int, epochs: int) -> Session:
-    """Return a run that has learned all tasks before ``task``, under the policy ``min``."""
+def session_before(task: int, config: Path | None) -> Session:
+    """Return a run that has learned all tasks before ``task``, each with a set of its own."""
     catalogue = load_catalogue()
-    few = {
-        "benchmark.train_per_class": per_class,
-        "benchmark.test_per_class": 2,
-        "baseline.epochs": epochs,
-        "run.device": "cpu",
-    }
-    names = {"benchmark": "glyphs", "backbone": "micro", "baseline": "s-prompt-plus-plus", "policy": "min"}
-    resolved = resolve(catalogue, overrides=few, **names)
+    resolved = resolve(
+        catalogue,
+        file=config or _GLYPHS,
+        overrides={"growth.measures": ["hindrance"]},
+        policy="always",
+    )
+    session = open_session(resolved.config, catalogue)
     with tempfile.TemporaryDirectory() as folder:
-        try:
+        with suppress(_Arrived):
             start(resolved, catalogue, Path(folder) / "run", [_StopAt(task)])
-        except _Arrived:
-            checkpoint, _ = CheckpointStore(Path(folder) / "run" / "checkpoints").newest_of_task(task - 1)
-        session = open_session(resolved.config, catalogue)
-        assert checkpoint is not None
-        restore(session, checkpoint)
+        restore(session, CheckpointStore(Path(folder) / "run" / "checkpoints").of_task(task - 1))
     session.begin_task(task)
     return session
 
@@ -102,54 +107,76 @@ def fitted_heads(session: Session, images: ImageSet) -> Iterator[None]:
         del baseline.draw_head
 
 
-def spread(session: Session, pictures: ImageSet, task: int, repeats: int, **options: Any) -> dict[str, float]:
-    """Return the spread of Z over ``repeats`` independent samples and heads, beside what is claimed."""
+def spread(
+    session: Session, pictures: ImageSet, task: int, repeats: int, **options: Any
+) -> dict[str, tuple[float, float, float, float]]:
+    """Return of Z and of differences: mean, spread over independent samples and heads, claimed, seconds."""
     growth = attrs.evolve(session.config.growth, **options)
     own = session.baseline.state_dict()
     own = {name: value.clone() for name, value in own.items()}
-    values, errors, began = [], [], time.process_time()
+    z, replicates, began = [], [], time.process_time()
     for repeat in range(repeats):
         if growth.evidence == "literal":  # it takes the head as it is
             torch.manual_seed(repeat)
             session.baseline.load_state_dict(own)
             session.baseline.draw_head(session.info(task))
         probe = Probe(session.info(task), pictures, session.backbone, session.engine, growth, 1000 + repeat)
-        found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
-        values.append(found.value or float("nan"))
-        errors.append(found.error or float("nan"))
+        found = [one.measures["hindrance"] for one in collect_evidence(session, probe).candidates]
+        z.append([one.value for one in found])
+        replicates.append([one.replicates for one in found])
     session.baseline.load_state_dict(own)
-    z, claimed = torch.tensor(values), torch.tensor(errors)
+    seconds, sets = (time.process_time() - began) / repeats, len(z[0])
+    compared = {
+        "Z": [(one, None) for one in range(sets)],
+        "difference": itertools.combinations(range(sets), 2),
+    }
     return {
-        "mean": float(z.mean()),
-        "spread": float(z.std()),
-        "claimed": float(claimed.square().mean().sqrt()),
-        "seconds": (time.process_time() - began) / repeats,
+        name: (*_figures(torch.tensor(z), replicates, list(pairs)), seconds)
+        for name, pairs in compared.items()
     }
 
 
-if __name__ == "__main__":
+def _figures(
+    z: Tensor, replicates: list[list[tuple[float, ...]]], pairs: list[tuple[int, int | None]]
+) -> tuple[float, float, float]:
+    """Return mean, spread and claim of the Z of sets, or of their differences, ``[repeats, sets]``."""
+    values = torch.stack([z[:, a] - (0 if b is None else z[:, b]) for a, b in pairs])
+    claims = [
+        error_of_difference(of[a], [0.0] * len(of[a]) if b is None else of[b])
+        for of in replicates
+        for a, b in pairs
+    ]
+    claimed = torch.tensor(claims).square().mean().sqrt()
+    return float(values.mean()), float(values.var(dim=1).mean().sqrt()), float(claimed)
+
+
+def main() -> None:
+    """Print the table."""
+    heads: dict[str, dict[str, Any]] = {
+        "literal": {"evidence": "literal"},
+        **{str(draws): {"draws": draws} for draws in (2, 4, 8)},
+        "fitted": {"draws": 2},
+    }
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", type=int, default=2)
-    parser.add_argument("--per-class", type=int, default=150)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--config", type=Path, help="an experiment of its own in place of glyphs")
+    parser.add_argument("--task", type=int, default=2, help="the one that is measured, from 0")
     parser.add_argument("--images", type=int, nargs="+", default=[128])
+    parser.add_argument("--heads", nargs="+", default=list(heads), choices=heads)
     parser.add_argument("--repeats", type=int, default=32)
     arguments = parser.parse_args()
-    session = session_before(arguments.task, arguments.per_class, arguments.epochs)
+    session = session_before(arguments.task, arguments.config)
     pictures = session.image_set([session.stream.tasks[arguments.task].train], train=False)
-    rows: list[tuple[str, dict[str, Any]]] = [
-        ("one draw, literal", {"evidence": "literal"}),
-        *((f"{draws} draws", {"draws": draws}) for draws in (2, 4, 8)),
-        ("2 fitted heads", {"draws": 2}),
-    ]
-    print("images  head               mean Z  spread  claimed  claimed/spread  seconds  variance x seconds")
-    for size in arguments.images:
-        for name, options in rows:
-            with fitted_heads(session, pictures) if "fitted" in name else nullcontext():
-                found = spread(session, pictures, arguments.task, arguments.repeats, images=size, **options)
-            ratio, bought = found["claimed"] / found["spread"], found["spread"] ** 2 * found["seconds"]
-            print(
-                f"{size:6d}  {name:17s}  {found['mean']:6.2f}  {found['spread']:6.2f}"
-                f"  {found['claimed']:7.2f}  {ratio:14.2f}  {found['seconds']:7.2f}  {bought:18.3f}",
-                flush=True,
-            )
+    print(
+        "| images | heads | of | mean | spread | claimed | claimed / spread | seconds | variance x seconds |"
+    )
+    print("| --- " * 9 + "|")
+    for size, name in itertools.product(arguments.images, arguments.heads):
+        with fitted_heads(session, pictures) if name == "fitted" else nullcontext():
+            found = spread(session, pictures, arguments.task, arguments.repeats, images=size, **heads[name])
+        for of, (mean, true, claimed, seconds) in found.items():
+            numbers = (mean, true, claimed, claimed / true, seconds, true**2 * seconds)
+            print(f"| {size} | {name} | {of} |", *(f"{one:.3g} |" for one in numbers), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -58,8 +58,7 @@ class Comparisons:
             left_out: Share of all images that are not in the sample: a sample of all images has no error.
         """
         halves = _weighted(table.nanmean(dim=0), self.halves)
-        draws = self.value(table)
-        return Spread.of(halves[0] - halves[1], self.share, left_out, draws[~draws.isnan()])
+        return Spread.of(halves[0] - halves[1], self.share, left_out, self.value(table))
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +67,9 @@ class Spread:
 
     Attributes:
         error: Its standard error; None where there are too few groups.
-        replicates: Deviations under resampling, whose mean square is the square of the error.
+        replicates: Deviations under resampling, whose mean square is the square of the error; those of two
+            statistics of the same halves and draws go together
+            (:func:`~lw2g.interfaces.growth.error_of_difference`).
     """
 
     error: float | None = None
@@ -84,17 +85,19 @@ class Spread:
             differences: ``[n]``; NaN where undefined.
             share: Groups in a half, as a share of all groups.
             left_out: Share of all images that are not in the sample.
-            draws: The statistic by draw of something else, ``[draws]``; their mean is reported.
+            draws: The statistic by draw of something else, ``[draws]``, NaN where undefined; their mean is
+                reported.
         """
-        known = torch.nan_to_num(differences.double(), nan=0.0)
         defined = int((~differences.isnan()).sum())
         if not defined:
             return cls()
-        images = float(known.square().sum()) / defined * share / 2 * left_out
-        heads = float(draws.var()) / len(draws) if draws is not None and len(draws) > 1 else 0.0
-        error, length = math.sqrt(images + heads), float(known.square().mean().sqrt())
-        scale = error / length if length > 0 else 0.0
-        return cls(error=error, replicates=tuple((known * scale).tolist()))
+        parts = [differences.double() * math.sqrt(share / 2 * left_out / defined)]
+        if draws is not None and (known := int((~draws.isnan()).sum())) > 1:
+            parts.append((draws.double() - draws.nanmean()) / math.sqrt(known * (known - 1)))
+        # what is undefined keeps its place: replicates of two candidates are compared one by one
+        deviations = torch.nan_to_num(torch.cat([part.cpu() for part in parts]), nan=0.0)
+        replicates = deviations * math.sqrt(len(deviations))
+        return cls(error=float(deviations.norm()), replicates=tuple(replicates.tolist()))
 
 
 def half_samples(

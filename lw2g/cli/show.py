@@ -188,6 +188,8 @@ _PART_MEANINGS = {
     "hfc_pre": "the same against the space of the task's own pre-trained activations; Z is their difference",
     "null_hfc": "HFC that a random space of the same rank would give",
     "energy_null_hfc": "HFC that a random combination of the task's activations would give",
+    "above #N": "how far the value lies above that of the reused set (after growth: of the least one), and "
+    "the standard error of that difference: most of the error of one value is common to all sets",
 }
 
 
@@ -252,13 +254,19 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
 
 
 def _parts(record: Record) -> Iterator[tuple[str, ...]]:
-    """Yield the further numbers of all measures: one row per task, candidate and number."""
+    """Yield the further numbers of all measures: one row per task, candidate and measure."""
+    from lw2g.report.page.evidence import apart  # with numpy
+
     for entry in record["decisions"]:
+        differences = apart(entry)
         for candidate in entry["candidates"]:
             for measure, said in candidate.get("measures", {}).items():
-                values = ", ".join(f"{name} {_digits(value)}" for name, value in said["parts"].items())
+                values = [f"{name} {_digits(value)}" for name, value in said["parts"].items()]
+                if found := differences.get((candidate["set"], measure)):
+                    other, difference, error = found
+                    values.append(f"above #{other} {_digits(difference)} ± {_digits(error)}")
                 if values:
-                    yield str(entry["task"] + 1), _set(candidate["set"]), measure, values
+                    yield str(entry["task"] + 1), _set(candidate["set"]), measure, ", ".join(values)
 
 
 def _digits(value: float | None) -> str:

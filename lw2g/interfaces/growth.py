@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
@@ -20,6 +20,7 @@ __all__ = [
     "Measured",
     "Planned",
     "Reuse",
+    "error_of_difference",
 ]
 
 
@@ -49,7 +50,7 @@ class Measured:
         sites: The same by site, ``value`` among them.
         why: Why the value is undefined.
         replicates: Deviations from the value under resampling, whose mean square is the square of the error;
-            of the candidates of one decision in the same order. They are not recorded.
+            of the candidates of one decision in the same order (:func:`error_of_difference`).
 
     Raises:
         ValueError: A number is not finite, or the error is negative.
@@ -78,7 +79,27 @@ class Measured:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return what a record holds."""
-        return attrs.asdict(self, filter=attrs.filters.exclude(attrs.fields(Measured).replicates))
+        return attrs.asdict(self) | {"replicates": [float(f"{one:.4g}") for one in self.replicates]}
+
+
+def error_of_difference(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return the standard error of the difference of one measure of two candidates for the same task.
+
+    Both were measured on the same images with the same heads, so most of their errors is common to them.
+
+    Args:
+        one: The replicates of the one (:class:`Measured`).
+        other: Those of the other.
+
+    Returns:
+        None where there are no replicates that could be paired.
+
+    >>> error_of_difference((0.5, -0.75), (0.25, -0.5))
+    0.25
+    """
+    if not one or len(one) != len(other):
+        return None
+    return math.dist(one, other) / math.sqrt(len(one))
 
 
 @attrs.frozen(kw_only=True)

@@ -7,9 +7,12 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Measured", "measured"]
+from lw2g.interfaces.growth import error_of_difference
+
+__all__ = ["Measured", "apart", "measured"]
 
 Said = Mapping[str, Any]
+_Differences = Mapping[tuple[int, str], tuple[int, float, float | None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -20,6 +23,8 @@ class Measured:
         name: The measure, with its unit.
         value: What was found; None where the candidate could not be measured.
         error: Its standard error; None where it is not known.
+        apart: With which set it is compared, how far it lies above that, and the standard error of the
+            difference (:func:`apart`).
         threshold: What the value was held against; None where no rule reads it.
         nulls: What chance would give, and others to compare with, by what they are.
         task: The task that arrived, from 0.
@@ -31,6 +36,7 @@ class Measured:
     name: str
     value: float | None
     error: float | None = None
+    apart: tuple[int, float, float | None] | None = None
     threshold: float | None = None
     nulls: Mapping[str, float | None] = attrs.field(factory=dict)
     task: int = 0
@@ -44,8 +50,9 @@ def measured(record: Mapping[str, Any]) -> Iterator[Measured]:
     made = record.get("decisions", ())
     names = [name for entry in made for candidate in entry["candidates"] for name in _names(candidate)]
     for entry in made:
+        differences = apart(entry)
         for candidate in entry["candidates"]:
-            found = _measures(candidate, entry, record["config"]["policy"])
+            found = _measures(candidate, entry, record["config"]["policy"], differences)
             for one in found or [Measured(name=names[0] if names else "nothing", value=None)]:
                 yield attrs.evolve(
                     one,
@@ -63,7 +70,7 @@ def _names(candidate: Said) -> Iterator[str]:
         yield f"{name} ({said['unit']})" if said["unit"] else name
 
 
-def _measures(candidate: Said, entry: Said, policy: Said) -> list[Measured]:
+def _measures(candidate: Said, entry: Said, policy: Said, differences: _Differences) -> list[Measured]:
     """Return what was measured of a candidate."""
     measures = candidate.get("measures")
     found = _before_measures(candidate, entry, policy) if measures is None else []
@@ -74,6 +81,7 @@ def _measures(candidate: Said, entry: Said, policy: Said) -> list[Measured]:
                 name=title,
                 value=said["value"],
                 error=said["error"],
+                apart=differences.get((candidate["set"], name)),
                 threshold=entry.get("limits", {}).get(name, {}).get(str(candidate["set"])),
                 nulls=nulls,
                 excluded=said["why"] or "",
@@ -83,6 +91,29 @@ def _measures(candidate: Said, entry: Said, policy: Said) -> list[Measured]:
             found.append(_angles(said["parts"]))
     if candidate.get("captured") is not None:
         found.append(Measured(name="captured energy (percent)", value=100 * candidate["captured"]))
+    return found
+
+
+def apart(entry: Said) -> _Differences:
+    """Return of a decision how far the measures of its sets lie above that of one of them.
+
+    That one was reused or, where it was not measured or none was, it is the one of the least value.
+
+    Returns:
+        By set and measure: the set that it is compared with, the difference, and its standard error.
+    """
+    known: dict[str, dict[int, Said]] = {}
+    for candidate in entry["candidates"]:
+        for name, said in candidate.get("measures", {}).items():
+            if said["value"] is not None:
+                known.setdefault(name, {})[candidate["set"]] = said
+    found = {}
+    for name, sets in known.items():
+        other = entry["set"] if entry["set"] in sets else min(sets, key=lambda one: sets[one]["value"])
+        for number, said in sets.items():
+            if number != other:
+                pair = (one.get("replicates", ()) for one in (said, sets[other]))
+                found[number, name] = other, said["value"] - sets[other]["value"], error_of_difference(*pair)
     return found
 
 

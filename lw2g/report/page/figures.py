@@ -267,7 +267,8 @@ FIGURES = (
         name="decisions",
         title="Growth: the evidence behind each decision",
         reading="Every candidate set of every task, from set #0 on the left: what was measured, with one "
-        "standard error, and the threshold it was held against (green).",
+        "standard error, and the threshold it was held against (green). The table has the error of the "
+        "difference between two sets, which is less: both were measured on the same images.",
         of=inside.decisions,
         fields=_fields(
             task="task",
@@ -278,6 +279,8 @@ FIGURES = (
             low=("one error below", 3),
             high=("one error above", 3),
             threshold=("threshold", 3),
+            apart=("above the reused or the least set", 3),
+            apart_error=("standard error of that", 3),
             outcome="decision",
             sure=("confidence (%)", 1),
             kind="candidate",

@@ -199,7 +199,7 @@ def _first_classes(inside: Inside) -> list[int]:
 
 
 def decisions(inside: Inside) -> Numbers:
-    """Return all evidence: task, set, measure, value, error, low, high, threshold, outcome, kind, why."""
+    """Return all evidence: a row per measure of a candidate, in the order of the figure's fields."""
     made = {entry["task"]: entry for entry in inside.record.get("decisions", ())}
     rows: list[Sequence[Value]] = []
     for one in measured(inside.record):
@@ -210,7 +210,7 @@ def decisions(inside: Inside) -> Numbers:
         entry = made[one.task]
         outcome = "grow" if entry["decision"] == "grow" else f"reuse #{entry['set']}"
         kind = "reused" if one.reused else "excluded" if one.excluded else "not taken"
-        values = (one.name, one.value, one.error, *ends, one.threshold)
+        values = (one.name, one.value, one.error, *ends, one.threshold, *(one.apart or (None,) * 3)[1:])
         sure = entry.get("confidence")
         told = (outcome, None if sure is None else 100 * sure, kind, one.excluded)
         rows.append((one.task + 1, one.set, *values, *told))

@@ -14,6 +14,7 @@ from lw2g.blocks.comparisons import (
     in_sample,
     spread_over_halves,
 )
+from lw2g.interfaces.growth import error_of_difference
 
 
 def plan_of(groups: int, make=disjoint_halves) -> Comparisons:
@@ -101,6 +102,23 @@ def test_a_spread_holds_images_and_draws_and_its_replicates_add_up_to_it() -> No
     assert np.mean(np.square(both.replicates)) == pytest.approx(both.error**2)
     assert plan.spread(table, 0.0).error == pytest.approx(heads**0.5)
     assert plan.spread(table, 0.5).error ** 2 == pytest.approx(images.error**2 / 2 + heads)
+
+
+def test_replicates_of_two_statistics_give_the_error_of_their_difference() -> None:
+    """It is that of the difference's own table, with draws; what one lacks shifts nothing."""
+    plan = plan_of(16)
+    generator = torch.Generator().manual_seed(2)
+    common, one, other = torch.randn(3, 4, *plan.whole.shape, generator=generator, dtype=torch.float64)
+    one, other = common + 0.2 * one + 0.1 * common.square(), common + 0.2 * other
+    spreads = [plan.spread(table, 0.5) for table in (one, other)]
+    paired = error_of_difference(*(spread.replicates for spread in spreads))
+    assert paired == pytest.approx(plan.spread(one - other, 0.5).error)
+    assert paired < 0.5 * np.hypot(*(spread.error for spread in spreads))
+    one[2] = torch.nan
+    lacking = plan.spread(one).replicates
+    assert len(lacking) == len(spreads[1].replicates)
+    assert lacking[-2] == 0
+    assert error_of_difference(lacking, ()) is error_of_difference((), ()) is None
 
 
 def test_half_samples_of_images_are_disjoint_halves_of_the_groups() -> None:

@@ -33,8 +33,16 @@ RECORD = {
             "task": 1,
             "candidates": [
                 measured_set(
-                    0, -2.25, 0.5, null=0.0125, n=256, rank=17, parts={"hfc": 41.25, "hfc_pre": 43.5}
+                    0,
+                    -2.25,
+                    0.5,
+                    null=0.0125,
+                    n=256,
+                    rank=17,
+                    parts={"hfc": 41.25, "hfc_pre": 43.5},
+                    replicates=(0.625, -0.375),
                 ).as_mapping(),
+                measured_set(2, -2.0, 0.5, replicates=(0.5, -0.5)).as_mapping(),
                 measured_set(1, None, excluded="its space is full").as_mapping(),
             ],
             "decision": "reuse",
@@ -73,6 +81,7 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     assert ["2", "reuse", "#0", "88%", "#0", "hindrance", *numbers] in rows
     assert ["#1", *"-------", "0", "its", "space", "is", "full"] in rows
     assert ["2", "#0", "hindrance", "hfc", "41.25,", "hfc_pre", "43.50"] in rows
+    assert ["2", "#2", "hindrance", "above", "#0", "0.25", "±", "0.125"] in rows
     assert ["1", "91.50", "83.25"] in rows
     assert ["2", "64.00"] in rows
     assert ["faa", "85.62"] in rows
@@ -99,6 +108,7 @@ def test_show_explains_every_number_it_prints(finished):
         "own",
         "hfc",
         "energy_null_hfc",
+        "above #N",
         "feature drift",
         "A[i,t]",
     } <= explained

@@ -164,6 +164,18 @@ def test_novelty_is_zero_at_home_and_counts_standard_deviations():
     assert (further.value - home.value) / (near.value - home.value) == pytest.approx(4, rel=0.1)
 
 
+def test_novelty_counts_in_the_spread_of_images_whatever_the_size_of_their_groups():
+    """Own residuals 3, 1, 4 of groups of 1, 2, 5 images, by hand; the new task leaves nothing outside."""
+    measure, rows = Novelty(PlainConfig()), rows_on(1.0, 1.0, 0.0, 0.0)
+    said = {"candidates": [candidate()], "moments": {TAP: grouped_moments(rows, 4)}, "energy": 1.0}
+    kept = dict(measure.store(made_sample(LABELS, **said)))
+    kept[f"{TAP}|own"] = torch.tensor([[3.0, 2.0, 20.0], [30.0, 20.0, 80.0], [1.0, 2.0, 5.0]]).double()
+    found = measure.measure(made_sample(LABELS, stored={0: kept}, **said))[0]
+    mean = 25 / 8
+    variance = ((3 - mean) ** 2 + 2 * (1 - mean) ** 2 + 5 * (4 - mean) ** 2) / (3 - 1)
+    assert found.value == pytest.approx(-mean / variance**0.5)
+
+
 @pytest.mark.parametrize("measure", [Energy(EnergyConfig()), Novelty(PlainConfig())])
 def test_what_was_never_stored_says_nothing(measure):
     """A set of which nothing is known is left out; one image group has no other to be compared with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -346,6 +347,28 @@ def test_the_least_of_many_has_a_wider_margin():
     assert decide(threshold(margin=1.0, least_of_many=True), without) == Reuse(0)
 
 
+@pytest.mark.parametrize("count", [1, 3, 12])
+@pytest.mark.parametrize("alike", [1, -1])
+def test_the_margin_of_many_is_the_quantile_of_their_largest_deviation(count, alike):
+    """By normal deviations: of independent sets that of the greatest of so many, of like ones that of one."""
+    errors = 0.02 + 0.03 * np.arange(count)
+
+    def margins(own):
+        replicates = errors[:, None] * own / np.sqrt(np.square(own).mean(axis=1, keepdims=True))
+        rows = [
+            measured_set(i, 0.7, errors[i], measure="energy", alike=alike, replicates=tuple(replicates[i]))
+            for i in range(count)
+        ]
+        limits = threshold(margin=0.5, least_of_many=True).limits(Evidence(task=20, candidates=tuple(rows)))
+        return [alike * (limits["energy"][i] - 0.5) / errors[i] for i in range(count)]
+
+    # skewed and far more sets on one side: only products of replicates may count
+    skewed = np.random.default_rng(3).exponential(size=(count, 600)) - 1
+    expected = NormalDist().inv_cdf(0.95 ** (1 / count))
+    assert margins(skewed) == pytest.approx([expected] * count, rel=0.06)
+    assert margins(np.repeat(skewed[:1], count, axis=0)) == pytest.approx([1.645] * count, rel=0.04)
+
+
 def test_confidence_is_that_of_the_sign():
     """A value two errors beyond is 98 % sure, at the threshold 50 %, without an error nothing is said."""
     assert decide(threshold(), said((0, 0.7, 0.1))).confidence == pytest.approx(0.977, abs=1e-3)
@@ -358,13 +381,16 @@ def test_confidence_is_that_of_the_sign():
 
 
 def test_a_trust_region_is_voted_for_by_sites():
-    """Half of the sites above one half share, fewer grow, whatever the mean is; the most votes win."""
+    """Half of the sites above one half share, fewer grow, whatever the mean is; the most votes win.
 
-    def voted(*sets):
+    Sites that are undefined have no vote; where all are, the value of the whole decides.
+    """
+
+    def voted(*sets, whole=None):
         rows = [
             measured_set(
                 number,
-                float(np.mean(values)),
+                float(np.mean(values)) if whole is None else whole,
                 measure="projection",
                 null=0.6,
                 sites={str(i): {"value": value, "null": 0.6} for i, value in enumerate(values)},
@@ -378,6 +404,10 @@ def test_a_trust_region_is_voted_for_by_sites():
     assert decide(policy, voted((0.6, 0.4, 0.4, 0.99))) == Reuse(0)
     assert decide(policy, voted((0.9, 0.4, 0.4, 0.4))) == Grow()
     assert decide(policy, voted((0.6, 0.6, 0.1), (0.51, 0.51, 0.51))) == Reuse(1)
+    assert decide(policy, voted((0.6, None, None), whole=0.1)) == Reuse(0)
+    assert decide(policy, voted((None, None, 0.4), whole=0.9)) == Grow()
+    for whole, expected in ((0.51, Reuse(0)), (0.5, Grow()), (0.4, Grow())):
+        assert decide(policy, voted((None, None), whole=whole)) == expected
     assert decide(built("trust-region", scale="chance"), voted((0.59, 0.59, 0.7))) == Grow()
     assert decide(built("trust-region", scale="chance"), voted((0.61, 0.61, 0.1))) == Reuse(0)
 

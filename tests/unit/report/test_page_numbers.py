@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from lw2g.cli.options import experiment_options
 from lw2g.config.toml import flat, to_mapping
 from lw2g.report.page import compare, inside
 from lw2g.report.page.commands import command_of
+from lw2g.report.page.evidence import apart
 from lw2g.report.page.figures import FIGURES
 from lw2g.report.page.gallery import CLASSIFIED, RETRIEVED, gallery_of, mistakes
 from lw2g.report.page.inside import look_inside
 from lw2g.report.table import tables_of
+from lw2g.testing.evidence import measured_set
 
 MORE = {"accuracy_matrix": [[80.0, 55.0, 30.0], [None, 55.0, 30.0], [None, None, 80.0]]}
 
@@ -152,10 +155,37 @@ def test_growth_tells_sets_and_all_evidence(opened):
     assert flow.facts == ["tasks: 3", "sets: 2", "grown: 2", "reused: 1"]
     z = [row[:2] + row[3:] for row in inside.decisions(opened).rows if row[2] == "hindrance (degrees)"]
     assert z == [
-        (2, 0, 3.0, 0.5, 2.5, 3.5, None, "grow", None, "not taken", ""),
-        (3, 0, -1.0, 0.5, -1.5, -0.5, 1.0, "reuse #0", 90.0, "reused", ""),
-        (3, 1, None, None, None, None, None, "reuse #0", 90.0, "excluded", "its space is full"),
+        (2, 0, 3.0, 0.5, 2.5, 3.5, None, None, None, "grow", None, "not taken", ""),
+        (3, 0, -1.0, 0.5, -1.5, -0.5, 1.0, None, None, "reuse #0", 90.0, "reused", ""),
+        (3, 1, None, None, None, None, None, None, None, "reuse #0", 90.0, "excluded", "its space is full"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        # after growth against the least, whose error is common to all sets but for a tenth
+        ({"decision": "grow", "set": 3}, {0: (2, 4.0, 0.125), 1: (2, 1.5, None)}),
+        ({"decision": "reuse", "set": 0}, {2: (0, -4.0, 0.125), 1: (0, -2.5, None)}),
+        ({"decision": "reuse", "set": 4}, {0: (2, 4.0, 0.125), 1: (2, 1.5, None)}),
+    ],
+)
+def test_sets_are_compared_with_the_error_of_their_difference(write_full_run, decision, expected):
+    """Replicates of the same images go together; without them the error is unknown, not that of a value."""
+    sets = [
+        measured_set(0, 3.0, 1.0, replicates=(1.0, -1.25, 0.875)),
+        measured_set(1, 0.5, 1.0),
+        measured_set(2, -1.0, 1.0, replicates=(1.125, -1.125, 0.75)),
+        measured_set(4, None, excluded="its space is full"),
+    ]
+    entry = {"task": 5, "candidates": [one.as_mapping() for one in sets]} | decision
+    found = apart(json.loads(json.dumps(entry)))
+    assert found == {(number, "hindrance"): row for number, row in expected.items()}
+    run = write_full_run("sets", {"decisions": [{"margin": 0.0} | entry]})
+    rows = inside.decisions(look_inside(run, "sets")).rows
+    assert {row[1]: row[8:10] for row in rows if row[8] is not None} == {
+        number: row[1:] for number, row in expected.items()
+    }
 
 
 def test_evidence_stands_beside_its_nulls(opened):

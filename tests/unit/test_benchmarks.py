@@ -1,0 +1,60 @@
+"""The benchmarks that take a second at toy size run, and print their rows."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+TOY = {
+    "benchmark": {"name": "tiny"},
+    "backbone": {"name": "tiny"},
+    "baseline": {"name": "s-prompt-plus-plus", "epochs": 1},
+    "run": {"device": "cpu"},
+}
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys, catalogue):
+    """Run a benchmark in this process, and return the words of the lines that it prints."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+def test_errors_of_z_are_held_against_their_spread(printed, tmp_path):
+    """That of a set's Z and that of the difference of two, for every kind of head."""
+    (tmp_path / "toy.toml").write_text(tomli_w.dumps(TOY))
+    heads = ["literal", "2", "fitted"]
+    arguments = ["--config", tmp_path / "toy.toml", "--images", 16, "--repeats", 3, "--heads", *heads]
+    rows = [[word for word in line if word != "|"] for line in printed("evidence_error", *arguments)[2:]]
+    assert [row[:3] for row in rows] == [["16", head, of] for head in heads for of in ("Z", "difference")]
+    for row in rows:
+        spread, claimed, ratio = map(float, row[4:7])
+        assert ratio == pytest.approx(claimed / spread, rel=0.02)
+        assert min(spread, claimed) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "firsts"),
+    [
+        (("flatness", "simple-cil", "--tasks", 32), {"task", "simple-cil", "checkpoints", "predictions"}),
+        (("executors", "--cells", 2, "--seconds", 0), {"local:", "CPU"}),
+        (("latency", "RUN", "--images", 4, "--repeats", 1), {"ms"}),
+    ],
+    ids=["flatness", "executors", "latency"],
+)
+def test_a_benchmark_prints_its_rows(arguments, firsts, printed, finished):
+    """What it asks of lw2g is still there."""
+    lines = printed(*(finished[0] if one == "RUN" else one for one in arguments))
+    assert firsts <= {line[0] for line in lines if line}, lines
