@@ -6,14 +6,17 @@ A run that looks at evidence notes, for each task and live set, HFC against the 
 at every site, the ranks, and two nulls: the HFC of a random direction (``rank null``) and of one that only
 follows the task's activation energy (``energy null``). First table: share of the variance of HFC, over the
 candidates of one task, that a straight line in each null explains, and what remains in degrees beside the
-error of Z. Second: Z by block, the share of candidates with Z < 0 there, and how the block's Z goes with that
-of all blocks. Third, where all runs have the same candidates (``sensitivity.toml``): Z of each run beside
-that of the first.
+error of Z *within a task*: that of a candidate's distance from the mean of its task, from replicates on the
+same images; and the share of the pairs of one task whose Z differ by more than two errors of the difference.
+Second: Z by block, the share of candidates with Z < 0 there, and how the block's Z goes with that of all
+blocks. Third, where all runs have the same candidates (``sensitivity.toml``): Z of each run beside that of
+the first.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +25,8 @@ from typing import Any
 import attrs
 import numpy as np
 from numpy.typing import NDArray
+
+from lw2g.interfaces.growth import error_of_difference
 
 Numbers = NDArray[np.float64]
 
@@ -35,6 +40,7 @@ class Angles:
         growth: How spaces and evidence were made.
         candidates: Task and set of each.
         columns: Quantities by name, ``[n]``.
+        replicates: Of Z, a tuple each, empty where a record has none.
         blocks: Names of the sites.
         sites: Z of each site, ``[n, sites]``.
     """
@@ -43,6 +49,7 @@ class Angles:
     growth: Mapping[str, Any]
     candidates: Sequence[tuple[int, int]]
     columns: Mapping[str, Numbers]
+    replicates: Sequence[Sequence[float]]
     blocks: Sequence[str]
     sites: Numbers
 
@@ -83,6 +90,7 @@ def read(run: Path) -> Angles:
                 )
             },
         },
+        replicates=[one.get("replicates", ()) for one in found],
         blocks=blocks,
         sites=np.array([[one["sites"][site]["value"] for site in blocks] for one in found], float),
     )
@@ -93,6 +101,27 @@ def within(values: Numbers, tasks: Numbers) -> Numbers:
     means = {task: values[tasks == task].mean() for task in np.unique(tasks)}
     centred: Numbers = values - np.array([means[task] for task in tasks])
     return centred
+
+
+def told_apart(one: Angles) -> tuple[float, float]:
+    """Return the error of Z within a task, and the share of pairs of one task that differ by two errors.
+
+    Neither is a number where the record has no replicates, or no task two candidates.
+    """
+    variances, far = [], []
+    for task in np.unique(one.tasks):
+        here = np.flatnonzero(one.tasks == task)
+        errors = {
+            pair: error_of_difference(*(one.replicates[i] for i in pair))
+            for pair in itertools.combinations(here, 2)
+        }
+        known = {pair: error for pair, error in errors.items() if error is not None}
+        far += [abs(one.columns["z"][a] - one.columns["z"][b]) > 2 * error for (a, b), error in known.items()]
+        # the squares of n distances from their mean are those of all pairs' differences, over n
+        if len(known) == len(errors):
+            variances += [sum(error**2 for error in known.values()) / len(here) ** 2] * len(here)
+    within_task = float(np.sqrt(np.mean(variances))) if far else float("nan")
+    return within_task, float(np.mean(far)) if far else float("nan")
 
 
 def explained(values: Numbers, by: Sequence[Numbers]) -> tuple[float, float]:
@@ -121,7 +150,8 @@ def beyond_rank(one: Angles) -> list[Any]:
     nulls = [own["rank null"], own["energy null"]]
     shares = [explained(own["hfc"], [null])[0] for null in nulls]
     both, left = explained(own["hfc"], nulls)
-    return [one.name, len(one.tasks), *shares, both, own["hfc"].std(), left, one.columns["error"].mean()]
+    error, far = told_apart(one)
+    return [one.name, len(one.tasks), *shares, both, own["hfc"].std(), left, error, far]
 
 
 def by_block(one: Angles) -> list[list[Any]]:
@@ -168,7 +198,8 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     found = [read(run) for run in parser.parse_args().runs]
     explained_by = ["rank null", "energy null", "both"]
-    head = ["run", "candidates", *explained_by, "HFC within a task", "left by both", "error of Z"]
+    own = ["HFC within a task", "left by both", "error of Z within a task", "pairs 2 errors apart"]
+    head = ["run", "candidates", *explained_by, *own]
     print(table(head, [beyond_rank(one) for one in found]))
     print()
     rows = [row for one in found for row in by_block(one)]

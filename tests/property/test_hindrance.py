@@ -14,8 +14,13 @@ from torch import Tensor
 
 from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side
+from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side, union
+from lw2g.interfaces.evidence import Candidate
+from lw2g.interfaces.growth import Measured
+from lw2g.testing.evidence import grouped_moments, made_sample, made_site
 from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
+from lw2g_growth.hindrance import Hindrance
+from lw2g_growth.options import PlainConfig
 
 WIDTH = 6
 ROWS = feature_matrices(dims=st.just(WIDTH))
@@ -191,6 +196,90 @@ def test_measuring_leaves_gradient_and_graph_alone(space: Subspace, data: st.Dat
     hfc([leaf], [space])
     assert torch.equal(leaf.detach(), gradient)
     assert leaf.grad is None
+
+
+# Union, complement, and Z
+
+
+@st.composite
+def pairs_of_spaces(draw: st.DrawFn) -> tuple[Subspace, Subspace]:
+    """Draw two spaces of one width, up to 20; the second may be the first, turned by as little as 1e-9."""
+    width = draw(st.sampled_from([2, 3, 5, 9, 20]))
+    one = draw(orthonormal_bases(dims=st.just(width)))
+    other = draw(orthonormal_bases(dims=st.just(width)))
+    if draw(st.booleans()):
+        turned = one + 10.0 ** draw(st.integers(-9, -1)) * other[:, : one.shape[1]].sum(dim=1, keepdim=True)
+        other = torch.linalg.qr(turned).Q
+    first, second = (Subspace(basis=basis[None], ranks=(basis.shape[1],)) for basis in (one, other))
+    return first, second
+
+
+@given(pair=pairs_of_spaces(), data=st.data(), reduce=REDUCES)
+def test_a_union_hinders_no_less_than_either_space(
+    pair: tuple[Subspace, Subspace], data: st.DataObject, reduce: Reduce
+) -> None:
+    """More is protected; with a space that it holds already, a union hinders as before."""
+    one, other = pair
+    gradient = [data.draw(gradients(dims=st.just(one.dim)))]
+    both = union(one, other)
+    apart = [hfc(gradient, [space], reduce=reduce).degrees for space in pair]
+    together = hfc(gradient, [both], reduce=reduce).degrees
+    assert together >= max(apart) - 1e-5
+    assert hfc(gradient, [union(both, one)], reduce=reduce).degrees == pytest.approx(together, abs=1e-5)
+
+
+@given(pair=pairs_of_spaces(), data=st.data())
+def test_angles_with_a_space_and_its_complement_add_up_to_90(
+    pair: tuple[Subspace, Subspace], data: st.DataObject
+) -> None:
+    """Squared cosines of a row add up to 1, and so the angles of rows, of their mean, and of whole sites."""
+    basis = pair[1].basis[0]
+    rest = torch.linalg.qr(basis, mode="complete").Q[:, basis.shape[1] :]
+    complement = Subspace(basis=rest[None], ranks=(rest.shape[1],))
+    rows = data.draw(gradients(dims=st.just(len(basis))))
+
+    def sum_of_angles(gradient: Tensor, reduce: Reduce) -> float:
+        return sum(hfc([gradient], [space], reduce=reduce).degrees for space in (pair[1], complement))
+
+    for gradient, reduce in ((rows, "mean-angle"), (rows, "global"), (rows[:1], "mean-cos")):
+        assert sum_of_angles(gradient, reduce) == pytest.approx(90, abs=1e-6)
+    # the mean of cosines is concave in the squares: several rows reach 90 degrees only where they are alike
+    assert sum_of_angles(rows, "mean-cos") >= 90 - 1e-6
+
+
+@given(
+    width=st.sampled_from([2, 5, 12]),
+    data=st.data(),
+    literal=st.booleans(),
+    energy=st.sampled_from([0.5, 0.9]),
+)
+def test_z_turns_its_sign_when_old_and_pretrained_space_change_places(
+    width: int, data: st.DataObject, literal: bool, energy: float
+) -> None:
+    """Where all groups have the same activations, so that halves have the same space: its null does, too."""
+    one, other = (data.draw(feature_matrices(dims=st.just(width), rows=st.integers(3, 9))) for _ in range(2))
+    site = made_site("here", width)
+    gradient = torch.randn(
+        2, 4, 3, width, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    )
+
+    def measured(old: Tensor, pretrained: Tensor) -> Measured:
+        space = build(moment_of(old), energy)
+        candidate = Candidate(
+            set=0, tasks=(0,), sites={"here": site}, spaces={"here": space}, gradients={"here": gradient}
+        )
+        moments = {site.activation.tap: grouped_moments(pretrained.repeat(4, 1), 4)}
+        sample = made_sample(
+            torch.arange(8), candidates=[candidate], moments=moments, energy=energy, literal=literal
+        )
+        return Hindrance(PlainConfig()).measure(sample)[0]
+
+    there, back = measured(one, other), measured(other, one)
+    assert there.value == pytest.approx(-back.value, abs=1e-6)
+    assert there.null == pytest.approx(-back.null, abs=1e-9)
+    assert there.parts["hfc"] == pytest.approx(back.parts["hfc_pre"], abs=1e-6)
+    assert there.error == pytest.approx(back.error, abs=1e-6)
+    assert there.replicates == pytest.approx([-one for one in back.replicates], abs=1e-6)
 
 
 # Nulls

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
+import numpy as np
 import pytest
 import timm
 import tomli_w
@@ -296,13 +298,14 @@ def test_arms_are_set_against_growing_and_against_no_constraint(script):
 
 
 def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
-    """What a null explains is taken within each task; blocks have their own Z."""
+    """What a null explains is taken within each task, and so is the error; blocks have their own Z."""
     angles = script("angles")
 
     def one(number, hfc, null):
         sites = {"first": {"value": 0.0}, "deep": {"value": hfc - 70.0}}
         parts = {"hfc": hfc, "null_hfc": null, "energy_null_hfc": 7.0 - number * number}
-        measured = {"value": hfc - 70, "error": 0.5, "parts": parts, "sites": sites}
+        replicates = [sign * (0.5, 0.1, -0.7)[number] for sign in (1, -1)]
+        measured = {"value": hfc - 70, "error": 0.5, "parts": parts, "sites": sites, "replicates": replicates}
         return {"set": number, "measures": {"hindrance": measured}}
 
     decisions = [
@@ -313,8 +316,12 @@ def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
     config = {"baseline": {"name": "b"}, "policy": {"name": "min"}, "growth": {"energy": 0.9}}
     (tmp_path / "record.json").write_text(json.dumps({"config": config, "seed": 3, "decisions": decisions}))
     found = angles.read(tmp_path)
-    name, candidates, by_rank, by_energy, both, spread, left, error = angles.beyond_rank(found)
-    assert (name, candidates, error) == ("b, min, seed 3", 5, 0.5)
+    name, candidates, by_rank, by_energy, both, spread, left, error, apart = angles.beyond_rank(found)
+    assert (name, candidates) == ("b, min, seed 3", 5)
+    # errors of differences are .4 in the first task, .4, .8 and 1.2 in the second
+    assert error**2 == pytest.approx((2 * 0.4**2 / 4 + 3 * (0.4**2 + 0.8**2 + 1.2**2) / 9) / 5)
+    assert apart == 2 / 4
+    assert all(np.isnan(angles.told_apart(attrs.evolve(found, replicates=[()] * 5))))
     assert (by_rank, both, left) == pytest.approx((1.0, 1.0, 0.0), abs=1e-9)
     assert 0.5 < by_energy < 1
     assert spread == pytest.approx((2.5 / 5) ** 0.5)
