@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import lzma
+import os
 import shutil
 import tarfile
 import zipfile
@@ -15,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import attrs
 
@@ -29,6 +30,10 @@ _RATIO = 20
 _SMALL = 64 << 20
 """Archives that unpack to no more bytes than this may shrink as they like."""
 _ENCRYPTED = 0x1
+_ZIP_END = 22
+"""Bytes of the record that ends the list of a zip archive's members, without its comment."""
+_ZIP_MOST = 0xFFFF
+"""Stands in that record for a number that a larger record holds."""
 _MOST_MEMBERS = 5_000_000
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
@@ -42,7 +47,7 @@ class _Member:
     source: Any
 
 
-def extract(archive: Path, target: Path, report: Report) -> None:
+def extract(archive: Path, target: Path, report: Report, least: int = 0) -> None:
     """Unpack a tar or zip archive, so that its innermost folder becomes ``target``.
 
     That is the one of the target's name, or that below which there is more than a single folder; hidden ones
@@ -52,33 +57,39 @@ def extract(archive: Path, target: Path, report: Report) -> None:
         archive: The archive.
         target: The folder that it becomes; must not be there.
         report: Is told of the progress.
+        least: The number of files that the target must have.
 
     Raises:
         DataError: If the target is there, the archive is damaged, cut short or hostile, or there is no room;
             nothing is left behind.
     """
-    with put_in_place(target) as place:
+    with put_in_place(target, least) as place:
         try:
             with _opened(archive) as (members, read):
                 _unpack(archive, members, read, place, report)
-        except _DAMAGED as error:
-            raise DataError(
-                f"archive {str(archive)!r} is damaged or cut short ({error}); delete it and fetch it again"
-            ) from error
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        except (*_DAMAGED, OSError) as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DataError(
+                    f"no room left in {str(target.parent)!r}; make room and run the command again"
+                ) from error
+            # gzip and bz2 raise it without a number, zipfile seeks to where a damaged list points
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                 raise
             raise DataError(
-                f"no room left in {str(target.parent)!r}; make room and run the command again"
+                f"archive {str(archive)!r} is damaged or cut short ({error}); delete it and fetch it again"
             ) from error
 
 
 @contextmanager
-def put_in_place(target: Path) -> Iterator[Path]:
+def put_in_place(target: Path, least: int = 0) -> Iterator[Path]:
     """Give an empty folder that becomes ``target`` when all went well, and is taken away when not.
 
+    Args:
+        target: What the folder becomes.
+        least: The number of files that it must then have.
+
     Raises:
-        DataError: If the target is there, or nothing was put into the folder.
+        DataError: If the target is there, or fewer files, or none, were put into the folder.
     """
     if target.exists():
         raise DataError(f"{str(target)!r} is there already; move it away, and it is made anew")
@@ -91,6 +102,12 @@ def put_in_place(target: Path) -> Iterator[Path]:
         inner = _innermost(place, target.name)
         if not any(inner.iterdir()):
             raise DataError(f"nothing was found for {str(target)!r}; the archive is empty, fetch it again")
+        found = sum(len(files) for _, _, files in os.walk(inner))
+        if found < least:
+            raise DataError(
+                f"{found} files were found for {str(target)!r}, where {least} images are published; fetch "
+                "them again, or name a folder of yours with --from"
+            )
         inner.rename(target)
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -126,6 +143,12 @@ def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
             is_plain=kind in (0, 0o100000, 0o040000) and not info.flag_bits & _ENCRYPTED,
             source=info,
         )
+    # a damaged length makes zipfile pass over the rest of the list, whose end tells how many there are
+    stream = cast(IO[bytes], file.fp)
+    stream.seek(-_ZIP_END - len(file.comment), os.SEEK_END)
+    count = int.from_bytes(stream.read(_ZIP_END)[10:12], "little")
+    if count != _ZIP_MOST and count != len(file.infolist()) % (_ZIP_MOST + 1):
+        raise zipfile.BadZipFile(f"{len(file.infolist())} of {count} members are listed")
 
 
 def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
@@ -137,6 +160,14 @@ def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
             is_plain=info.isreg() or info.isdir(),
             source=info,
         )
+    # tarfile takes a damaged header, or the end of a file that was cut between two members, for the end
+    stream = cast(IO[bytes], file.fileobj)
+    stream.seek(file.offset)
+    end = stream.read(2 * tarfile.BLOCKSIZE)
+    if len(end) < tarfile.BLOCKSIZE or any(end):
+        raise tarfile.ReadError(f"no header and no end at byte {file.offset}")
+    while stream.read(1 << 20):  # where it is compressed, the checksum stands at its very end
+        pass
 
 
 def _unpack(archive: Path, members: Iterator[_Member], read: Any, place: Path, report: Report) -> None:

@@ -83,9 +83,19 @@ def _fetched(file: RemoteFile, folder: Path, report: Report, say: Say) -> Path:
     return path
 
 
-def _unpack(archive: Path, target: Path, report: Report) -> None:
-    extract(archive, target, report)
+def _unpack(archive: Path, target: Path, report: Report, least: int = 0) -> None:
+    extract(archive, target, report, least)
     archive.unlink()
+
+
+def _published(data: DataSet) -> int:
+    """Return how many image files the data set has at least; 0 where its counts are unknown."""
+    counts = [
+        split.train + split.test
+        for split in data.splits.values()
+        if split.train is not None and split.test is not None and split.reader != "arrays"
+    ]
+    return min(counts, default=0)
 
 
 def _by_routes(data: DataSet, root: Path, report: Report, say: Say, revision: str | None) -> None:
@@ -120,7 +130,8 @@ def _by_route(
         case TorchvisionRoute():
             _from_torchvision(route, root, report)
         case FileRoute():
-            _unpack(_fetched(route.file, root, report, say), root / data.folder, report)
+            archive = _fetched(route.file, root, report, say)
+            _unpack(archive, root / data.folder, report, _published(data))
         case HubRoute():
             _from_hub(data, route, root, report, revision)
             default = next(iter(data.splits))
@@ -160,7 +171,7 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
         )
     else:
         say(f"{archive.name} has {checksum_of(archive, 'sha256')}, which nobody has confirmed")
-    extract(archive, root / data.folder, report)
+    extract(archive, root / data.folder, report, _published(data))
     if remote:
         archive.unlink()
 
@@ -249,9 +260,9 @@ def _from_hub(data: DataSet, route: HubRoute, root: Path, report: Report, revisi
             raise DataError(
                 f"{route.file} of {route.repo} is not {route.checksum}; it was deleted, try again"
             )
-        extract(files, root / data.folder, report)
+        extract(files, root / data.folder, report, _published(data))
     else:
-        with put_in_place(root / data.folder) as place:
+        with put_in_place(root / data.folder, _published(data)) as place:
             if route.form == "parquet":
                 export(list(kept.rglob("*.parquet")), route, place, data.num_classes, report)
             else:

@@ -55,7 +55,9 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
                         written += _write(row[image], row[label], folder / split, counts[split], names, path)
                         counts[split] += 1
                     report(f"unpacking {path.name}", written, None)
-        except ArrowException as error:
+        except (ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # pyarrow raises it without
+                raise
             reason = str(error).split("\n")[0]
             raise DataError(f"{str(path)!r} is damaged ({reason}); delete it and fetch it again") from error
     lacking = [split for split, count in counts.items() if not count]

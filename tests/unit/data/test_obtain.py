@@ -138,6 +138,9 @@ def test_an_archive_of_the_users(host, get, tmp_path, remote):
     assert (files, mine.exists()) == (set(FILES), True)
     assert said == [f"got.zip is the published file ({md5(ARCHIVE)})"]
     (tmp_path / "root").rename(tmp_path / "moved")
+    counted = {"folders": Split(reader="folders", train=2, test=1)}
+    with pytest.raises(DataError, match=r"2 files were found for .*, where 3 images are published"):
+        get(data_set(other, ByHand(where="w"), splits=counted), source=source)
     files, said = get(data_set(other, ByHand(where="w")), source=source)
     assert files == set(FILES)
     assert "which nobody has confirmed" in said[0]
@@ -262,6 +265,17 @@ def test_parquet_of_another_kind_is_refused(hub, get, tmp_path, rows, options, m
     with pytest.raises(DataError, match=message):
         get(data_set(HubRoute(repo="me/birds", revision=COMMIT, form="parquet")))
     assert not (tmp_path / "root" / "set").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "page"])
+def test_damaged_parquet_is_told_in_one_line(hub, get, tmp_path, damage):
+    """Whatever pyarrow raises, an OSError without a number too, the file is named with the remedy."""
+    whole = parquet(tmp_path / "1", [(JPEG, 0), (PNG, 1)], ["a", "b"])
+    place = {"cut": len(whole) // 2, "page": 4}[damage]
+    found = whole[:place] + (b"" if damage == "cut" else b"\xff" + whole[place + 1 :])
+    hub("me/birds", {"data/train-0-of-1.parquet": found, "data/test-0-of-1.parquet": whole})
+    with pytest.raises(DataError, match=r"train-0-of-1.parquet' is damaged \(.*; delete it and fetch"):
+        get(data_set(HubRoute(repo="me/birds", revision=COMMIT, form="parquet")))
 
 
 def test_parquet_without_pyarrow(hub, get, tmp_path, monkeypatch):
