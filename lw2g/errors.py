@@ -15,6 +15,7 @@ __all__ = [
     "UnknownComponentError",
     "nearest",
     "shown",
+    "told",
 ]
 
 
@@ -70,6 +71,19 @@ def shown(value: object) -> str:
     except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits inside
         return f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... ({len(text)} characters)"
+
+
+def told(error: BaseException, kind: str = "") -> str:
+    """Return an error of a component in one line: its class (or ``kind`` in its place) and what it says.
+
+    >>> told(KeyError("x")), told(StopIteration())
+    ("KeyError: 'x'", 'StopIteration')
+    """
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # a stranger's __str__
+        text = "(its message cannot be read)"
+    return ": ".join(filter(None, (kind or type(error).__name__, text)))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import attrs
 import pluggy
 
-from lw2g.errors import PluginError, nearest
+from lw2g.errors import PluginError, nearest, told
 from lw2g.registry import hookspecs
 from lw2g.registry.markers import PROJECT
 
@@ -136,17 +136,12 @@ def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[P
     # program, and the promise is that the other plugins keep working. Nothing is swallowed: the error is
     # shown with its plugin.
     except (Exception, SystemExit) as error:
-        problems.append(Problem.of(origin, f"{what}: {_told(error)}"))
+        problems.append(Problem.of(origin, f"{what}: {told(error)}"))
         return None
     except KeyboardInterrupt as stop:
         if origin.distribution is None or origin.first_party:
             raise
         raise PluginError(f"{origin} was interrupted; {_fix_or_disable(origin)}") from stop
-
-
-def _told(error: BaseException) -> str:
-    """Return an error with its type, in one line."""
-    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
 
 
 def _fix_or_disable(origin: Origin) -> str:

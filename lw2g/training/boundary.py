@@ -17,18 +17,60 @@ import attrs
 import torch
 
 from lw2g.config.model import ExperimentConfig, ModelConfig
-from lw2g.errors import ComponentError, ContractError, Lw2gError
+from lw2g.errors import ComponentError, ContractError, Lw2gError, told
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import Kind, Lazy
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.evidence import Measure
+from lw2g.interfaces.growth import GrowthPolicy
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.stream import Benchmark
+from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.training.frames import Frame, WorkerError, frames_of
 from lw2g.training.progress import Interrupted
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["BackboneChangedError", "Frozen", "guarded"]
+__all__ = ["BackboneChangedError", "Frozen", "build", "guarded"]
 
-_NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, OSError, MemoryError, torch.OutOfMemoryError)
-"""Told as they are: mistakes of users, requests to stop, and what the system refuses."""
+_INTERFACES: Mapping[Kind, type] = {
+    "baseline": Baseline,
+    "retrieval": RetrievalStrategy,
+    "policy": GrowthPolicy,
+    "evidence": Measure,
+    "constraint": Constraint,
+    "tracker": Tracker,
+    "benchmark": Benchmark,
+    "backbone": Backbone,
+}
+_NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, torch.OutOfMemoryError)
+"""Told as they are: mistakes of users, requests to stop, and what the device refuses."""
+
+
+def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any:
+    """Return what a component builds.
+
+    Args:
+        catalogue: Knows the component.
+        kind: Its kind.
+        chosen: Its name and options.
+        arguments: What it is built with beside these.
+
+    Raises:
+        ContractError: It builds something of another kind.
+    """
+    component: Any = catalogue.get(kind, chosen.name)
+    made = component.build(chosen.config, *arguments)
+    promised = _INTERFACES[kind]
+    names = (name for name in dir(promised) if name[0] != "_" and callable(getattr(promised, name)))
+    lacking = next((name for name in names if not hasattr(made, name)), None)
+    if lacking is not None:
+        raise ContractError(
+            f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {lacking!r}, so it is no {kind}; "
+            "register it as what it is"
+        )
+    return made
 
 
 @contextmanager
@@ -45,21 +87,27 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
     try:
         with redirect_stdout(sys.stderr):
             yield
+    except ContractError as error:
+        for entry in _in_use(catalogue, config):
+            if str(error).startswith(f"{entry.component.kind} {entry.component.name!r}"):
+                raise type(error)(f"{entry.origin}: {error}") from error
+        raise
     except _NOT_THEIRS:
         raise
     # A stranger's code may raise anything, SystemExit too, which would end a run as if it had succeeded.
     except BaseException as error:
-        frames, kind = frames_of(error.__traceback__), type(error).__name__
-        if isinstance(error, WorkerError):
-            frames, kind = error.frames, error.kind
-        found = _blame(frames, _in_use(catalogue, config))
+        frames = getattr(error, "frames", frames_of(error.__traceback__))
+        kind = error.kind if isinstance(error, WorkerError) else ""
+        entries = _in_use(catalogue, config)
+        found = _blame(frames, entries)
+        if isinstance(error, OSError | MemoryError) and not _raised_by_strangers(frames, entries):
+            found = None  # what the system refuses
         if found is None:
             raise
         entry, method = found
         component = entry.component
-        told = ": ".join(filter(None, (kind, " ".join(str(error).split()))))
         raise ComponentError(
-            f"{entry.origin}: {component.kind} {component.name!r}, {method}: {told}"
+            f"{entry.origin}: {component.kind} {component.name!r}, {method}: {told(error, kind)}"
         ) from error
 
 
@@ -78,11 +126,26 @@ def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
     return [entry for entry in found if entry is not None]
 
 
+def _owner(entries: Sequence[Registered], frame: Frame) -> Registered | None:
+    """Return the component whose code a frame is; of several in one module, one that has such a method."""
+    fitting = sorted(entries, key=lambda one: not hasattr(_INTERFACES[one.component.kind], frame.function))
+    return next((one for rule in (_owns, _defines, _ships) for one in fitting if rule(one, frame)), None)
+
+
+def _raised_by_strangers(frames: Sequence[Frame], entries: Sequence[Registered]) -> bool:
+    """Whether the last code on the way to an error, but for libraries, is that of another distribution."""
+    for frame in reversed(frames):
+        entry = _owner(entries, frame)
+        if entry is not None or frame.module.partition(".")[0] == "lw2g":
+            return entry is not None and not entry.origin.first_party
+    return False
+
+
 def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Registered, str] | None:
     """Return the component that the run called last before the error, and which of its methods."""
     found: tuple[Registered, str] | None = None
     for frame in frames:
-        entry = next((one for rule in (_owns, _defines, _ships) for one in entries if rule(one, frame)), None)
+        entry = _owner(entries, frame)
         if entry is None or (found is not None and entry is not found[0]):
             if found is not None:
                 return found

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import attrs
 
-from lw2g.errors import Lw2gError
+from lw2g.errors import Lw2gError, told
 
 __all__ = ["Frame", "Handed", "WorkerError", "frames_of"]
 
@@ -81,7 +81,7 @@ class Handed:
         return cls(
             error if isinstance(error, Lw2gError | OSError | MemoryError) else None,
             type(error).__name__,
-            str(error),
+            told(error).partition(": ")[2],
             frames_of(error.__traceback__),
             "".join(traceback.format_exception(error)),
         )
@@ -89,6 +89,7 @@ class Handed:
     def raised(self) -> BaseException:
         """Return the error to raise where it was handed over to."""
         if self.error is not None:
+            vars(self.error)["frames"] = self.frames
             return self.error
         found = WorkerError(self.kind, self.message, self.frames)
         found.add_note(f"in a process that decodes images:\n{self.text}")

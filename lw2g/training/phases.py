@@ -23,6 +23,7 @@ from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.devices.engine import Engine
+from lw2g.training.evaluation.answers import require_graph, require_step
 from lw2g.training.finite import LossWatch
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet
@@ -86,7 +87,7 @@ def hosted(
         return attrs.evolve(phase, groups=tuple(groups))
 
     def step(batch: Batch) -> StepOutput:
-        output = phase.step(batch)
+        output = require_step(phase.step(batch), owner)
         parts: dict[str, Tensor | None] = {owner: output.loss}
         if retrieval is not None:
             parts[retrieval[0]] = retrieval[1].loss(batch, context)
@@ -224,8 +225,9 @@ def train_phase(
         own = [cut.of(positions) for cut, positions in zip(cuts, todo, strict=True)]
         for cut, batch in zip(cuts, images.batches(own, seed=seed), strict=True):
             torch.manual_seed(derive_seed(seed, progress.step))
-            with engine.autocast():
-                output = phase.step(batch.within(cut))
+            with engine.autocast(), torch.enable_grad():
+                output = require_step(phase.step(batch.within(cut)), owner)
+            require_graph(output.loss, phase.name, owner)
             optimizer.zero_grad(set_to_none=True)
             engine.backward(output.loss)
             losses = {**(output.parts or {owner: output.loss}), "all together": output.loss}

@@ -139,6 +139,7 @@ class Run:
     def _learn(self, index: int, position: Position) -> None:
         """Learn one task, from the given position within it."""
         session, task = self._session, self._session.stream.tasks[index]
+        torch.set_grad_enabled(True)  # whatever a component has left behind
         still = session.image_set([task.train], train=False)
         moving = (
             still
@@ -226,11 +227,12 @@ class Run:
     def _train(self, context: TaskContext, moving: ImageSet, still: ImageSet, position: Position) -> None:
         """Run the phases of retrieval strategy and baseline, from the given position on."""
         session, index = self._session, context.task.index
+        torch.set_grad_enabled(True)  # whatever the components that were asked before have left behind
         owner, strategy, rules = session.labels
-        first = [] if session.retrieval is None else list(session.retrieval.phases(context))
+        first, own = session.phases(context)
         phases = [
             hosted(phase, context, owner, strategy, rules) if isinstance(phase, TrainingPhase) else phase
-            for phase in (*first, *session.baseline.phases(context))
+            for phase in (*first, *own)
         ]
         hosts = [phase for phase in phases if isinstance(phase, TrainingPhase) and phase.host]
         self._protection = Protection()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 import numpy as np
@@ -18,11 +18,14 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.evidence import Measure, Stored
 from lw2g.interfaces.growth import GrowthPolicy
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
+from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.boundary import build
 from lw2g.training.devices.precision import Choice
+from lw2g.training.evaluation.answers import require_phases
 from lw2g.training.evaluation.evaluator import Evaluator, Predictions
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.evidence.probe import Probe
@@ -143,6 +146,16 @@ class Session(ModelParts):
         strategy = None if self.retrieval is None else (retrieval, self.retrieval)
         rules = {f"constraint {name!r}": constraint for name, constraint in self.constraints.items()}
         return baseline, strategy, rules
+
+    def phases(self, context: TaskContext) -> tuple[list[Phase], list[Phase]]:
+        """Return the phases of the retrieval strategy and those of the baseline.
+
+        Raises:
+            ContractError: One of them gives something else.
+        """
+        first = () if self.retrieval is None else self.retrieval.phases(context)
+        own = self.baseline.phases(context)
+        return require_phases(first, self.names[1]), require_phases(own, self.names[0])
 
     @property
     def sample_lists(self) -> list[tuple[str, ...]]:
@@ -288,9 +301,9 @@ def open_session(
         DataError: Data or weights are missing.
     """
     run, engine = config.run, engine_of(config, team)
-    benchmark = _build(catalogue, "benchmark", config.benchmark)
+    benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    streams = [_build(catalogue, "benchmark", one).stream() for one in later]
+    streams = [build(catalogue, "benchmark", one).stream() for one in later]
     sources, stream = joined([config.benchmark, *later], [benchmark.stream(), *streams])
     if component.joint:
         if later:
@@ -329,11 +342,11 @@ def open_session(
         baseline=baseline,
         baseline_component=component,
         retrieval=retrieval,
-        policy=_build(catalogue, "policy", config.policy),
+        policy=build(catalogue, "policy", config.policy),
         policy_component=catalogue.get("policy", config.policy.name),
-        measures={one.name: _build(catalogue, "evidence", one) for one in config.evidence},
+        measures={one.name: build(catalogue, "evidence", one) for one in config.evidence},
         components=_components(catalogue, config),
-        constraints={one.name: _build(catalogue, "constraint", one, context) for one in config.constraints},
+        constraints={one.name: build(catalogue, "constraint", one, context) for one in config.constraints},
         pool=Pool(),
         memory=SubspaceMemory(options),
         stored=Stored(),
@@ -353,11 +366,6 @@ def _components(catalogue: Catalogue, config: ExperimentConfig) -> tuple[Compone
         *(("constraint", chosen) for chosen in config.constraints),
     ]
     return tuple(catalogue.get(kind, chosen.name) for kind, chosen in named if chosen is not None)
-
-
-def _build(catalogue: Catalogue, kind: Any, chosen: Any, *arguments: Any) -> Any:
-    component: Any = catalogue.get(kind, chosen.name)
-    return component.build(chosen.config, *arguments)
 
 
 def _query_norm(retrieval: RetrievalStrategy | None) -> bool:

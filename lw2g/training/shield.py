@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lw2g.errors import Lw2gError, PluginError
+from lw2g.errors import Lw2gError, PluginError, told
 from lw2g.interfaces.tracker import Event, Tracker
 
 __all__ = ["PATIENCE", "Shield"]
@@ -40,7 +40,7 @@ class Shield:
             raise
         except BaseException as error:  # a stranger's code: SystemExit too
             if required:
-                raise PluginError(f"{who} cannot start: {_told(error)}; mend it, or leave it out") from error
+                raise PluginError(f"{who} cannot start: {told(error)}; mend it, or leave it out") from error
             self._complain("build", error)
 
     def complaints(self) -> list[str]:
@@ -75,13 +75,9 @@ class Shield:
             self._failures = 0
 
     def _complain(self, what: str, error: BaseException) -> None:
-        self._tell(f"{self._who}, {what}: {_told(error)}; the run goes on without")
+        self._tell(f"{self._who}, {what}: {told(error)}; the run goes on without")
 
     def _tell(self, line: str) -> None:
         if line not in self._told:
             self._told.add(line)
             self._complaints.append(line)
-
-
-def _told(error: BaseException) -> str:
-    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
+from lw2g.training.evaluation.answers import require_graph
 from lw2g.training.evidence.probe import undisturbed
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.phases import only_trainable
@@ -45,7 +46,7 @@ def count_flops(
     modules = session.modules
     with undisturbed(modules), sdpa_kernel(SDPBackend.MATH):
         with only_trainable(modules, phase.trained):
-            training = _count(session, source, lambda batch: _train(phase, batch), more)
+            training = _count(session, source, lambda batch: _train(phase, batch, session.names[0]), more)
         with torch.no_grad():
             inference = _count(session, source, lambda batch: _ask(session, batch), more)
             one = _count(session, source, lambda batch: _predict(session, context, batch), more)
@@ -68,8 +69,10 @@ def _count(
     return (float(counter.get_total_flops()) + more() - before) / len(source)
 
 
-def _train(phase: TrainingPhase, batch: Batch) -> None:
-    torch.autograd.grad(phase.step(batch).loss, phase.trained, allow_unused=True)
+def _train(phase: TrainingPhase, batch: Batch, owner: str) -> None:
+    loss = phase.step(batch).loss
+    require_graph(loss, phase.name, owner)
+    torch.autograd.grad(loss, phase.trained, allow_unused=True)
 
 
 def _ask(session: Session, batch: Batch) -> None:

@@ -247,10 +247,10 @@ class Rehearsal:
     def _phases(self, context: TaskContext) -> list[Phase]:
         session = self._session
         owner, strategy, constraints = session.labels
-        first = [] if session.retrieval is None else list(session.retrieval.phases(context))
+        first, own = session.phases(context)
         return [
             hosted(one, context, owner, strategy, constraints) if isinstance(one, TrainingPhase) else one
-            for one in (*first, *session.baseline.phases(context))
+            for one in (*first, *own)
         ]
 
     def _train(

@@ -9,14 +9,19 @@ from torch import Tensor
 
 from lw2g.errors import ContractError, shown
 from lw2g.interfaces.growth import Decision, Grow, Measured, Reuse
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
 
 __all__ = [
     "require_decision",
     "require_finite",
+    "require_graph",
     "require_measured",
     "require_one_task_each",
+    "require_phases",
+    "require_scores",
     "require_seen",
+    "require_step",
 ]
 
 
@@ -53,6 +58,69 @@ def require_seen(tasks: Tensor, seen: Sequence[int], whose: str) -> None:
         raise ContractError(
             f"{whose}: retrieve returned task {int(strange[0])}, and {shown(list(seen))} are seen; return "
             "one of the tasks in 'seen'"
+        )
+
+
+def require_scores(sound: Tensor, samples: Sequence[str], whose: str) -> None:
+    """Refuse samples no task of which has a score; waits for the device.
+
+    Args:
+        sound: Whether the best score of each is a finite number, ``[N]``.
+        samples: What the rows belong to.
+        whose: The retrieval strategy's name, for the message.
+
+    Raises:
+        ContractError: There is one.
+    """
+    if not bool(sound.all()):
+        first = samples[int((~sound).int().argmax())]
+        raise ContractError(
+            f"{whose}: scores of sample {first!r} are not finite; return a number for each task, minus "
+            "infinity only for one that is out of the question"
+        )
+
+
+def require_phases(found: object, whose: str) -> list[Phase]:
+    """Return the phases that a component gives for a task.
+
+    Raises:
+        ContractError: It gives something else.
+    """
+    if isinstance(found, Sequence) and all(isinstance(one, TrainingPhase | ComputePhase) for one in found):
+        return list(found)
+    raise ContractError(
+        f"{whose}, phases: returned {shown(found)}; return a list of TrainingPhase and ComputePhase"
+    )
+
+
+def require_step(output: object, whose: str) -> StepOutput:
+    """Return what the step of a phase gave.
+
+    Raises:
+        ContractError: It is no StepOutput with a scalar loss.
+    """
+    if isinstance(output, StepOutput):
+        if isinstance(output.loss, Tensor) and output.loss.numel() == 1:
+            return output
+        loss = output.loss
+        found = (
+            f"a loss of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"the loss {shown(loss)}"
+        )
+    else:
+        found = shown(output)
+    raise ContractError(f"{whose}, step: returned {found}; return a StepOutput with a scalar tensor as loss")
+
+
+def require_graph(loss: Tensor, phase: str, whose: str) -> None:
+    """Refuse a loss without gradients.
+
+    Raises:
+        ContractError: It has none.
+    """
+    if not loss.requires_grad:
+        raise ContractError(
+            f"{whose}, step: the loss of phase {phase!r} has no gradient; compute it from the parameters of "
+            "the phase's groups, with gradients switched on"
         )
 
 

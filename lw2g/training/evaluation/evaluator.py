@@ -24,7 +24,12 @@ from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.pool import BESIDE, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.devices.engine import Engine
-from lw2g.training.evaluation.answers import require_finite, require_one_task_each, require_seen
+from lw2g.training.evaluation.answers import (
+    require_finite,
+    require_one_task_each,
+    require_scores,
+    require_seen,
+)
 from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes, task_of_class
 from lw2g.training.evaluation.pairs import padded, pair_features
 from lw2g.training.images.decoding import chunks
@@ -289,7 +294,8 @@ class Evaluator:
         asked = [
             [answer[: len(part)] for answer in found] for part, found in zip(parts, answers, strict=True)
         ]
-        found, rank, *soft = (torch.cat(column).cpu() for column in zip(*asked, strict=True))
+        found, rank, sound, *soft = (torch.cat(column).cpu() for column in zip(*asked, strict=True))
+        require_scores(sound, self.ids, self._names[1])
         require_seen(found, [info.index for info in history], self._names[1])
         retrieved = found.numpy().astype(np.int64)
         first = owner[retrieved]
@@ -299,20 +305,24 @@ class Evaluator:
     def _ask(
         self, retrieval: RetrievalStrategy, batch: Batch, pool: Pool, table: Tensor, tasks: Integers
     ) -> list[Tensor]:
-        """Return of a batch the retrieved task, the rank of its own set and, for a mix, what that needs."""
+        """Return of a batch the retrieved task, the rank of its own set, and whether the scores are sound.
+
+        For a mix, what that needs follows.
+        """
         known = range(int(table[-1]) + 1)
         with self._engine.autocast():
             query = retrieval.query(batch).float()
         found = require_one_task_each(retrieval.retrieve(query, known, table), len(batch), self._names[1])
         owner = torch.tensor(pool.task_to_set, device=query.device)[: len(known)]
-        scores = best_of(retrieval.scores(query, known, table), owner, len(pool))
+        raw = retrieval.scores(query, known, table)
+        sound, scores = raw.amax(dim=1).isfinite(), best_of(raw, owner, len(pool))
         own = owner[torch.from_numpy(tasks).to(owner.device)]
         rank = (scores > scores.gather(1, own[:, None])).sum(dim=1)
         if self._mixer is None:
-            return [found, rank]
+            return [found, rank, sound]
         log_tasks = retrieval.log_posterior(query, known, table)
         prior = log_prior(retrieval, query, table, log_tasks)
-        return [found, rank, *self._mixer.choose(log_tasks, owner, len(pool)), prior.float()]
+        return [found, rank, sound, *self._mixer.choose(log_tasks, owner, len(pool)), prior.float()]
 
     def _origins(
         self, baseline: Baseline, pool: Pool, sets: Integers, tasks: int

@@ -108,7 +108,7 @@ class Trials:
         left = steps
         protection: Protection | None = None
         sizes = [len(task.train) for task in session.stream.tasks]
-        phases = list(session.baseline.phases(context))
+        _, phases = session.phases(context)
         hosts = [
             hosted(one, context, owner, strategy, constraints)
             for one in phases

@@ -17,6 +17,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.boundary import build
 from lw2g.training.devices.engine import BF16, FP32, Engine, open_engine, require_compiler
 from lw2g.training.devices.precision import Choice, choose_precision
 from lw2g.training.evaluation.mixing import Mixer
@@ -227,12 +228,12 @@ def build_methods(
     seed, device = context.seed, context.device
     torch.manual_seed(derive_seed(seed, "build"))
     with bounded(names_of(config)[0], device):
-        baseline = catalogue.get("baseline", config.baseline.name).build(config.baseline.config, context)
+        baseline = build(catalogue, "baseline", config.baseline, context)
     baseline.to(device).requires_grad_(False)
     if config.retrieval is None:
         return baseline, None
     torch.manual_seed(derive_seed(seed, "build retrieval"))
-    retrieval: Any = catalogue.get("retrieval", config.retrieval.name).build(config.retrieval.config, context)
+    retrieval: Any = build(catalogue, "retrieval", config.retrieval, context)
     return baseline, retrieval.to(device).requires_grad_(False).eval()
 
 

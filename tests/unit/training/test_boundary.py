@@ -59,12 +59,17 @@ class BadRetrieval(RetrievalStrategy):
         super().__init__(context)
 
     def scores(self, query, seen, task_of_class):
-        """Find all tasks alike."""
-        return query.new_zeros(len(query), len(seen))
+        """Find all tasks alike, or not."""
+        return ACTS.get("scores", lambda zeros: zeros)(query.new_zeros(len(query), len(seen)))
 
     def retrieve(self, query, seen, task_of_class):
         """Retrieve, or not."""
         return ACTS.get("retrieve", lambda query: query[:, 0].long() * 0)(query)
+
+
+def make_policy(config):
+    """Return the policy, whose class stands in a module beside other components."""
+    return BadPolicy(config)
 
 
 class BadTracker:
@@ -111,7 +116,11 @@ class BadPlugin:
             default_constraints=(),
             adds_always=True,
         )
-        return [component]
+        return [
+            component,
+            attrs.evolve(component, name="made-policy", build=make_policy),
+            attrs.evolve(component, name="stray-policy", build=lambda config: BadTracker(config, None)),
+        ]
 
     @hookimpl
     def lw2g_retrievals(self):
@@ -173,14 +182,25 @@ class Strange(BaseException):
     """No Exception, so that nothing which catches those catches it."""
 
 
-ERRORS = [KeyError("x"), SystemExit(0), Strange("?")]
+class Unreadable(Exception):
+    """An error that cannot be shown."""
+
+    def __str__(self):
+        raise ValueError("no")
+
+
+ERRORS = [KeyError("x"), SystemExit(0), Strange("?"), Unreadable()]
 METHODS = {
     "decide": "policy 'bad-policy'",
     "retrieve": "retrieval 'bad-retrieval'",
 }
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error",
+    [*ERRORS, OSError(2, "no file", "x"), MemoryError("all")],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, method, error):
     """Whatever is raised, the request to end the program included, is told as that component's error."""
@@ -197,10 +217,12 @@ def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, met
     ("error", "told"),
     [
         (KeyError("x"), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: KeyError: 'x'"),
+        (OSError("x"), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: OSError: x"),
+        (Unreadable(), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: Unreadable: .its message"),
         (SystemExit(0), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: SystemExit: 0"),
         (DataError("image 'a' is no image; replace it"), "^image 'a' is no image; replace it$"),
     ],
-    ids=["bug", "exit", "data"],
+    ids=["bug", "system", "unreadable", "exit", "data"],
 )
 def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, workers, error, told):
     """Transforms and sources are named wherever they run; a mistake in the data stays one line."""
@@ -224,6 +246,91 @@ def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
     who = r"\(lw2g .*\): baseline 's-prompt-plus-plus', \w+: ZeroDivisionError: why"
     with pytest.raises(ComponentError, match=who):
         go()
+
+
+def test_of_components_in_one_module_the_one_with_such_a_method_is_named(go, acts):
+    """A policy that a function builds is told from the retrieval strategy whose class stands beside it."""
+    acts["decide"] = raising(KeyError("x"))
+    with pytest.raises(ComponentError, match="plugin 'BadPlugin': policy 'made-policy', decide: KeyError"):
+        go(policy="made-policy")
+
+
+def test_a_component_that_builds_another_kind_is_refused(go):
+    """What is registered as a policy and is none names itself before anything is learned."""
+    who = "plugin 'BadPlugin': policy 'stray-policy', build: 'BadTracker' has no '"
+    with pytest.raises(ContractError, match=who):
+        go(policy="stray-policy")
+
+
+OWN = r"^plugin '[\w-]+' \(lw2g .*\): baseline 's-prompt-plus-plus', "
+
+
+@pytest.mark.parametrize("found", [None, [3], 3])
+def test_what_are_no_phases_is_told_with_what_to_return(go, monkeypatch, found):
+    """The baseline, the method and what it returned stand in one line."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    monkeypatch.setattr(SPromptPlusPlus, "phases", lambda *_: found)
+    told = re.escape(f"phases: returned {found!r}; return a list of TrainingPhase")
+    with pytest.raises(ContractError, match=OWN + told):
+        go()
+
+
+def without_gradients(output):
+    """Return a step's output as it is where gradients are switched off."""
+    return attrs.evolve(output, loss=output.loss.detach())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (without_gradients, r"step: the loss of phase '.*' has no gradient"),
+        (lambda _: None, "step: returned None; return a StepOutput"),
+        (lambda output: attrs.evolve(output, loss=1.0), "step: returned the loss 1.0; return a StepOutput"),
+        (
+            lambda output: attrs.evolve(output, loss=output.loss.expand(2)),
+            r"step: returned a loss of shape \[2\]; return",
+        ),
+    ],
+    ids=["detached", "none", "number", "vector"],
+)
+def test_a_step_without_a_loss_to_go_down_is_told(go, monkeypatch, change, told):
+    """What a phase's step returns is looked at before the backward pass."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    phases = SPromptPlusPlus.phases
+
+    def changed(baseline, context):
+        return [
+            attrs.evolve(phase, step=lambda batch, phase=phase: change(phase.step(batch)))
+            for phase in phases(baseline, context)
+        ]
+
+    monkeypatch.setattr(SPromptPlusPlus, "phases", changed)
+    with pytest.raises(ContractError, match=OWN + told):
+        go()
+
+
+def test_gradients_that_a_component_leaves_switched_off_change_nothing(go, acts, tmp_path):
+    """A policy that forgets to switch them on again does not keep the next phase from learning."""
+    whole = go(tmp_path / "whole")
+    acts["decide"] = lambda: (torch.set_grad_enabled(False), Grow())[1]
+    try:
+        assert go()["files"] == whole["files"]
+    finally:
+        torch.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_scores_that_are_no_numbers_are_told(go, acts, tmp_path, value):
+    """They end the run in place of other metrics; one task may be out of the question, not all."""
+    acts["scores"] = lambda zeros: zeros + value
+    with pytest.raises(
+        ContractError, match=r"^plugin 'BadPlugin': retrieval 'bad-retrieval': scores of sample 'test/0' are"
+    ):
+        go()
+    acts["scores"] = lambda zeros: torch.where(torch.arange(zeros.shape[1]) > 0, float("-inf"), zeros)
+    go(tmp_path / "other")
 
 
 def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
