@@ -6,7 +6,6 @@ python benchmarks/report.py RUN [--runs 50]
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
 import time
@@ -17,20 +16,22 @@ from lw2g.report.columns import COLUMNS, DEFAULT_COLUMNS
 from lw2g.report.page.page import page_of
 from lw2g.report.runs import find_runs
 from lw2g.report.table import tables_of
+from lw2g.training.files.contents import read_record
+from lw2g.training.files.sealed import seal_json
 
 SEEDS = 5
 
 
 def copied(run: Path, place: Path, runs: int) -> None:
     """Write copies that are configurations of five seeds each."""
-    record = json.loads((run / "record.json").read_text())
+    record = read_record(run)
     for number in range(runs):
         seed, configuration = number % SEEDS, number // SEEDS
         record["seed"] = record["config"]["run"]["seed"] = seed
         record["config"]["baseline"]["epochs"] = configuration + 1
         directory = place / f"run-{number}"
         shutil.copytree(run, directory, ignore=shutil.ignore_patterns("checkpoints", "lock"))
-        (directory / "record.json").write_text(json.dumps(record))
+        (directory / "record.json").write_bytes(seal_json(record))
 
 
 def main() -> None:

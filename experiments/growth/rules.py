@@ -12,7 +12,6 @@ told the task. Interrupted, the same command goes on where it stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tomllib
@@ -94,8 +93,7 @@ def table(directory: Path) -> str:
         run, settings = read_run(directory / file.stem), flat(tomllib.loads(file.read_text()))
         if run is not None and run.state == "finished":
             baseline, policy = name_of(settings)
-            record = json.loads((directory / file.stem / "record.json").read_text())
-            told = {**record["metrics"], **_prices(record)}
+            told = {**run.record["metrics"], **_prices(run.record)}
             found.setdefault(baseline, {}).setdefault(policy, {})[settings["run.seed"]] = told
     head = ["baseline", "policy", "seeds", "FAA", "- always", "sets", "PRA (chance)", "FFM"]
     head += ["prompts + bases, vectors", "evidence, %"]

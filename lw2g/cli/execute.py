@@ -15,9 +15,10 @@ import attrs
 import click
 
 from lw2g.cli.output import console, note, print_metrics, print_summary
-from lw2g.config.directory import GOAL
+from lw2g.config.directory import EXPERIMENT, GOAL, SEEDS, SUMMARY
 from lw2g.errors import ConfigError, DataError
-from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json, write_atomically
+from lw2g.training.files.contents import Goal, Seeds, read_sealed
+from lw2g.training.files.sealed import seal_json, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     from lw2g.config.model import Chosen, Resolved
@@ -145,10 +146,9 @@ def run_seeds(
     """Run an experiment once per seed, in one directory per seed, and print mean and deviation."""
     from lw2g.config.toml import dump_resolved
 
-    (directory / "experiment.toml").write_text(dump_resolved(resolved), encoding="utf-8")
-    experiment = sha256_of(directory / "experiment.toml")
-    told = {"seeds": list(seeds), "experiment": experiment, "tasks": tasks}
-    write_atomically(directory / "seeds.json", seal_json(told))
+    write_atomically(directory / EXPERIMENT, dump_resolved(resolved).encode())
+    told = {"seeds": list(seeds), "experiment": sha256_of(directory / EXPERIMENT), "tasks": tasks}
+    write_atomically(directory / SEEDS, seal_json(told))
     _go_on_with_seeds(resolved, catalogue, directory, seeds, tasks)
 
 
@@ -167,11 +167,11 @@ def continue_seeds(
     if tasks is not None and (before is None or tasks < before):
         meant = "are to learn the whole stream" if before is None else f"are to stop after task {before}"
         raise ConfigError(f"cannot stop after task {tasks}: the runs {meant}; name no fewer")
-    write_atomically(directory / "seeds.json", seal_json(told | {"tasks": tasks}))
+    write_atomically(directory / SEEDS, seal_json(told | {"tasks": tasks}))
     try:
         _go_on_with_seeds(resolved, catalogue, directory, told["seeds"], tasks, devices)
     except ConfigError:  # nothing was run
-        write_atomically(directory / "seeds.json", seal_json(told))
+        write_atomically(directory / SEEDS, seal_json(told))
         raise
 
 
@@ -179,9 +179,8 @@ def _told_of_seeds(directory: Path, catalogue: Catalogue) -> tuple[Record, Resol
     """Return what ``seeds.json`` says, and the experiment."""
     from lw2g.config.resolve import load_resolved
 
-    told = unseal_json(directory / "seeds.json")
-    told.pop("sha256", None)
-    experiment = directory / "experiment.toml"
+    told = read_sealed(directory / SEEDS, Seeds)
+    experiment = directory / EXPERIMENT
     if sha256_of(experiment) != told["experiment"]:
         raise DataError(f"{str(experiment)!r} is not the one the runs began with; put it back")
     return told, load_resolved(experiment, catalogue)
@@ -221,7 +220,7 @@ def _go_on_with_seeds(
         "protocol": resolved.config.run.protocol,
         "metrics": summarise([record["metrics"] for record in records]),
     }
-    write_atomically(directory / "summary.json", seal_json(summary))
+    write_atomically(directory / SUMMARY, seal_json(summary))
     print_summary(summary)
     click.echo(f"runs: {directory}")
 
@@ -274,7 +273,7 @@ def _uninterrupted(action: Callable[[], Record], resume_at: Path) -> Record:
     try:
         return action()
     except (Interrupted, KeyboardInterrupt) as stop:
-        begun = isinstance(stop, Interrupted) or (resume_at / "seeds.json").exists()
+        begun = isinstance(stop, Interrupted) or (resume_at / SEEDS).exists()
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"
         click.echo(f"interrupted{go_on}", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
@@ -283,6 +282,6 @@ def _uninterrupted(action: Callable[[], Record], resume_at: Path) -> Record:
 def _conclude(record: Record, directory: Path) -> None:
     print_metrics(record)
     if (directory / GOAL).exists():
-        goal = unseal_json(directory / GOAL)["tasks"]
+        goal = read_sealed(directory / GOAL, Goal)["tasks"]
         click.echo(f"stopped after task {goal}; go on with: lw2g continue {directory}")
     click.echo(f"run: {directory} (details: lw2g show {directory})")

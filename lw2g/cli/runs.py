@@ -30,11 +30,26 @@ _COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state
     "repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def runs(directory: Path, conditions: Sequence[str], as_json: bool) -> None:
-    """List the runs in and below DIR, from their records alone."""
+@click.pass_context
+def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json: bool) -> None:
+    """List the runs in and below DIR, from their records alone.
+
+    Ends with exit code 1 if a run is damaged, whatever --where leaves out.
+    """
     from lw2g.report.runs import find_runs
 
-    found = [(run, {**run.options, "state": run.state}) for run in find_runs([directory])]
+    everything = list(find_runs([directory], damaged=True))
+    _list([(run, {**run.options, "state": run.state}) for run in everything], directory, conditions, as_json)
+    problems = [run.problem for run in everything if run.state == "damaged"]
+    for problem in problems:
+        click.echo(f"error: {problem}", err=True)
+    ctx.exit(1 if problems else 0)
+
+
+def _list(
+    found: list[tuple[Run, dict[str, Any]]], directory: Path, conditions: Sequence[str], as_json: bool
+) -> None:
+    """Print the runs of which the conditions hold."""
     for text in conditions:
         key, value = _condition(text)
         known = {name for _, values in found for name in values}

@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from lw2g.cli.output import console, number, print_metrics, print_summary, table
+from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
 from lw2g.errors import DataError
-from lw2g.training.files.sealed import unseal_json
+from lw2g.training.files import contents
 
 __all__ = ["show"]
 
@@ -28,40 +29,38 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
 
     Tasks count from 1; sets are shown by their ids (#0 is the first); percentages are 0 to 100.
     """
-    path = _record_path(run)
+    path, kind = _told_by(run)
     try:
-        record = unseal_json(path)
+        whole = path == run / RECORD  # with a configuration beside it
+        record = contents.read_record(run) if whole else contents.read_sealed(path, kind)
     except DataError as error:
-        raise DataError(f"{error}; write it anew: lw2g resume {path.parent}") from error
+        remedy = "" if "lw2g resume" in str(error) else f"; write it anew: lw2g resume {path.parent}"
+        raise DataError(f"{error}{remedy}") from error
     if as_json:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return
     from lw2g.metrics import DEFINITIONS  # with numpy, which completion does not wait for
 
-    try:
-        if "seeds" in record and "metrics" in record and "config" not in record:
-            print_summary(record)
-            terms = DEFINITIONS
-        else:
-            _print_record(record)
-            terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **DEFINITIONS, **_COSTS}
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise DataError(
-            f"{str(path)!r} is no record of a run ({type(error).__name__}: {error}); give a run's directory"
-        ) from error
+    terms = DEFINITIONS
+    if kind is contents.Summary:
+        print_summary(record)
+    else:
+        _print_record(record)
+        terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **DEFINITIONS, **_COSTS}
     if explain:
         _print_definitions(terms)
 
 
-def _record_path(run: Path) -> Path:
+def _told_by(run: Path) -> tuple[Path, type[Any]]:
+    """Return the file that tells of a run, or of several seeds, and what it holds."""
     if run.is_file():
-        return run
-    for name in ("record.json", "summary.json"):
+        return run, contents.Summary if run.name == SUMMARY else contents.Record
+    for name, kind in ((RECORD, contents.Record), (SUMMARY, contents.Summary)):
         if (run / name).exists():
-            return run / name
-    if (run / "config.toml").exists():
+            return run / name, kind
+    if (run / CONFIG).exists():
         raise DataError(f"the run {str(run)!r} has finished no task yet; go on with it: lw2g resume {run}")
-    raise DataError(f"no run at {str(run)!r}: it has no record.json; give a run's directory")
+    raise missing_run(run)
 
 
 def _print_record(record: Record) -> None:
@@ -126,7 +125,7 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
             yield f"{name} (s)", number(value)
     if routing := record.get("routing"):
         yield "passes per test image", str(routing["passes_per_image"])
-        yield "ms per test image", number(1e3 * record["seconds"]["per_test_image"])
+        yield "ms per test image", number(1e3 * record["seconds"].get("per_test_image", 0.0))
     yield "training images/s", number(record.get("images_per_second"), 1)
     for name, value in record.get("flops", {}).items():
         yield name, "-" if value is None else f"{value / 1e6:,.1f} MFLOP"

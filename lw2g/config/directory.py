@@ -8,9 +8,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lw2g.config.model import ExperimentConfig
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError
 
-__all__ = ["CONFIG", "GOAL", "LOCK", "PROGRESS", "RECORD", "RUNS", "STOP", "new_directory"]
+__all__ = [
+    "CONFIG",
+    "EXPERIMENT",
+    "GOAL",
+    "LOCK",
+    "MANIFEST",
+    "PROGRESS",
+    "RECORD",
+    "RUNS",
+    "SEEDS",
+    "STOP",
+    "SUMMARY",
+    "UNFINISHED",
+    "WEIGHTS",
+    "missing_run",
+    "new_directory",
+]
 
 RUNS = Path("runs")
 """Where runs go for which no directory is named."""
@@ -24,6 +40,12 @@ STOP = "stop"
 """The file in a run's directory by which its writer is asked to stop where it can be gone on with."""
 PROGRESS = "progress.json"
 """The file in a run's directory that says where it stands while it is being written."""
+EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"
+"""The files in a directory of several seeds that say what is run, with which, and what they have found."""
+MANIFEST, WEIGHTS = "model.json", "model.safetensors"
+"""The files of an export."""
+UNFINISHED = ".lw2g-part"
+"""The end of the name of a file that is being written."""
 
 
 @contextmanager
@@ -71,11 +93,35 @@ def _require_free(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise ConfigError(f"{str(directory)!r} is no directory; choose another --out")
-    if all(path.name in (LOCK, STOP) for path in directory.iterdir()):
+    names = {path.name for path in directory.iterdir()}
+    if all(map(_is_beginning, names)):
         return
-    if (directory / CONFIG).exists() or (directory / "seeds.json").exists():
+    if names & {CONFIG, SEEDS}:
         raise ConfigError(
             f"{str(directory)!r} holds a run already; go on with it by `lw2g resume {directory}`, or choose "
             "another --out"
         )
     raise ConfigError(f"{str(directory)!r} is not empty and holds no run; choose another --out")
+
+
+def _is_beginning(name: str) -> bool:
+    """Whether a file is one of those that a run leaves which ends before it has written what it is."""
+    return name in (LOCK, STOP, GOAL, EXPERIMENT) or name.endswith(UNFINISHED)
+
+
+def missing_run(directory: Path) -> DataError:
+    """Return the error that says what a directory is in which there is no run."""
+    where = repr(str(directory))
+    names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    if names & {MANIFEST, WEIGHTS}:
+        return DataError(f"{where} holds an exported model and no run; give the run that it was taken from")
+    if SEEDS in names:
+        return DataError(f"{where} holds the runs of several seeds; give one of them: {directory}/seed-N")
+    if names and all(map(_is_beginning, names)):
+        return DataError(
+            f"the run at {where} ended before anything was learned; start it again: lw2g run with "
+            f"--out {directory}"
+        )
+    if RECORD in names or "checkpoints" in names:
+        return DataError(f"the run at {where} has lost its {CONFIG}; put it back, or remove the directory")
+    return DataError(f"no run at {where}: it has no {CONFIG}; start one with lw2g run")

@@ -15,7 +15,7 @@ import cattrs
 
 from lw2g.errors import nearest, shown
 
-__all__ = ["NONE", "describe_type", "structure", "unstructure"]
+__all__ = ["NONE", "describe_type", "misfits", "structure", "unstructure"]
 
 T = TypeVar("T")
 
@@ -74,6 +74,27 @@ def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:
     if isinstance(plain, Mapping):
         return structure(kind, plain)
     return None, [("", f"expected a table but got {shown(plain)}")]
+
+
+def misfits(value: Any, kind: type[Any]) -> list[str]:
+    """Return where plain values are not as an attrs class says, each with its place; none where they are.
+
+    Keys that the class does not name may stand beside those that it names.
+    """
+    try:
+        _reader().structure(value, kind)
+    except cattrs.BaseValidationError as error:
+        found = cattrs.transform_error(error, path="$", format_exception=_misfit)
+        return [text.replace(" @ $.", " at ").replace(" @ $", "") for text in found]
+    except (ValueError, TypeError):
+        return ["a value of another type"]
+    return []
+
+
+def _misfit(error: BaseException, kind: type[Any] | None) -> str:
+    if isinstance(error, ValueError):
+        return str(error)
+    return "no value" if isinstance(error, KeyError) else "a value of another type"
 
 
 def unstructure(config: Any) -> dict[str, Any]:
@@ -141,9 +162,8 @@ def _is_tuple(kind: Any) -> bool:
 def _converter() -> cattrs.Converter:
     """Return the converter: cattrs made strict, since its own hooks turn ``"3"`` and ``3.7`` into 3."""
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
-    for kind, hook in ((bool, _bool), (int, _int), (float, _float), (str, _str), (Path, _path)):
-        converter.register_structure_hook(kind, hook)
-    converter.register_structure_hook_factory(_is_literal, lambda kind: _literal)
+    _make_strict(converter)
+    converter.register_structure_hook(Path, _path)
     converter.register_structure_hook_factory(_is_tuple, lambda kind: _tuple)
     converter.register_structure_hook_factory(_is_union, lambda kind: _union)
     converter.register_unstructure_hook(Path, str)
@@ -151,6 +171,27 @@ def _converter() -> cattrs.Converter:
         _is_tuple, lambda value: [converter.unstructure(item) for item in value]
     )
     return converter
+
+
+@cache
+def _reader() -> cattrs.Converter:
+    """Return the converter for what is checked alone: as strict, but for keys that it does not know."""
+    converter = cattrs.Converter(detailed_validation=True)
+    _make_strict(converter)
+
+    def optional(kind: Any) -> Any:
+        (member,) = (one for one in typing.get_args(kind) if one is not type(None))
+        hook = converter.get_structure_hook(member)
+        return lambda value, _: None if value is None else hook(value, member)
+
+    converter.register_structure_hook_factory(_is_union, optional)
+    return converter
+
+
+def _make_strict(converter: cattrs.Converter) -> None:
+    for kind, hook in ((bool, _bool), (int, _int), (float, _float), (str, _str)):
+        converter.register_structure_hook(kind, hook)
+    converter.register_structure_hook_factory(_is_literal, lambda kind: _literal)
 
 
 def _bool(value: Any, kind: Any) -> bool:

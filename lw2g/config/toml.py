@@ -15,10 +15,22 @@ from lw2g.config.model import BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
 from lw2g.errors import ConfigError, DataError
 
-__all__ = ["dump_resolved", "flat", "parse_value", "read_json", "read_toml", "to_mapping", "to_toml"]
+__all__ = [
+    "dump_resolved",
+    "flat",
+    "parse_json",
+    "parse_value",
+    "read_json",
+    "read_text",
+    "read_toml",
+    "to_mapping",
+    "to_toml",
+]
 
 _MAY_BE_EMPTY = ("evidence", "trackers")
 """Sections that say nothing where nothing stands in them; no constraint is a choice."""
+_DEEPEST = 50
+"""Levels of JSON that are read; nothing that lw2g writes has half as many."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -45,13 +57,45 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: It cannot be read or is no JSON.
     """
+    return parse_json(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Read a file of a run, every character as it lies there.
+
+    Raises:
+        DataError: It cannot be read or is no text.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes().decode()
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error.strerror}; give a run's directory") from error
+    except ValueError as error:
+        raise DataError(f"{str(path)!r} is no text ({error}); restore the file") from error
+
+
+def parse_json(text: str, path: Path) -> Any:
+    """Return the value of a JSON file's text.
+
+    Raises:
+        DataError: It is no JSON, or nested too deeply for those who go through it.
+    """
+    try:
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
         raise DataError(f"{str(path)!r} is no JSON: {reason}; restore the file") from error
+    level = [found]
+    for _ in range(_DEEPEST):
+        if not level:
+            return found
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    raise DataError(f"{str(path)!r} is nested too deeply; restore the file")
 
 
 def parse_value(text: str) -> Any:

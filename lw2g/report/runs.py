@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,13 +11,16 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CONFIG, PROGRESS, RECORD
-from lw2g.config.toml import flat, read_toml
+from lw2g.config.structure import misfits
+from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.tracker import Stepped
+from lw2g.training.files.contents import read_record
 from lw2g.training.files.lock import Writer, writer_of
 
 __all__ = ["OF_THE_MACHINE", "Run", "State", "find_runs", "read_run"]
 
-State = Literal["finished", "running", "interrupted"]
+State = Literal["finished", "running", "interrupted", "damaged"]
 
 OF_THE_MACHINE = {
     "benchmark.root",
@@ -38,19 +40,21 @@ class Run:
 
     Attributes:
         path: The directory.
-        state: ``finished`` (all tasks), ``running`` (somebody writes it), or ``interrupted``.
+        state: ``finished`` (all tasks), ``running`` (somebody writes it), ``interrupted``, or ``damaged``.
         config: Its complete configuration, as nested plain values.
         record: Its record so far; empty before the first finished task.
         progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running one, by its fields.
         writer: Who writes a running one.
+        problem: What is wrong with a damaged one, of which nothing else is told.
     """
 
     path: Path
     state: State
-    config: Mapping[str, Any]
-    record: Mapping[str, Any]
-    progress: Mapping[str, Any]
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+    record: Mapping[str, Any] = attrs.field(factory=dict)
+    progress: Mapping[str, Any] = attrs.field(factory=dict)
     writer: Writer | None = None
+    problem: str = ""
 
     @property
     def done(self) -> int:
@@ -82,11 +86,11 @@ def read_run(directory: Path) -> Run | None:
     """Return the run in a directory, None where none was begun.
 
     Raises:
-        DataError: Its record or configuration is damaged.
+        DataError: Its record or configuration is damaged, or they are of two runs.
     """
     if not (directory / CONFIG).exists():
         return None
-    record = _json(directory / RECORD)
+    record = read_record(directory) if (directory / RECORD).exists() else {}
     total = record.get("tasks")
     if total is None and record:
         total = len(record["accuracy_matrix"]) if _ended(directory) else None  # an lw2g that did not note it
@@ -102,19 +106,18 @@ def read_run(directory: Path) -> Run | None:
         state=state,
         config=record["config"] if record else _config(directory),
         record=record,
-        progress=_json(directory / PROGRESS) if state == "running" else {},
+        progress=_progress(directory) if state == "running" else {},
         writer=writer,
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _progress(directory: Path) -> dict[str, Any]:
+    """Return where a run stands; nothing where that cannot be read, for nobody counts on it."""
     try:
-        found = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        found = read_json(directory / PROGRESS)
+    except DataError:
         return {}
-    except ValueError as error:
-        raise DataError(f"{str(path)!r} is no JSON ({error}); see `lw2g verify {path.parent}`") from error
-    return found if isinstance(found, dict) else {}
+    return {} if misfits(found, Stepped) else dict(found)
 
 
 def _config(directory: Path) -> dict[str, Any]:
@@ -134,11 +137,15 @@ def _ended(directory: Path) -> bool:
         return False
 
 
-def find_runs(places: Sequence[Path]) -> Iterator[Run]:
+def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Run]:
     """Yield the runs in and below directories by their names, each once; none in hidden folders.
 
+    Args:
+        places: The directories.
+        damaged: Whether damaged runs are yielded; without that none is passed over in silence.
+
     Raises:
-        DataError: There is no such directory.
+        DataError: There is no such directory, or a run is damaged.
     """
     seen: set[Path] = set()
     for place in places:
@@ -150,7 +157,14 @@ def find_runs(places: Sequence[Path]) -> Iterator[Run]:
                 continue
             below.clear()  # what lies in a run's own directory belongs to it
             path = Path(folder)
-            run = None if path.resolve() in seen else read_run(path)
+            if path.resolve() in seen:
+                continue
+            try:
+                run = read_run(path)
+            except DataError as error:
+                if not damaged:
+                    raise
+                run = Run(path=path, state="damaged", problem=str(error))
             if run is not None:
                 seen.add(path.resolve())
                 yield run

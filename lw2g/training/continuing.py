@@ -12,7 +12,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
-from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.files.ledger import Ledger
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.state import Position, restore, snapshot
@@ -98,22 +98,36 @@ def extend(
         files.require_unedited(told[files.config.name])
         resolved = load_resolved(files.config, catalogue)
         earlier = files.read_sources(told, catalogue)
+        number = 1 + len(earlier)
+        # before the long opening: while no checkpoint knows of this source, nobody resumes to the old end
+        source = files.write_source(benchmark, number)
         with guarded(catalogue, resolved.config):
-            session = open_session(resolved.config, catalogue, (*earlier, benchmark))
-            place, number = checkpoint.progress["position"], len(session.sources) - 1
-            first = session.sources[number].first
-            if place["task"] != first or place["within"]:
-                raise ConfigError(
-                    f"the run has finished {place['task']} of {first} tasks, and new classes come after the "
-                    f"last; go on to it first: lw2g continue {directory}"
-                )
-            restore(session, checkpoint)
-            require_goal(session, first, tasks)
+            try:
+                session = open_session(resolved.config, catalogue, (*earlier, benchmark))
+                _restore_at_end(session, checkpoint, directory)
+                require_goal(session, session.sources[number].first, tasks)
+            except Exception:
+                for name in source:
+                    (directory / name).unlink()
+                raise
             ledger = Ledger(**checkpoint.ledger)
-            ledger.files = {
-                **told,
-                **files.write_source(benchmark, number),
-                **files.write_samples(session.sample_lists[number], number),
-            }
-            store.save(snapshot(session, Position(task=first), ledger.as_mapping()))
+            ledger.files = {**told, **source, **files.write_samples(session.sample_lists[number], number)}
+            files.write_goal(tasks)
+            position = Position(task=session.sources[number].first)
+            store.save(snapshot(session, position, ledger.as_mapping()))
     return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
+
+
+def _restore_at_end(session: Session, checkpoint: Checkpoint, directory: Path) -> None:
+    """Put a session that has one source more into the state of a run that has learned all before.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    place, first = checkpoint.progress["position"], session.sources[-1].first
+    if place["task"] != first or place["within"]:
+        raise ConfigError(
+            f"the run has finished {place['task']} of {first} tasks, and new classes come after the "
+            f"last; go on to it first: lw2g continue {directory}"
+        )
+    restore(session, checkpoint)

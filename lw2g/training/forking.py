@@ -7,6 +7,7 @@ none of this shows are refused by name.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from lw2g.config.directory import CONFIG
 from lw2g.config.resolve import Resolved, load_resolved, resolve
 from lw2g.config.toml import dump_resolved, flat, to_mapping
 from lw2g.errors import ConfigError, DataError
@@ -133,7 +135,8 @@ def fork(
                 files.write_samples(ids, source)
                 if source:
                     files.write_source(session.sources[source].benchmark, source)
-            new = {"config.toml": files.write_config(dump_resolved(resolved))}
+            content = dump_resolved(resolved)
+            new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
             ledger.files |= new
             store = CheckpointStore(files.checkpoints)
             for checkpoint in chain:
@@ -144,6 +147,8 @@ def fork(
                 }
                 store.save(attrs.evolve(checkpoint, ledger=entries))
             files.write_record(build_record(resolved, session, ledger))
+            files.write_goal(tasks)
+            files.write_config(content)  # the last: from here on it is a run, and the tasks are taken over
     # what has just predicted goes on: nothing is opened and computed twice
     return proceed(directory, catalogue, listeners, tasks=tasks, session=session)
 

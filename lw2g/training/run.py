@@ -108,6 +108,11 @@ class Run:
         """Say that another process has begun the run, and where it goes on."""
         self._checkpoint, self._goal = errand.checkpoint, errand.goal
 
+    def write_down(self) -> None:
+        """Write down what is run, and how far, before anything else: whoever is killed now can be resumed."""
+        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
+        self._files.write_config(dump_resolved(self.resolved))
+
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from wherever it stands to where it stops, telling the listeners, and return the record."""
         self._session.engine.team.resume = f"go on: lw2g resume {self._files.path}"
@@ -413,9 +418,9 @@ class Run:
         """Return the record of the finished run; one that is lost or damaged is written anew."""
         try:
             found = self._files.read_record()
-            if len(found["accuracy_matrix"]) == len(self._ledger.accuracy):
+            if found["files"] == self._ledger.checksums():
                 return found
-            what = "the record tells of other tasks than the newest whole checkpoint"
+            what = "the record tells of other predictions than the newest whole checkpoint"
         except DataError as error:
             what = str(error).partition("; ")[0]
         self._reporter.warn(f"{what}; written anew from the newest checkpoint")

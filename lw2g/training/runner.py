@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.config.resolve import Resolved, load_resolved
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
@@ -63,7 +63,12 @@ def start(
             session = open_session(resolved.config, catalogue, (), together)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
             run.aim(tasks)
-            trackers = build_trackers(resolved, catalogue, directory, required=True)
+            run.write_down()
+            try:
+                trackers = build_trackers(resolved, catalogue, directory, required=True)
+            except Lw2gError:  # nothing was learned: the directory will do once the tracker can start
+                files.config.unlink()
+                raise
             return run.go_on([*trackers, *listeners])
 
 
@@ -124,12 +129,15 @@ def taken_up(
     with writing(files) as (stop, gone):
         store = CheckpointStore(files.checkpoints)
         checkpoint, complaints = store.newest()
-        if checkpoint is not None:
-            files.require_unedited(checkpoint.ledger["files"][files.config.name])
+        told = files.recorded_files() if checkpoint is None else checkpoint.ledger["files"]
+        if files.config.name in told:
+            files.require_unedited(told[files.config.name])
+        files.require_begun(told)
+        complaints += _lost(files, store)
         if gone is not None:
             complaints.insert(0, f"the run was left by {gone}, which has ended")
         resolved = load_resolved(files.config, catalogue)
-        later = files.read_sources({} if checkpoint is None else checkpoint.ledger["files"], catalogue)
+        later = files.read_sources({} if checkpoint is None else told, catalogue)
         with guarded(catalogue, resolved.config):
             if checkpoint is not None:
                 complaints += remake_predictions(files, checkpoint, resolved.config, catalogue)
@@ -139,3 +147,12 @@ def taken_up(
                 run = Run(resolved, opened, files, store, stop)
                 run.take_up(checkpoint, complaints, stands is not None)
                 yield run
+
+
+def _lost(files: RunDirectory, store: CheckpointStore) -> list[str]:
+    """Return a line where the last checkpoints are lost; a record that is damaged is told of at the end."""
+    try:
+        lost = files.unsaved_tasks(store.finished)
+    except DataError:
+        return []
+    return [f"the checkpoint of task {task + 1} is lost; the task is learned again" for task in lost]

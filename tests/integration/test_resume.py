@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from lw2g.config.directory import new_directory
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, TaskEvaluated, Warned
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
-from lw2g.training.files.sealed import sha256_of, unseal_json
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import resume, start
@@ -279,6 +281,83 @@ def test_a_damaged_middle_task_is_refused_or_learned_anew(
     same(resume(copied, catalogue, [watch]), finished[1])
     assert any("task-001.safetensors" in line and "end of task 1" in line for line in watch.warnings)
     assert open_model(copied, catalogue).task == 2
+
+
+def test_the_record_of_another_run_is_not_believed(
+    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
+) -> None:
+    """Whole records of other files, or of another configuration, give way to the run's own."""
+    record = unseal_json(copied / "record.json")
+    for name in ("config.toml", "predictions/task-002.safetensors"):
+        other = record | {"metrics": record["metrics"] | {"faa": 91.67}}
+        other["files"] = record["files"] | {name: "0" * 64}
+        (copied / "record.json").write_bytes(seal_json(other))
+        watch = Watch()
+        same(resume(copied, catalogue, [watch]), finished[1])
+        assert any("written anew from the newest checkpoint" in line for line in watch.warnings)
+
+
+def test_a_lost_checkpoint_is_said_before_its_task_is_learned_again(
+    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
+) -> None:
+    """Nobody wonders why a finished run learns, and it ends with the same record."""
+    (copied / "checkpoints/task-002.safetensors").unlink()
+    watch = Watch()
+    same(resume(copied, catalogue, [watch]), finished[1])
+    assert watch.warnings == ["the checkpoint of task 3 is lost; the task is learned again"]
+
+
+def test_without_any_checkpoint_an_edited_configuration_is_refused(
+    copied: Path, catalogue: Catalogue
+) -> None:
+    """The record of the old configuration is not written over by that of another one."""
+    shutil.rmtree(copied / "checkpoints")
+    (copied / "config.toml").write_text((copied / "config.toml").read_text() + "# mine\n")
+    with pytest.raises(DataError, match="is not the one the run began with"):
+        resume(copied, catalogue)
+
+
+@pytest.mark.parametrize("at", ["write_goal", "write_config"])
+def test_a_run_killed_before_its_configuration_is_started_again(
+    at: str,
+    catalogue: Catalogue,
+    quick: Callable[..., Resolved],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    finished: tuple[Path, dict[str, Any]],
+) -> None:
+    """Resume says what to do, and the same directory takes the same run."""
+    resolved, directory = quick({"growth.measures": ["energy"]}), tmp_path / "run"
+
+    def killed(*arguments: object) -> None:
+        (directory / ".config.toml.0123.lw2g-part").write_text("half")
+        (directory / "goal.json").write_text("{}")
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, at, killed)
+        with pytest.raises(CrashError), new_directory(resolved.config, directory):
+            start(resolved, catalogue, directory)
+    with pytest.raises(DataError, match=rf"start it again: lw2g run with --out {directory}"):
+        resume(directory, catalogue)
+    with new_directory(resolved.config, directory):
+        same(start(resolved, catalogue, directory), finished[1])
+    assert not (directory / "goal.json").exists()
+
+
+def test_a_run_killed_after_its_configuration_is_resumed(
+    catalogue: Catalogue,
+    quick: Callable[..., Resolved],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its goal is known by then, whatever trackers do."""
+    directory = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("lw2g.training.runner.build_trackers", lambda *arguments: crash())
+        with pytest.raises(CrashError):
+            start(quick(), catalogue, directory, tasks=1)
+    assert len(resume(directory, catalogue)["accuracy_matrix"]) == 1
 
 
 def test_a_linked_checkpoint_folder_is_refused(copied: Path, catalogue: Catalogue) -> None:

@@ -15,11 +15,13 @@ from safetensors.numpy import load_file, save_file
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
+from lw2g.errors import DataError
 from lw2g.metrics import adjusted_rand_index
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.recomputed import rand_index
 from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.training.files.verification import verify
+from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import start
 
@@ -159,6 +161,24 @@ def test_an_unfinished_run_holds_as_far_as_it_came(
     assert broken(tmp_path / "run") == {"config.toml"}
 
 
+@pytest.mark.parametrize("lost", [[2], [1, 2], [0, 1, 2]])
+def test_lost_checkpoints_are_named_and_no_earlier_model_is_served(
+    run: Path, catalogue: Catalogue, tmp_path: Path, lost: list[int]
+) -> None:
+    """The record knows how many tasks there were; an earlier model is there for who asks for it."""
+    for task in lost:
+        (run / f"checkpoints/task-{task:03d}.safetensors").unlink()
+    assert broken(run) == {f"checkpoints/task-{task:03d}.safetensors" for task in lost}
+    for use in (
+        lambda: open_model(run, catalogue),
+        lambda: export_run(run, catalogue, tmp_path / "export"),
+    ):
+        with pytest.raises(DataError, match="lw2g resume"):
+            use()
+    if 0 not in lost:
+        assert open_model(run, catalogue, 0).task == 0
+
+
 def test_seeds_are_verified_one_by_one(run: Path, tmp_path: Path) -> None:
     """Each run below its own name, and the summary against what the seeds reached."""
     seeds = tmp_path / "seeds"
@@ -170,10 +190,14 @@ def test_seeds_are_verified_one_by_one(run: Path, tmp_path: Path) -> None:
     assert invoke(seeds).exit_code == 0
     faa = unseal_json(run / "record.json")["metrics"]["faa"]
     summary = {"faa": {"mean": faa, "std": 0.0, "values": [faa, faa]}}
-    (seeds / "summary.json").write_bytes(seal_json({"seeds": [1, 2], "metrics": summary}))
+    (seeds / "summary.json").write_bytes(
+        seal_json({"seeds": [1, 2], "protocol": "official", "metrics": summary})
+    )
     assert broken(seeds) == set()
     summary["faa"]["std"] = 1.0
-    (seeds / "summary.json").write_bytes(seal_json({"seeds": [1, 2], "metrics": summary}))
+    (seeds / "summary.json").write_bytes(
+        seal_json({"seeds": [1, 2], "protocol": "official", "metrics": summary})
+    )
     flip(seeds / "seed-2" / "samples.json")
     assert broken(seeds) == {"summary.json: faa", "seed-2/samples.json"}
 

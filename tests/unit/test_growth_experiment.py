@@ -87,7 +87,12 @@ def test_rules_are_compared_on_orders_of_their_own(script, tmp_path):
 def test_rules_are_compared_seed_by_seed(script, tmp_path, monkeypatch):
     """A row's difference to always pairs runs of one seed; what has not finished is left out."""
     rules = script("rules")
-    monkeypatch.setattr(rules, "read_run", lambda path: SimpleNamespace(state=path.name.partition("-")[0]))
+    records = {}
+    monkeypatch.setattr(
+        rules,
+        "read_run",
+        lambda path: SimpleNamespace(state=path.name.partition("-")[0], record=records.get(path.name)),
+    )
     (tmp_path / "cells").mkdir()
     found = {"always": [40.0, 50.0], "one": [41.0, 53.0]}
     for policy, values in found.items():
@@ -97,12 +102,10 @@ def test_rules_are_compared_seed_by_seed(script, tmp_path, monkeypatch):
             cell = f'{head}\npolicy.name = "{policy}"\nrun.seed = {seed}\n'
             (tmp_path / "cells" / f"{name}.toml").write_text(cell)
             (tmp_path / "cells" / f"running-{policy}-{seed}.toml").write_text(cell)
-            (tmp_path / name).mkdir()
             metrics = {"faa": faa, "ssp": 1.0, "pra": None, "chance_pra": None, "ffm": 9.0}
             seconds = {"evidence": 5.0, "total": 20.0}
             storage = {"prompt_vectors": 30, "basis_vectors": 7 + 2 * seed}
-            record = {"metrics": metrics, "seconds": seconds, "storage": storage}
-            (tmp_path / name / "record.json").write_text(json.dumps(record))
+            records[name] = {"metrics": metrics, "seconds": seconds, "storage": storage}
     always, one = rules.table(tmp_path).splitlines()[2:]
     assert always == "| b+ridge | always | 2 | 45.0 | 0.00 ± 0.00 | 1.0 | - (-) | 9.0 | 30 + 8 | 25.0 |"
     assert one == "| b+ridge | one | 2 | 47.0 | 2.00 ± 12.71 | 1.0 | - (-) | 9.0 | 30 + 8 | 25.0 |"

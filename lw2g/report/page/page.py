@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from lw2g import __version__
+from lw2g.config.directory import RECORD
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report.columns import COLUMNS, Column
@@ -25,6 +26,7 @@ from lw2g.report.page.numbers import Numbers
 from lw2g.report.render import mean_cells, remarks_on, shown_columns
 from lw2g.report.runs import Run
 from lw2g.report.table import Table
+from lw2g.training.files.sealed import sha256_of
 
 __all__ = ["MARK", "page_of"]
 
@@ -227,7 +229,7 @@ def _origin(run: Run) -> dict[str, str]:
         **{name: str(environment[name]) for name in machine if name in environment},
         "checkpoint": f"{record['backbone']['timm_name']}, SHA-256 {record['backbone']['sha256']}",
         **{f"{name} fingerprint": value for name, value in record["fingerprints"].items()},
-        "record SHA-256": str(record.get("sha256", "not noted")),
+        "record SHA-256": sha256_of(run.path / RECORD) or "not noted",
     }
 
 

@@ -146,6 +146,11 @@ class Ledger:
         """Return the fields by name, as they are."""
         return {field.name: getattr(self, field.name) for field in attrs.fields(Ledger) if field.init}
 
+    def checksums(self) -> dict[str, str]:
+        """Return the checksum of every file of the run by its name."""
+        predictions = {prediction_name(task): checksum for task, checksum in enumerate(self.predictions)}
+        return {**self.files, **predictions}
+
     def tables(self) -> dict[str, Lines | None]:
         """Return what the record says of tasks and evaluations, in lines that are written once each."""
         written = self._written
@@ -193,7 +198,6 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
     planted = session.stream.planted_groups
     training = ledger.seconds.get("training", 0.0)
     parameters = _parameters(session)
-    predictions = {prediction_name(task): checksum for task, checksum in enumerate(ledger.predictions)}
     return {
         "lw2g_version": __version__,
         "protocol": session.config.run.protocol,
@@ -238,7 +242,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "images_per_second": round(ledger.images / training, 1) if ledger.images and training else None,
         "findings": dict(session.baseline.findings()),
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
-        "files": {**ledger.files, **predictions},
+        "files": ledger.checksums(),
     }
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from lw2g import metrics
-from lw2g.config.directory import GOAL, PROGRESS, RECORD
+from lw2g.config.directory import GOAL, PROGRESS, RECORD, missing_run
 from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source, load_source
 from lw2g.config.toml import flat, read_json, read_toml
@@ -27,7 +27,8 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Event, Stepped, Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation.evaluator import Predictions
-from lw2g.training.files.sealed import LEFTOVER, seal_json, sha256_of, unseal_json, write_atomically
+from lw2g.training.files.contents import Goal, Record, read_record, read_sealed
+from lw2g.training.files.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
 
 __all__ = [
     "EventLog",
@@ -78,7 +79,7 @@ class RunDirectory:
             DataError: It has no configuration.
         """
         if not self.exists():
-            raise DataError(f"no run at {str(self.path)!r}: it has no config.toml; start one with lw2g run")
+            raise missing_run(self.path)
 
     def require_unedited(self, checksum: str) -> None:
         """Refuse a configuration that is not the one the run began with.
@@ -97,8 +98,11 @@ class RunDirectory:
 
     def _differences(self) -> str:
         try:
-            now, before = flat(read_toml(self.config)), flat(self.read_record()["config"])
-        except (ConfigError, DataError, KeyError):
+            now, before = (
+                flat(read_toml(self.config)),
+                flat(read_sealed(self.path / RECORD, Record)["config"]),
+            )
+        except (ConfigError, DataError):
             return ""
         found = [
             f"{key} is {now.get(key)!r} and was {value!r}"
@@ -132,7 +136,7 @@ class RunDirectory:
         if not path.exists():
             return None
         try:
-            return int(unseal_json(path)["tasks"])
+            return int(read_sealed(path, Goal)["tasks"])
         except DataError as error:
             raise DataError(
                 f"{error}; say where to stop anew: lw2g continue {self.path} [--tasks N]"
@@ -144,6 +148,25 @@ class RunDirectory:
             write_atomically(self.path / GOAL, seal_json({"tasks": tasks}))
         else:
             (self.path / GOAL).unlink(missing_ok=True)
+
+    def unsaved_tasks(self, finished: Sequence[int]) -> range:
+        """Return the last tasks that the record tells of and that have no checkpoint.
+
+        A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
+        task is not finished, unless the run was to stop after it.
+
+        Args:
+            finished: The tasks that have one.
+
+        Raises:
+            DataError: The record is damaged.
+        """
+        if not (self.path / RECORD).exists():
+            return range(0)
+        record = self.read_record()
+        told = len(record["accuracy_matrix"])
+        stopped = told == (self.read_goal() or record.get("tasks"))
+        return range(1 + max(finished, default=-1), told if stopped else told - 1)
 
     def write_config(self, text: str) -> str:
         """Write ``config.toml`` and return its checksum."""
@@ -171,6 +194,22 @@ class RunDirectory:
         """Write down what benchmark a later source is and return the file's checksum by its name."""
         name = f"source-{source + 1}.toml"
         return {name: self.write(name, dump_source(chosen).encode())}
+
+    def require_begun(self, told: Mapping[str, str]) -> None:
+        """Refuse a run to which classes were to be added by a process that ended before it had begun.
+
+        Args:
+            told: Checksums by name, as the newest checkpoint tells them.
+
+        Raises:
+            DataError: There is a source that no checkpoint knows of.
+        """
+        unknown = [path for path in self.path.glob("source-*.toml") if path.name not in told]
+        if unknown:
+            raise DataError(
+                f"`lw2g continue {self.path} --benchmark ...` ended before it had begun; run it again, or "
+                f"remove {unknown[0].name!r} (and {GOAL!r}) to leave the run as it was"
+            )
 
     def read_sources(self, told: Mapping[str, str], catalogue: Catalogue) -> tuple[Chosen, ...]:
         """Return the benchmarks that follow that of the configuration.
@@ -223,15 +262,16 @@ class RunDirectory:
         """Return the content of ``record.json``.
 
         Raises:
-            DataError: There is none, or it is damaged.
+            DataError: As :func:`lw2g.training.files.contents.read_record`.
         """
-        path = self.path / RECORD
-        if not path.exists():
-            raise DataError(f"no record at {str(path)!r}; the run has not finished a task")
+        return read_record(self.path)
+
+    def recorded_files(self) -> dict[str, str]:
+        """Return the checksums by name that the record tells; none where it is lost or damaged."""
         try:
-            return unseal_json(path)
-        except DataError as error:
-            raise DataError(f"{error}; write it anew: lw2g resume {self.path}") from error
+            return dict(read_sealed(self.path / RECORD, Record)["files"])
+        except DataError:
+            return {}
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``record.json``."""

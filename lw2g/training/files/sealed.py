@@ -22,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lw2g.config.toml import read_json
+from lw2g.config.directory import UNFINISHED
+from lw2g.config.toml import parse_json, read_text
 from lw2g.errors import DataError
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
 
 UNSEALED = "0" * 64
 """Stands in safetensors' metadata where :func:`seal_tensors` puts the checksum."""
-LEFTOVER = ".*.lw2g-part"
+LEFTOVER = f".*{UNFINISHED}"
 """Glob of what a killed process may leave beside the files it was writing."""
 
 _MARK = b'"sha256":"'
@@ -53,7 +54,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     The temporary name is new and cannot be foreseen, so that no link laid there is followed.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.lw2g-part")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -119,11 +120,11 @@ def unseal_json(path: Path) -> dict[str, Any]:
     Raises:
         DataError: It cannot be read, or does not match its checksum.
     """
-    content = read_json(path)
+    text = read_text(path)
+    content = parse_json(text, path)
     if not isinstance(content, dict) or "sha256" not in content:
         raise DataError(f"{str(path)!r} has no checksum: it was edited, or is of an older lw2g")
     written = content.pop("sha256")
-    text = path.read_bytes().decode()
     body = text.removesuffix(_SEAL.format(written))
     if body == text or hashlib.sha256(body.encode()).hexdigest() != written:
         raise DataError(f"{str(path)!r} does not match its checksum: it is damaged or was edited")

@@ -10,12 +10,13 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.config.directory import GOAL, RECORD
+from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
 from lw2g.errors import DataError
 from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.contents import Goal, Record, Seeds, Summary, read_sealed
 from lw2g.training.files.recomputed import Columns, matrices, metrics, rand_index, read_columns
 from lw2g.training.files.record import RunDirectory, prediction_name
-from lw2g.training.files.sealed import sha256_of, unseal_json
+from lw2g.training.files.sealed import sha256_of
 
 __all__ = ["Finding", "verify"]
 
@@ -44,7 +45,7 @@ def verify(directory: Path) -> list[Finding]:
     Raises:
         DataError: There is neither.
     """
-    if (directory / "seeds.json").exists():
+    if (directory / SEEDS).exists():
         return list(_seeds(directory))
     files = RunDirectory(directory)
     files.require_run()
@@ -52,7 +53,7 @@ def verify(directory: Path) -> list[Finding]:
 
 
 def _run(files: RunDirectory) -> Iterator[Finding]:
-    record = _unsealed(files.path / RECORD)
+    record = _unsealed(files.path / RECORD, Record)
     told = dict(record["files"]) if isinstance(record, dict) else {}
     checkpoints, saved = _checkpoints(files, told)
     done = sum(name.startswith("predictions/") for name in saved)
@@ -63,7 +64,7 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
     else:
         yield Finding(what=RECORD, holds=None, text="not written yet: no task is finished")
     if (files.path / GOAL).exists():
-        goal = _unsealed(files.path / GOAL)
+        goal = _unsealed(files.path / GOAL, Goal)
         holds = isinstance(goal, dict)
         yield Finding(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
     sums = saved | told
@@ -87,11 +88,13 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
         text = "not recomputed: predictions are damaged"
         yield Finding(what=f"{RECORD}: metrics", holds=False, text=text)
     yield from checkpoints
+    if isinstance(record, dict):
+        yield from _unsaved(files)
 
 
-def _unsealed(path: Path) -> dict[str, Any] | DataError:
+def _unsealed(path: Path, kind: type[Any]) -> dict[str, Any] | DataError:
     try:
-        return unseal_json(path)
+        return read_sealed(path, kind)
     except DataError as error:
         return error
 
@@ -141,7 +144,7 @@ def _recomputed(record: Mapping[str, Any], evaluations: Sequence[Columns]) -> It
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
     if retrieval is not None or record["retrieval_matrix"] is not None:
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
-    sets = record["storage"]["prompt_vectors"] > 0
+    sets = record["storage"].get("prompt_vectors", 0) > 0
     values = metrics(evaluations, held, sets=sets)
     for name, written in record["metrics"].items():
         if name in values:
@@ -203,12 +206,21 @@ def _checkpoints(files: RunDirectory, told: Mapping[str, str]) -> tuple[list[Fin
     return found, sums
 
 
+def _unsaved(files: RunDirectory) -> Iterator[Finding]:
+    """Yield the last checkpoints that the record tells of and that are not there."""
+    try:
+        lost = files.unsaved_tasks(CheckpointStore(files.checkpoints).finished)
+    except DataError:  # the record, the goal or the configuration, which has been told
+        return
+    for task in lost:
+        name = f"{files.checkpoints.name}/task-{task:03d}.safetensors"
+        yield Finding(what=name, holds=False, text=f"is missing: {RECORD} tells of task {task + 1}")
+
+
 def _seeds(directory: Path) -> Iterator[Finding]:
-    told = _unsealed(directory / "seeds.json")
-    if not isinstance(told, dict):
-        raise told
-    yield Finding(what="seeds.json", holds=True, text="matches its checksum")
-    yield _checksum(directory, "experiment.toml", told["experiment"])
+    told = read_sealed(directory / SEEDS, Seeds)
+    yield Finding(what=SEEDS, holds=True, text="matches its checksum")
+    yield _checksum(directory, EXPERIMENT, told["experiment"])
     records = []
     for seed in told["seeds"]:
         files = RunDirectory(directory / f"seed-{seed}")
@@ -217,13 +229,13 @@ def _seeds(directory: Path) -> Iterator[Finding]:
             continue
         for found in _run(files):
             yield attrs.evolve(found, what=f"{files.path.name}/{found.what}")
-        records.append(_unsealed(files.path / RECORD))
-    if not (directory / "summary.json").exists():
-        yield Finding(what="summary.json", holds=None, text="not written yet: not all seeds are finished")
+        records.append(_unsealed(files.path / RECORD, Record))
+    if not (directory / SUMMARY).exists():
+        yield Finding(what=SUMMARY, holds=None, text="not written yet: not all seeds are finished")
         return
-    summary = _unsealed(directory / "summary.json")
+    summary = _unsealed(directory / SUMMARY, Summary)
     holds = isinstance(summary, dict)
-    yield Finding(what="summary.json", holds=holds, text="matches its checksum" if holds else str(summary))
+    yield Finding(what=SUMMARY, holds=holds, text="matches its checksum" if holds else str(summary))
     if isinstance(summary, dict):
         whole = [record for record in records if isinstance(record, dict)]
         yield from (_summary(name, entry, whole) for name, entry in summary["metrics"].items())

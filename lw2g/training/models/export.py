@@ -23,6 +23,7 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.blocks.preprocessing import Preprocessing
+from lw2g.config.directory import MANIFEST, UNFINISHED, WEIGHTS
 from lw2g.config.model import BackboneChoice, Chosen
 from lw2g.config.structure import unstructure
 from lw2g.errors import ConfigError, DataError
@@ -35,10 +36,8 @@ from lw2g.training.session import Session
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["FORMAT", "MANIFEST", "WEIGHTS", "require_free", "untrained", "write_export"]
+__all__ = ["FORMAT", "require_free", "untrained", "write_export"]
 
-MANIFEST, WEIGHTS = "model.json", "model.safetensors"
-"""The files of an export."""
 FORMAT = 1
 _OF_THE_RUN = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
 """What of the section ``run`` an answer depends on."""
@@ -81,7 +80,7 @@ def write_export(session: Session, task: int, catalogue: Catalogue, out: Path, *
         "files": {WEIGHTS: hashlib.sha256(content).hexdigest()},
     }
     files = {WEIGHTS: content, MANIFEST: seal_json(told)}
-    made = out.with_name(f".{out.name}.{secrets.token_hex(8)}.lw2g-part")
+    made = out.with_name(f".{out.name}.{secrets.token_hex(8)}{UNFINISHED}")
     made.mkdir(parents=True)
     try:
         for name, one in files.items():

@@ -9,11 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from lw2g import __version__
 from lw2g.blocks.preprocessing import Preprocessing
+from lw2g.config.directory import MANIFEST, WEIGHTS
 from lw2g.config.model import BackboneChoice, Chosen, ModelConfig, RoutingConfig, RunConfig
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
@@ -24,8 +27,8 @@ from lw2g.interfaces.stream import ImageTransform
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
 from lw2g.training.files.checkpoint import part
-from lw2g.training.files.sealed import unseal_json
-from lw2g.training.models.export import FORMAT, MANIFEST, WEIGHTS, untrained
+from lw2g.training.files.contents import read_sealed, require_fit
+from lw2g.training.models.export import FORMAT, untrained
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.parts import (
     ModelParts,
@@ -42,9 +45,70 @@ from lw2g.vit.weights import state_sha256
 __all__ = ["is_export", "open_export"]
 
 
+@attrs.frozen(kw_only=True)
+class _Chosen:
+    name: str
+    options: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class _Backbone(_Chosen):
+    image_size: int | None
+
+
+@attrs.frozen(kw_only=True)
+class _Component:
+    kind: str
+    name: str
+    plugin: str
+    distribution: str | None
+    version: str | None
+
+
+@attrs.frozen(kw_only=True)
+class _Task:
+    class_names: list[str]
+    num_images: int
+
+
+@attrs.frozen(kw_only=True)
+class _Fingerprint:
+    name: str
+    sha256: str
+
+
+@attrs.frozen(kw_only=True)
+class Export:
+    """``model.json``, as far as it is of every version."""
+
+    format: int
+    lw2g: str
+
+
+@attrs.frozen(kw_only=True)
+class Manifest(Export):
+    """``model.json`` of this version."""
+
+    components: list[_Component]
+    baseline: _Chosen
+    retrieval: _Chosen | None
+    backbone: _Backbone
+    routing: dict[str, Any]
+    run: dict[str, Any]
+    transform: dict[str, dict[str, Any]]
+    num_tasks: int
+    num_classes: int
+    task_to_set: list[int]
+    tasks: list[_Task]
+    fingerprint: _Fingerprint
+    state: str
+    backbone_inside: bool
+    files: dict[str, str]
+
+
 def is_export(directory: Path) -> bool:
     """Whether a folder holds an exported model."""
-    return (directory / MANIFEST).is_file()
+    return any((directory / name).is_file() for name in (MANIFEST, WEIGHTS))
 
 
 def open_export(
@@ -107,19 +171,28 @@ def open_export(
 def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return what an export says, and its tensors, if every byte is as it was written."""
     again = f"export it anew: lw2g export RUN {directory}"
-    told = unseal_json(directory / MANIFEST)
-    if told.get("format") != FORMAT:
+    path = directory / MANIFEST
+    if not path.exists():
         raise DataError(
-            f"{str(directory / MANIFEST)!r} has format {told.get('format')!r}, and lw2g {__version__} reads "
-            f"{FORMAT}; {again}, or use lw2g {told.get('lw2g')}"
+            f"the exported model {str(directory)!r} has lost its {MANIFEST}; put it back, or {again}"
         )
+    told = read_sealed(path, Export)
+    if told["format"] != FORMAT:
+        raise DataError(
+            f"{str(path)!r} has format {told['format']!r}, and lw2g {__version__} reads {FORMAT}; {again}, "
+            f"or use lw2g {told['lw2g']}"
+        )
+    require_fit(told, path, Manifest)
     try:
         content = (directory / WEIGHTS).read_bytes()
     except OSError as error:
         raise DataError(f"{str(directory / WEIGHTS)!r} cannot be read: {error.strerror}; {again}") from error
-    if hashlib.sha256(content).hexdigest() != told["files"][WEIGHTS]:
+    if hashlib.sha256(content).hexdigest() != told["files"].get(WEIGHTS):
         raise DataError(f"{str(directory / WEIGHTS)!r} does not match its checksum in {MANIFEST}; {again}")
-    return told, load_tensors(content)
+    try:
+        return told, load_tensors(content)
+    except SafetensorError as error:
+        raise DataError(f"{str(directory / WEIGHTS)!r} holds no tensors ({error}); {again}") from error
 
 
 def _config(
@@ -166,7 +239,9 @@ def _record(cls: type[Any], options: Mapping[str, Any], origin: str) -> Any:
 
 def _made_with(told: Mapping[str, Any], kind: Kind) -> str:
     """Return a component with its origin, for people."""
-    one = next(one for one in told["components"] if one["kind"] == kind)
+    one = next((one for one in told["components"] if one["kind"] == kind), None)
+    if one is None:
+        return f"{kind} {told[kind]['name']!r}"
     whose = f"plugin {one['plugin']!r}"
     if one["distribution"] is not None:
         whose += f", {one['distribution']} {one['version']}"

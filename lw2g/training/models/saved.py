@@ -105,12 +105,18 @@ def _restored(
     """Return the session as it stood after a task, the task, and its configuration."""
     files = RunDirectory(directory)
     files.require_run()
+    store = CheckpointStore(files.checkpoints)
     try:
-        checkpoint = CheckpointStore(files.checkpoints).of_task(task)
+        checkpoint = store.of_task(task)
     except DataError as error:
         whole = "choose one of them with --task, or " if "are whole" in str(error) else ""
         raise DataError(f"run {str(directory)!r}: {error}; {whole}go on: lw2g resume {directory}") from error
     files.require_unedited(checkpoint.ledger["files"][files.config.name])
+    if task is None and (lost := files.unsaved_tasks(store.finished)):
+        raise DataError(
+            f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last; learn it "
+            f"again: lw2g resume {directory}, or choose an earlier model with --task"
+        )
     config = load_resolved(files.config, catalogue, weights).config
     run = attrs.evolve(
         config.run,

@@ -25,6 +25,11 @@ RECORD = {
         "run": {"precision": "32-true"},
     },
     "seed": 42,
+    "fingerprints": {"benchmark": "b" * 64, "backbone": "c" * 64},
+    "backbone": {"timm_name": "micro", "sha256": "c" * 64},
+    "class_order": [0, 1],
+    "class_names": ["ant", "bee"],
+    "files": {},
     "accuracy_matrix": [[91.5, 83.25], [None, 88.0]],
     "retrieval_matrix": [[100.0, 71.125], [None, 64.0]],
     "decisions": [
@@ -159,7 +164,8 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
     candidates.append({"set": 3, "measures": {}, "rank": 9, "captured": None, "excluded": "space is full"})
     matrix = [[None] * task + [float(task)] * (tasks - task) for task in range(tasks)]
     decisions = [{**RECORD["decisions"][1], "candidates": candidates}]
-    changed = {"accuracy_matrix": matrix, "decisions": decisions, "feature_drift": []}
+    changed = {"accuracy_matrix": matrix, "retrieval_matrix": None, "decisions": decisions}
+    changed |= {"task_to_set": [0] * tasks, "feature_drift": []}
     (tmp_path / "record.json").write_bytes(seal_json({**RECORD, **changed}))
     lines = CliRunner().invoke(main, ["show", str(tmp_path)]).stdout.splitlines()
     assert any(line.startswith("accuracy by task (percent), one task in 3") for line in lines)

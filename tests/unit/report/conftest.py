@@ -19,6 +19,7 @@ from lw2g.config.toml import to_mapping, to_toml
 from lw2g.interfaces.growth import CandidateEvidence, Measured
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.runs import Run, read_run
+from lw2g.training.files.sealed import seal_json
 
 CONFIG: dict[str, Any] = {
     "baseline": {"name": "dual-prompt", "epochs": 40},
@@ -31,6 +32,7 @@ CONFIG: dict[str, Any] = {
     "run": {"seed": 0, "device": "cpu"},
 }
 RECORD: dict[str, Any] = {
+    "lw2g_version": "0.1.0",
     "tasks": 2,
     "protocol": "official",
     "class_order": [0, 1],
@@ -38,6 +40,14 @@ RECORD: dict[str, Any] = {
     "fingerprints": {"benchmark": "b" * 64, "backbone": "c" * 64},
     "backbone": {"timm_name": "vit", "sha256": "c" * 64},
     "accuracy_matrix": [[90.0, 80.0], [None, 70.0]],
+    "retrieval_matrix": None,
+    "decisions": [],
+    "task_to_set": [0, 1],
+    "planted_groups": None,
+    "adjusted_rand_index": None,
+    "protocol_changes": [],
+    "deviations": [],
+    "files": {},
     "storage": {"prompt_vectors": 90},
     "seconds": {"total": 10.0},
 }
@@ -75,7 +85,7 @@ def write_run(tmp_path: Path) -> Callable[..., Run]:
             "metrics": {"faa": faa, "pra": None},
         }
         (path / "config.toml").write_text("")
-        (path / "record.json").write_text(json.dumps(changed(record, own)))
+        (path / "record.json").write_bytes(seal_json(changed(record, own)))
         run = read_run(path)
         assert run is not None
         return run
@@ -191,6 +201,8 @@ def write_full(path: Path, changes: dict[str, Any], **named: Any) -> Run:
         "retrieval_matrix": MATRIX,
         "decisions": DECISIONS,
         "task_to_set": TASK_TO_SET,
+        "planted_groups": None,
+        "adjusted_rand_index": None,
         "metrics": {**metrics, "coverage_3": 100.0},
         "feature_drift": [[], [0.02], [0.1, 0.0]],
         "storage": {"prompt_vectors": 40, "basis_vectors": 60, "parameters": 5000, "statistics": 700},
@@ -211,7 +223,7 @@ def write_full(path: Path, changes: dict[str, Any], **named: Any) -> Run:
             "predictions/task-002.safetensors": hashlib.sha256(predictions()).hexdigest(),
         },
     }
-    (path / "record.json").write_text(json.dumps(changed(record, changes)))
+    (path / "record.json").write_bytes(seal_json(changed(record, changes)))
     run = read_run(path)
     assert run is not None
     return run

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from lw2g.report.render import as_markdown
 from lw2g.report.runs import read_run
 from lw2g.report.statistics import Summary, paired_difference, summary
 from lw2g.report.table import tables_of
+from lw2g.training.files.sealed import seal_json, unseal_json
 
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
 FAA = COLUMNS["faa"]
@@ -121,7 +124,10 @@ def test_an_option_that_came_later_had_its_default_before(write_run, installed):
 
 def test_a_fork_is_no_run_of_its_configuration(write_run, installed):
     """What began as another run has a row of its own, which says so."""
-    (table,) = tables_of([write_run(1.0), write_run(2.0, **{"record.origin": {"task": 2}})], installed)
+    (table,) = tables_of(
+        [write_run(1.0), write_run(2.0, **{"record.origin": {"run": "x", "task": 2, "changed": []}})],
+        installed,
+    )
     labels = ["dual-prompt x always", "dual-prompt x always, forked after task 3"]
     assert [row.label for row in table.rows] == labels
 
@@ -363,6 +369,49 @@ def call(*arguments: str, code: int = 0) -> str:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == code, done.output
     return done.output
+
+
+def _flip(path: Path) -> None:
+    content = (path / "record.json").read_bytes()
+    (path / "record.json").write_bytes(content.replace(b'"faa": 58', b'"faa": 48'))
+
+
+def _reseal(**changes: Any) -> Callable[[Path], None]:
+    def act(path: Path) -> None:
+        record = unseal_json(path / "record.json") | changes
+        missing = {key for key, value in changes.items() if value is None}
+        kept = {key: value for key, value in record.items() if key not in missing}
+        (path / "record.json").write_bytes(seal_json(kept))
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_flip, "does not match its checksum"),
+        (_reseal(metrics={"faa": "58.33"}), "expected float but got '58.33' at metrics['faa']"),
+        (_reseal(metrics=None), "no value at metrics"),
+        (_reseal(config=json.loads('{"a":' * 200 + "3" + "}" * 200)), "nested too deeply"),
+        (_reseal(accuracy_matrix=[[1.0]]), "expected 1 tasks"),
+        (_reseal(files={"config.toml": "0" * 64}), "is not of the run that config.toml beside it"),
+    ],
+)
+def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told):
+    """No row is printed of a damaged record, none is left out in silence, and one line names the file."""
+    run, whole = write_run(58.0), write_run(60.0)
+    damage(run.path)
+    for arguments in (("report", tmp_path), ("show", run.path), ("runs", tmp_path)):
+        done = CliRunner().invoke(main, [str(one) for one in arguments])
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: {str(run.path / 'record.json')!r} ")
+        assert told in line
+        assert line.endswith(f"lw2g resume {run.path}")
+        assert done.exit_code == (1 if arguments[0] == "runs" else 2)
+        assert done.stdout == "" or arguments[0] == "runs"
+    listed = json.loads(CliRunner().invoke(main, ["runs", str(tmp_path), "--json"]).stdout)
+    states = {Path(one["path"]): one["state"] for one in listed}
+    assert states == {run.path: "damaged", whole.path: "finished"}
 
 
 def test_markdown_has_means_differences_and_remarks(folder):

@@ -1,0 +1,234 @@
+"""What the sealed JSON files of a run hold, as far as anything reads it.
+
+A checksum says that a file is as it was written, not that it was written by lw2g: :func:`read_sealed` takes
+nothing for a number, a list or a table that is none. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from lw2g.config.directory import CONFIG, RECORD
+from lw2g.config.structure import misfits
+from lw2g.errors import DataError
+from lw2g.training.files.sealed import sha256_of, unseal_json
+
+__all__ = ["Goal", "Record", "Seeds", "Summary", "read_record", "read_sealed", "require_fit"]
+
+Numbers = dict[str, float | None]
+Rows = list[list[float | None]]
+
+
+@attrs.frozen(kw_only=True)
+class _Named:
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class _Config:
+    baseline: _Named
+    policy: _Named
+    benchmark: _Named
+    backbone: _Named
+    retrieval: _Named | None = None
+    constraints: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class _Backbone:
+    timm_name: str
+    sha256: str
+
+
+@attrs.frozen(kw_only=True)
+class _Measured:
+    value: float | None
+    error: float | None
+    null: float | None
+    own: float | None
+    shuffled: float | None
+    alike: Literal[1, -1]
+    n: int
+    unit: str
+    why: str | None
+    parts: Numbers
+
+
+@attrs.frozen(kw_only=True)
+class _Candidate:
+    set: int
+    measures: dict[str, _Measured] = attrs.field(factory=dict)
+    rank: int | None = None
+    captured: float | None = None
+    excluded: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class _Decision:
+    task: int
+    decision: str
+    set: int
+    candidates: list[_Candidate]
+    margin: float = 0.0
+    confidence: float | None = None
+    limits: dict[str, Numbers] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class _Option:
+    option: str
+
+
+@attrs.frozen(kw_only=True)
+class _Changed(_Option):
+    before: Any
+    after: Any
+
+
+@attrs.frozen(kw_only=True)
+class _Deviation(_Option):
+    value: Any
+    note: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class _Forked:
+    run: str
+    task: int
+    changed: list[_Changed]
+
+
+@attrs.frozen(kw_only=True)
+class _Source:
+    benchmark: _Named
+
+
+@attrs.frozen(kw_only=True)
+class _Stale:
+    last: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class _Routing:
+    passes_per_image: int
+
+
+def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -> None:
+    tasks = len(record.accuracy_matrix)
+    if value is not None and not all(len(row) == tasks for row in (value, *value) if isinstance(row, list)):
+        raise ValueError(f"expected {tasks} tasks, as many as have rows in accuracy_matrix")
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """``record.json``; what came later than the first records may be missing."""
+
+    lw2g_version: str
+    protocol: str
+    protocol_changes: list[_Option]
+    config: _Config
+    seed: int
+    fingerprints: dict[str, str]
+    backbone: _Backbone
+    class_order: list[int]
+    class_names: list[str]
+    accuracy_matrix: Rows = attrs.field(validator=_a_value_per_task)
+    retrieval_matrix: Rows | None = attrs.field(validator=_a_value_per_task)
+    decisions: list[_Decision]
+    task_to_set: list[int] = attrs.field(validator=_a_value_per_task)
+    metrics: Numbers
+    planted_groups: list[Any] | None
+    adjusted_rand_index: float | None
+    storage: dict[str, float]
+    seconds: dict[str, float]
+    deviations: list[_Deviation]
+    files: dict[str, str]
+    tasks: int | None = None
+    environment: dict[str, Any] = attrs.field(factory=dict)
+    precision: dict[str, str] = attrs.field(factory=dict)
+    sources: list[_Source] = attrs.field(factory=list)
+    origin: _Forked | None = None
+    feature_drift: Rows | None = None
+    stale_classes: _Stale = _Stale()
+    routing: _Routing | None = None
+    flops: Numbers = attrs.field(factory=dict)
+    images_per_second: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class _Spread:
+    mean: float | None
+    std: float | None
+    values: list[float | None]
+
+
+@attrs.frozen(kw_only=True)
+class Summary:
+    """``summary.json``: the metrics of several seeds."""
+
+    seeds: list[int]
+    protocol: str
+    metrics: dict[str, _Spread]
+
+
+@attrs.frozen(kw_only=True)
+class Seeds:
+    """``seeds.json``: the runs of several seeds, and what they run."""
+
+    seeds: list[int]
+    experiment: str
+    tasks: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Goal:
+    """``goal.json``: after how many tasks a run stops."""
+
+    tasks: int
+
+
+def read_sealed(path: Path, kind: type[Any]) -> dict[str, Any]:
+    """Return the content of a sealed JSON file.
+
+    Args:
+        path: The file.
+        kind: What it holds: a class of this module, or one like them.
+
+    Raises:
+        DataError: It cannot be read, does not match its checksum, or holds something else.
+    """
+    content = unseal_json(path)
+    require_fit(content, path, kind)
+    return content
+
+
+def require_fit(content: Any, path: Path, kind: type[Any]) -> None:
+    """Refuse the content of a file that is not what the file should hold.
+
+    Raises:
+        DataError: It is not; the first problem is named with its place.
+    """
+    if problems := misfits(content, kind):
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise DataError(f"{str(path)!r} is no {kind.__name__.lower()} of lw2g: {problems[0]}{more}")
+
+
+def read_record(directory: Path) -> dict[str, Any]:
+    """Return the record of the run in a directory.
+
+    Raises:
+        DataError: There is none, it is damaged, or it is of another run than the configuration beside it.
+    """
+    path = directory / RECORD
+    if not path.exists():
+        raise DataError(f"no record at {str(path)!r}; the run has not finished a task")
+    try:
+        found = read_sealed(path, Record)
+        if len({found["files"].get(CONFIG), sha256_of(directory / CONFIG)} - {None}) > 1:
+            raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
+    except DataError as error:
+        raise DataError(f"{error}; put it back, or write it anew: lw2g resume {directory}") from error
+    return found
