@@ -169,7 +169,8 @@ class SweepDirectory:
             return Status(cell=cell, state=state, reason="" if writer else reason, writer=writer)
         if run.state == "interrupted" and reason:
             return Status(cell=cell, state="failed", run=run, reason=reason)
-        return Status(cell=cell, state=run.state, run=run, writer=run.writer)
+        state = "failed" if run.state == "damaged" else run.state
+        return Status(cell=cell, state=state, run=run, writer=run.writer)
 
     def set_aside(self, cell: Cell) -> Path:
         """Move the run of a cell out of the way, and return where it lies now."""

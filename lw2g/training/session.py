@@ -29,7 +29,7 @@ from lw2g.training.evaluation.answers import require_phases
 from lw2g.training.evaluation.evaluator import Evaluator, Predictions
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.evidence.probe import Probe
-from lw2g.training.images.decoding import chunks
+from lw2g.training.images.decoding import chunks, require_open_files
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
 from lw2g.training.images.streams import Source, as_one_task, hold_back, joined
@@ -301,6 +301,7 @@ def open_session(
         DataError: Data or weights are missing.
     """
     run, engine = config.run, engine_of(config, team)
+    require_open_files(run.workers)
     benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     streams = [build(catalogue, "benchmark", one).stream() for one in later]

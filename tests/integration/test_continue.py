@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,28 @@ def test_every_baseline_goes_on_as_if_it_had_not_stopped(
     assert [row[:3] for row in longer["accuracy_matrix"][:3]] == reference["accuracy_matrix"]
     assert [row[-1] is not None for row in longer["accuracy_matrix"]] == [True] * 4
     assert [one.what for one in verify(tmp_path / "stopped") if one.holds is False] == []
+
+
+@pytest.mark.parametrize("at", ["lw2g.training.continuing.open_session", "lw2g.training.continuing.snapshot"])
+def test_a_continuation_killed_before_it_has_begun_is_begun_again(
+    at: str, catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody resumes to the end of the old stream in silence; it is begun again, or given up."""
+    start(tiny(catalogue, "s-prompt-plus-plus"), catalogue, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(at, lambda *arguments: sys.exit())
+        with pytest.raises(SystemExit):
+            extend(tmp_path / "run", MORE, catalogue, tasks=4)
+    with pytest.raises(DataError, match=r"lw2g continue .* --benchmark .* ended before it had begun; run it"):
+        resume(tmp_path / "run", catalogue)
+    shutil.copytree(tmp_path / "run", tmp_path / "given-up")
+    for name in ("source-2.toml", "goal.json"):
+        (tmp_path / "given-up" / name).unlink(missing_ok=True)
+    assert len(resume(tmp_path / "given-up", catalogue)["accuracy_matrix"]) == 3
+    record = extend(tmp_path / "run", MORE, catalogue, tasks=4)
+    assert told(record) == told(extend(tmp_path / "whole", MORE, catalogue, tasks=4))
+    assert all(one.holds is not False for one in verify(tmp_path / "run"))
 
 
 @pytest.fixture

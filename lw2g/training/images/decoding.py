@@ -6,6 +6,7 @@ so that workers decode ahead; what a deterministic transform makes is kept as fa
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -13,13 +14,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import ImageTransform, StagedTransform
 from lw2g.training.frames import Handed
 from lw2g.training.images.pixels import Originals, Table, handed_over
 
-__all__ = ["Decoder", "Images", "Pass", "chunks", "load"]
+__all__ = ["Decoder", "Images", "Pass", "chunks", "load", "require_open_files"]
+
+_FILES, _FILES_OF_A_WORKER = 64, 32
+"""Files that a run has open, and those for what each worker hands over."""
 
 Loaded = tuple[Tensor, dict[int, Tensor]]
 """Transformed images [B, ...], and the originals that were decoded for them just now, by position."""
@@ -33,6 +37,20 @@ def chunks(positions: Sequence[int], size: int) -> list[list[int]]:
     """
     listed = list(positions)
     return [listed[start : start + size] for start in range(0, len(listed), size)]
+
+
+def require_open_files(workers: int) -> None:
+    """Refuse workers who could not hand over what they decode.
+
+    Raises:
+        ConfigError: The system allows too few open files.
+    """
+    needed, (allowed, _) = _FILES + workers * _FILES_OF_A_WORKER, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if workers and allowed != resource.RLIM_INFINITY and allowed < needed:
+        raise ConfigError(
+            f"run.workers: {workers} need {needed} open files, and the system allows {allowed}; raise its limit "
+            "(ulimit -n), or lower run.workers"
+        )
 
 
 class _Images(Dataset[Loaded]):

@@ -173,9 +173,7 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     again = f"export it anew: lw2g export RUN {directory}"
     path = directory / MANIFEST
     if not path.exists():
-        raise DataError(
-            f"the exported model {str(directory)!r} has lost its {MANIFEST}; put it back, or {again}"
-        )
+        raise DataError(f"the export {str(directory)!r} has lost its {MANIFEST}; put it back, or {again}")
     told = read_sealed(path, Export)
     if told["format"] != FORMAT:
         raise DataError(

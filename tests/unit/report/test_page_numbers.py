@@ -34,7 +34,8 @@ def rows(write_full_run, installed):
         write_full_run("d", {"tasks": 5}, overrides=seeds[0], policy="max"),
         write_full_run(
             "e",
-            {"tasks": 1, "accuracy_matrix": [[90.0]], "metrics": {"faa": 90.0}},
+            {"tasks": 1, "metrics": {"faa": 90.0}, "task_to_set": [0]}
+            | {"accuracy_matrix": [[90.0]], "retrieval_matrix": None},
             overrides=seeds[0],
             baseline="joint",
         ),
@@ -224,6 +225,7 @@ def test_records_that_lack_something_say_so(write_full_run):
         "feature_drift": [],
         "metrics": {"faa": 50.0},
         "accuracy_matrix": [[50.0]],
+        "retrieval_matrix": None,
         "tasks": 1,
         "task_to_set": [0],
         "storage": {},

@@ -175,6 +175,7 @@ def test_a_foreign_transform_is_made_by_its_benchmark(out: Path, catalogue: Cata
             "model.safetensors' does not match its checksum",
         ),
         ("model.safetensors", None, "model.safetensors' cannot be read: No such file"),
+        ("model.json", None, "the export .* has lost its model.json; put it back, or export it anew"),
     ],
 )
 def test_a_damaged_export_is_refused(
@@ -193,6 +194,9 @@ def test_a_damaged_export_is_refused(
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
+        ({"tasks": [{"class_names": 3}]}, DataError, "is no manifest of lw2g: a value of .* and 1 more"),
+        ({"files": {}}, DataError, "does not match its checksum"),
+        ({"components": [], "num_classes": 8}, DataError, "does not fit the code .*; install baseline"),
         ({"format": 99}, DataError, "has format 99, and lw2g .* reads 1; .* or use lw2g"),
         ({"num_classes": 8}, DataError, "does not fit the code .*; install baseline 'dual-prompt' .plugin"),
         ({"routing": {"mixed": 3}}, ConfigError, "mixed: no such option.*; the model was exported with lw2g"),
