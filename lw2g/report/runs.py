@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
-from lw2g.config.directory import CONFIG, PROGRESS, RECORD
+from lw2g.config.directory import CONFIG, PROGRESS, RECORD, missing_run
 from lw2g.config.structure import misfits
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
@@ -89,6 +89,8 @@ def read_run(directory: Path) -> Run | None:
         DataError: Its record or configuration is damaged, or they are of two runs.
     """
     if not (directory / CONFIG).exists():
+        if (directory / RECORD).exists():
+            raise missing_run(directory)
         return None
     record = read_record(directory) if (directory / RECORD).exists() else {}
     total = record.get("tasks")
@@ -153,7 +155,7 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Run]
             raise DataError(f"no directory {str(place)!r}; give a run's directory, or one with runs below it")
         for folder, below, files in os.walk(place):
             below[:] = sorted(name for name in below if not name.startswith("."))
-            if CONFIG not in files:
+            if CONFIG not in files and RECORD not in files:
                 continue
             below.clear()  # what lies in a run's own directory belongs to it
             path = Path(folder)

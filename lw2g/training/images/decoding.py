@@ -48,8 +48,8 @@ def require_open_files(workers: int) -> None:
     needed, (allowed, _) = _FILES + workers * _FILES_OF_A_WORKER, resource.getrlimit(resource.RLIMIT_NOFILE)
     if workers and allowed != resource.RLIM_INFINITY and allowed < needed:
         raise ConfigError(
-            f"run.workers: {workers} need {needed} open files, and the system allows {allowed}; raise its limit "
-            "(ulimit -n), or lower run.workers"
+            f"run.workers: {workers} need {needed} open files, and the system allows {allowed}; raise its "
+            "limit (ulimit -n), or lower run.workers"
         )
 
 

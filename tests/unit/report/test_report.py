@@ -414,6 +414,15 @@ def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told
     assert states == {run.path: "damaged", whole.path: "finished"}
 
 
+def test_a_run_that_lost_its_configuration_is_not_passed_over(write_run, tmp_path):
+    """Its record says that there was a run."""
+    run = write_run(58.0)
+    (run.path / "config.toml").unlink()
+    for command, code in (("report", 2), ("runs", 1)):
+        done = CliRunner().invoke(main, [command, str(tmp_path)])
+        assert (done.exit_code, "has lost its config.toml; put it back" in done.stderr) == (code, True)
+
+
 def test_markdown_has_means_differences_and_remarks(folder):
     """Means with deviations, the paper's values, differences with intervals, and what does not count."""
     printed = call("report", folder, "--columns", "faa,pra,caa", "--against", "always")
