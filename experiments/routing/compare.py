@@ -30,7 +30,8 @@ import lw2g
 from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.calibration import Temperature, best_of_task
-from lw2g.training.evaluation.mixing import Mixer, owned_classes, task_of_class
+from lw2g.interfaces.context import task_of_class
+from lw2g.training.evaluation.mixing import Mixer, owned_classes
 from lw2g.training.evaluation.pairs import pair_features
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet

@@ -238,8 +238,8 @@ class KernelDiscriminant(Discriminant):
     """Linear discriminant analysis on random Fourier features of a Gaussian kernel (KLDA).
 
     The features ``sqrt(2 / D) cos(sqrt(2 s) z O + b)``, O ~ N(0, 1) and b ~ U(0, 2 pi), have inner products
-    near ``exp(-s |x - y|^2)``. The bandwidth s is 1 over the median squared distance within the first
-    update, and then stays.
+    near ``exp(-s |x - y|^2)``. The bandwidth s is 1 over the median squared distance within the first task
+    (:meth:`learn`), and then stays; nothing can be added before.
 
     Args:
         dim: Width of the features.
@@ -266,11 +266,17 @@ class KernelDiscriminant(Discriminant):
         turned += self.get_buffer("phases")
         return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
+        """Take in all features of a task; those of the first one choose the bandwidth."""
         if not self.bandwidth:
-            apart = torch.pdist(features[:: -(-len(features) // _ROWS)]).square()
+            apart = torch.pdist(features[:: -(-len(features) // _ROWS)].double()).square()
             apart = apart[apart > 0]
             self.bandwidth.fill_(1 / float(apart.median()) if len(apart) else 1.0)
+        super().learn(features, labels, generator, owner)
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        if not self.bandwidth:
+            raise ValueError("expected a bandwidth but got none; learn a whole task first")
         super()._add(self._lifted(features), labels, owner)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
@@ -367,11 +373,12 @@ class Ridge(ClosedForm):
         """Take in all features of a task; choose the penalty by a fifth of them (RanPAC).
 
         What is fitted for the choice is the other four fifths, of this task alone; the penalty is then used
-        with the sums of all tasks.
+        with the sums of all tasks. Images of a single class choose nothing: their labels are all alike, and
+        whatever fits a constant would win.
         """
         self.update(features, labels, owner)
         fitted = int(_FITTED * len(labels))
-        if not 0 < fitted < len(labels):
+        if not 0 < fitted < len(labels) or len(torch.unique(labels)) == 1:
             return
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
         rows = self._lifted(features[order].double())

@@ -164,6 +164,7 @@ class WeightedPrefixOptions(SteppingOptions):
         "exact",
         "how new components, keys and masks are made orthogonal to those of the live sets",
         validator=in_(("exact", "official")),
+        published="official",
         literal={"official": "the released Gram-Schmidt is not orthogonal once old rows have been trained"},
     )
     keys_on_reuse: Literal["freeze", "free"] = option(

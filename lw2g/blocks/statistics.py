@@ -90,23 +90,24 @@ class ClassStatistics(nn.Module):
         self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def fit(self, label: int, features: Tensor) -> None:
-        """Replace the statistics of one class.
+        """Enter the statistics of one class.
 
         Args:
             label: Position of the class.
-            features: All its features ``[n, dim]``, n >= 1.
+            features: All its features ``[n, dim]``, n >= 1: no task but one has images of it.
 
         Raises:
-            ValueError: There are no features.
+            ValueError: There are no features, or the class has statistics.
         """
         if not len(features):
             raise ValueError(f"expected features of class {label} but got none")
+        if self.count[label].any():
+            raise ValueError(f"expected a class without statistics but got {label}; they would be lost")
         features = features.detach().to(self.mean)
         multi = self.mode == "multi-centroid"
         owner = (
             cluster(features, self.mean.shape[1]) if multi else torch.zeros(len(features), dtype=torch.long)
         )
-        self.mean[label], self.spread[label], self.count[label] = 0.0, 0.0, 0
         for position in range(int(owner.max()) + 1):
             members = features[(owner == position).to(features.device)]
             self.mean[label, position] = members.mean(0)

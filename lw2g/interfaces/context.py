@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import attrs
@@ -14,7 +14,15 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["BuildContext", "SelectsKeys", "SharesOut", "TaskContext", "TaskInfo", "derive_seed"]
+__all__ = [
+    "BuildContext",
+    "SelectsKeys",
+    "SharesOut",
+    "TaskContext",
+    "TaskInfo",
+    "derive_seed",
+    "task_of_class",
+]
 
 R = TypeVar("R")
 
@@ -65,6 +73,12 @@ class TaskInfo:
     class_names: tuple[str, ...]
     seen: int
     num_images: int
+
+
+def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
+    """Return the task of each seen class, ``[C]`` int64; a class is of one task (:class:`TaskStream`)."""
+    owners = [info.index for info in history for _ in info.classes]
+    return torch.tensor(owners, dtype=torch.long, device=device)
 
 
 class SelectsKeys(Protocol):
@@ -196,10 +210,7 @@ class TaskContext:
 
     def task_of_class(self) -> torch.Tensor:
         """Return the task of each seen class, ``[seen]`` int64 on the run's device."""
-        table = torch.empty(self.task.seen, dtype=torch.long)
-        for info in self.history:
-            table[list(info.classes)] = info.index
-        return table.to(self.device)
+        return task_of_class(self.history, self.device)
 
     def generator(self, purpose: str) -> torch.Generator:
         """Return a CPU generator of its own for one purpose within this task."""

@@ -32,7 +32,8 @@ def option(
         published: The value of the published method, where it has a definite one. A run that uses
             another value lists the option in its record's ``deviations``.
         literal: Values that reproduce a paper's or a release's letter against better knowledge, with the
-            reason; a run that uses one lists it in ``deviations``.
+            reason; a run that uses one lists it in ``deviations``. Where the published figures come from
+            such a value, it is ``published`` too: then a run with the repaired one lists that.
     """
     metadata: dict[str, Any] = {"help": help}
     if published is not UNPUBLISHED:
@@ -53,10 +54,10 @@ def published_differences(config: Any, path: str) -> list[dict[str, Any]]:
         value = getattr(config, field.name)
         name = f"{path}.{field.name}"
         published = field.metadata.get("published", UNPUBLISHED)
-        if published is not UNPUBLISHED and value != published:
-            note = "differs from the published method"
-            found.append({"option": name, "value": value, "published": published, "note": note})
         literal = field.metadata.get("literal", {})
+        if published is not UNPUBLISHED and value != published:
+            note = literal.get(published, "differs from the published method")
+            found.append({"option": name, "value": value, "published": published, "note": note})
         if isinstance(value, (str, bool, int)) and value in literal:
             found.append({"option": name, "value": value, "published": None, "note": literal[value]})
     return found

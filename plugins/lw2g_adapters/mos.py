@@ -7,29 +7,75 @@ lie near one another forgive a wrong choice; and the class that an answer names 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.adapters import AdapterBaseline
+from lw2g.blocks.adapters import DROPOUT, AdapterBaseline
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.replay import replay_phase
 from lw2g.blocks.statistics import ClassStatistics, collect_features, statistics_phase
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput
+from lw2g.interfaces.pool import Routing
 from lw2g_adapters.options import MosConfig
 
-__all__ = ["Mos"]
+__all__ = ["Mos", "Pull"]
 
 _ROUNDS = 4
 """How often at most the head is asked for whose class an image is."""
 
 _ALIGN_DRAWS = 5
 """Samples of a class in an epoch of alignment, over the batch size."""
+
+
+class Pull:
+    """Draws a task's set towards the mean of the other sets, after every step.
+
+    Args:
+        own: The set.
+        trained: Those of its parameters that are drawn.
+        others: The other sets.
+        share: How far they are drawn.
+    """
+
+    def __init__(
+        self, own: nn.Module, trained: Sequence[nn.Parameter], others: Sequence[nn.Module], share: float
+    ) -> None:
+        self.own, self.share = own, share
+        self.means = {
+            name: torch.stack([item.get_parameter(name).detach() for item in others]).mean(dim=0)
+            for name, value in own.named_parameters()
+            if any(value is one for one in trained)
+        }
+        self.away: dict[str, Tensor] = {}
+
+    def on_the_way(self) -> Routing:
+        """Return the set as the blocks of a released forward see it, each of which draws all of it once.
+
+        Gradients are those at what the last block leaves, from which the optimizer then steps.
+        """
+        shown = SimpleNamespace(**dict(self.own.named_parameters()))
+        for name, mean in self.means.items():
+            value = self.own.get_parameter(name)
+            self.away[name] = value.detach() - mean
+            times = torch.arange(1, len(value) + 1).view(-1, *[1] * (value.ndim - 1)).to(value)
+            setattr(shown, name, value + ((1 - self.share) ** times - 1) * self.away[name])
+        return Routing(sets=(cast(nn.Module, shown),), chosen=0)
+
+    def __call__(self) -> None:
+        """Follow a step of the optimizer, and make up for what the blocks have drawn before it."""
+        for name, mean in self.means.items():
+            value = self.own.get_parameter(name)
+            if name in self.away:
+                value.add_(self.away.pop(name), alpha=(1 - self.share) ** len(value) - 1)
+            value.lerp_(mean, self.share)
 
 
 class Mos(AdapterBaseline):
@@ -107,10 +153,13 @@ class Mos(AdapterBaseline):
         """Return the head's cross-entropy over the task's classes."""
         return functional.cross_entropy(mask_logits(self.head(features), task.classes), batch.labels)
 
-    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+    def step(self, batch: Batch, context: TaskContext, pull: Pull | None = None) -> StepOutput:
         """Return cross-entropy over the task's classes, and the contrastive term with all class means."""
         config, task = self.config, context.task
-        features = self.training_features(batch, context)
+        if pull is None or config.merging == "once":
+            features = self.training_features(batch, context)
+        else:
+            features = self._adapted(batch, pull.on_the_way(), DROPOUT)
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
             means = self.statistics.centroids(range(task.seen - len(task.classes)))
@@ -121,10 +170,10 @@ class Mos(AdapterBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return four phases: adapters and head, class means, Gaussians of classes, alignment of the head."""
         config, routing = self.config, context.pool.force(context.set_id)
-        head = self.group(tuple(self.head.parameters()), config.head_factor)
+        pull, head = self.pull(context), self.group(tuple(self.head.parameters()), config.head_factor)
         groups = (self.group(self.trained(context)), head)
         return (
-            self.adapters_phase(groups, lambda batch: self.step(batch, context), self.pull(context)),
+            self.adapters_phase(groups, lambda batch: self.step(batch, context, pull), pull),
             ComputePhase(name="class-means", run=lambda progress: self.measure(context, progress)),
             statistics_phase(
                 "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
@@ -142,29 +191,26 @@ class Mos(AdapterBaseline):
             ),
         )
 
-    def pull(self, context: TaskContext) -> Callable[[], None] | None:
+    def pull(self, context: TaskContext) -> Pull | None:
         """Return what draws the task's set towards the mean of the others, None without any."""
         others = [context.pool[one] for one in context.pool.ids if one != context.set_id]
-        trained = {id(one) for one in self.trained(context)}
         if not others or not self.config.merge:
             return None
-        pairs = [
-            (own, torch.stack([item.get_parameter(name).detach() for item in others]).mean(dim=0))
-            for name, own in context.parameters.named_parameters()
-            if id(own) in trained
-        ]
-
-        def adjust() -> None:
-            for own, mean in pairs:
-                own.lerp_(mean, self.config.merge)
-
-        return adjust
+        return Pull(context.parameters, self.trained(context), others, self.config.merge)
 
     @torch.no_grad()
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
         """Enter the means of the task's classes under the first set, and whose they are."""
-        routing = context.pool.force(context.pool.ids[0])
-        rows, labels = collect_features(context, lambda batch: self.features(batch, routing), progress)
+        routing, index = context.pool.force(context.pool.ids[0]), context.task.index
+        # the release aligns its head in training mode, and stays in it
+        dropout = DROPOUT if index and self.config.merging == "released" else 0.0
+
+        def features(batch: Batch) -> Tensor:
+            if dropout:  # draws go by the images, whichever process reads them
+                torch.manual_seed(derive_seed(context.seed, "class-means", index, int(batch.samples[0])))
+            return self._adapted(batch, routing, dropout)
+
+        rows, labels = collect_features(context, features, progress)
         for label in context.task.classes:
             # float64, so that the mean does not depend on how the images were batched
             self.prototype[label] = rows[labels == label].double().mean(0).float()

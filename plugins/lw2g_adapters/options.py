@@ -69,6 +69,7 @@ class TunaConfig(AdapterSetOptions):
         "universal",
         "what answers beside the chosen set: the merge of all sets, or the newest set",
         validator=in_(("universal", "newest")),
+        published="newest",
         literal={"newest": "the released evaluation takes the newest set for the merged one"},
     )
     align_epochs: int = option(30, "epochs of alignment of the head from class Gaussians", validator=ge(0))
@@ -77,10 +78,20 @@ class TunaConfig(AdapterSetOptions):
         "cosine",
         "learning rate of alignment: half a cosine over its epochs, or one that is back after 10 epochs",
         validator=in_(("cosine", "cosine-5")),
+        published="cosine-5",
         literal={"cosine-5": "the released scheduler has a period of 5 epochs, whatever their number"},
     )
     mean_decay: bool = option(
         False, "whether the means of old classes are shrunk in alignment, to 0.9 of their size at most"
+    )
+    decay_order: Literal["age", "released"] = option(
+        "age",
+        "which means shrink most if any do: those of the oldest task, or the newest ones (as released)",
+        validator=in_(("age", "released")),
+        published="released",
+        literal={
+            "released": "the release gives tasks numbers of the wrong sign; no effect without mean_decay"
+        },
     )
 
 
@@ -104,6 +115,14 @@ class MosConfig(AdapterSetOptions):
         "how far every step draws the adapters towards the mean of the other sets",
         validator=[ge(0), le(1)],
         published=0.1,
+    )
+    merging: Literal["once", "released"] = option(
+        "once",
+        "when adapters are drawn: after every step, or at every block of its forward too, and class means of "
+        "later tasks are taken with dropout (as released)",
+        validator=in_(("once", "released")),
+        published="released",
+        literal={"released": "the release merges 13 times a step of 12 blocks: 0.9^13 of a set stays"},
     )
     contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0), published=0.1)
     temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
@@ -133,12 +152,14 @@ class SemaConfig(HeadOptions):
         "signed",
         "whether images are novel that are described worse than a descriptor's own, or better ones too",
         validator=in_(("signed", "absolute")),
+        published="absolute",
         literal={"absolute": "the release takes unusually well described images for novel ones"},
     )
     unit: Literal["task", "batch"] = option(
         "task",
         "what must be novel: the mean over a task's images, or over some batch of 128 of them",
         validator=in_(("task", "batch")),
+        published="batch",
         literal={"batch": "the release grows once a single batch is novel: their order decides"},
     )
     epochs: int = option(5, "passes over a task's images for an adapter and the head", validator=ge(0))

@@ -197,6 +197,12 @@ class Tuna(AdapterBaseline):
         return change
 
     def mean_scale(self, context: TaskContext) -> Tensor:
-        """Return the factor on the mean of each seen class, ``[seen]``: 1 for the newest, towards 0.9."""
-        tasks = context.task_of_class().float()
+        """Return the factor on the mean of each seen class, ``[seen]``: 1 for the newest, towards 0.9.
+
+        As released: 0.9 + 0.1 / T for class 0, 0.9 for the next ones, towards 0.8 for the newest.
+        """
+        tasks = context.task_of_class()
+        if self.config.decay_order == "released":
+            size = len(context.task.classes)
+            tasks = torch.arange(context.task.seen, device=tasks.device).div(-size, rounding_mode="floor")
         return 0.9 + 0.1 * (tasks + 1) / (context.task.index + 1)

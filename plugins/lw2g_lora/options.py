@@ -86,6 +86,7 @@ class InfLoraConfig(LowRankOptions):
         "pcp",
         "what the down factor leads: P C P (the paper's projected inputs) or P C",
         validator=in_(("pcp", "pc")),
+        published="pc",
         literal={"pc": "the release projects the second moment on one side only"},
     )
     reuse: Literal["continue", "redesign"] = option(
@@ -231,6 +232,7 @@ class SdLoraConfig(TrainedFactorsOptions):
         "a new task begins with the function that the last one ended with, or finished sets are divided by "
         "their norms and all magnitudes begin anew",
         validator=in_(("carry", "reset")),
+        published="reset",
         literal={
             "reset": "as released: sizes that were learned are forgotten, old outputs jump at each task"
         },

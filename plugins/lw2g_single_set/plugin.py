@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lw2g.blocks import rows
 from lw2g.interfaces.component import BaselineComponent, lazy
+from lw2g.interfaces.deviations import Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_single_set import options, presets
 
@@ -70,6 +71,13 @@ APER_ADAPTER = BaselineComponent(
     tuned=presets.APER_TUNED,
 )
 
+_SOLVED_EXACTLY = Deviation(
+    topic="baseline.precision",
+    value="float64, without penalties that are lost in rounding",
+    published="float32, with all of them",
+    note="float32 loses penalties below about 10 in noise; of real images both choose 1e5 or 1e6",
+)
+
 RANPAC = BaselineComponent(
     name="ranpac",
     config=options.RanPacConfig,
@@ -79,6 +87,7 @@ RANPAC = BaselineComponent(
     growth="fixed",
     presets=rows.with_rows(presets.RANPAC_OFFICIAL, {}, _FT1K, _RANPAC),
     tuned=presets.RANPAC_TUNED,
+    deviations=(_SOLVED_EXACTLY,),
 )
 
 SIMPLE_CIL = BaselineComponent(

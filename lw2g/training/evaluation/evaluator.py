@@ -20,7 +20,7 @@ from torch import Tensor
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.calibration import best_of
-from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.context import TaskInfo, task_of_class
 from lw2g.interfaces.pool import BESIDE, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.devices.engine import Engine
@@ -30,7 +30,7 @@ from lw2g.training.evaluation.answers import (
     require_scores,
     require_seen,
 )
-from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes, task_of_class
+from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
 from lw2g.training.evaluation.pairs import padded, pair_features
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.features import Integers, VersionedRows

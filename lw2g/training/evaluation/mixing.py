@@ -14,7 +14,6 @@ fitted to training images that nothing was trained on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,10 +23,9 @@ from torch.nn import functional
 from lw2g.blocks.set_measures import entropy, log_mass, log_sum
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.calibration import best_of
-from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.retrieval import RetrievalStrategy
 
-__all__ = ["Mixer", "log_prior", "owned_classes", "task_of_class"]
+__all__ = ["Mixer", "log_prior", "owned_classes"]
 
 _MEASURES = ("mass", "entropy", "logsumexp")
 _IMPOSSIBLE = -1e4
@@ -191,9 +189,3 @@ def owned_classes(sets: Tensor, task_to_set: Tensor, task_of_class: Tensor) -> T
         task_of_class: The task of each class, ``[C]``.
     """
     return sets[..., None] == task_to_set[task_of_class]
-
-
-def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> Tensor:
-    """Return the task of each seen class, ``[C]`` int64."""
-    sizes = torch.tensor([len(info.classes) for info in history])
-    return torch.repeat_interleave(torch.tensor([info.index for info in history]), sizes).to(device)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes, task_of_class
+from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
 from lw2g.training.evaluation.pairs import pair_features
 from lw2g.training.images.decoding import chunks
 from lw2g.training.progress import Reporter

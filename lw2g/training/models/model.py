@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from lw2g.errors import DataError
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import task_of_class
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.evaluation.answers import require_finite, require_one_task_each, require_seen
-from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes, task_of_class
+from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
 from lw2g.training.evaluation.pairs import rows_of_each
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.pictures import Picture, as_list, pixels_of

@@ -41,6 +41,46 @@ def test_a_step_ends_nearer_to_the_mean_of_the_others(bench):
         assert torch.equal(pool[0].state_dict()[name], before[f"0.{name}"])
 
 
+def test_a_released_step_keeps_a_quarter_of_what_it_was_away(bench):
+    """Each block of a forward sees the set drawn once more; 0.9 to the number of blocks plus one is left."""
+    baseline, pool = Mos(attrs.evolve(CONFIG, merging="released"), bench.build), Pool()
+    for index in range(3):
+        context = bench.begin(baseline, pool, index)
+        with torch.no_grad():
+            for parameter in pool[index].parameters():
+                parameter.normal_(std=0.1)
+    mean = {
+        name: (one + pool[1].get_parameter(name)).detach() / 2 for name, one in pool[0].named_parameters()
+    }
+    own, pull = pool[2], baseline.pull(context)
+    start = {name: value.detach().clone() for name, value in own.named_parameters()}
+    (shown,) = pull.on_the_way().sets
+    for name, value in own.named_parameters():
+        for block, drawn in enumerate(getattr(shown, name)):
+            left = 0.9 ** (block + 1)
+            torch.testing.assert_close(drawn, (1 - left) * mean[name][block] + left * value[block])
+    with torch.no_grad():
+        own.up += 1.0  # what an optimizer does
+        pull()
+    for name, value in own.named_parameters():
+        expected = mean[name] + 0.9**7 * (start[name] - mean[name]) + (0.9 if name == "up" else 0)
+        torch.testing.assert_close(value.detach(), expected)
+
+
+def test_released_class_means_of_later_tasks_are_taken_with_dropout(bench, learn, rows_under):
+    """Those of the first task are not; whatever was drawn before, the draws are the same."""
+    config = attrs.evolve(CONFIG, merging="released", align_epochs=0)
+    baseline, pool, context = learn(Mos, config)
+    for index in range(3):
+        rows, labels = rows_under(baseline, pool, index)[:, 0], bench.batch(index).labels
+        means = torch.stack([rows[labels == label].mean(0) for label in bench.tasks[index].classes])
+        found = baseline.prototype[list(bench.tasks[index].classes)]
+        assert torch.allclose(found, means, atol=1e-6) == (index == 0)
+    before = baseline.prototype.clone()
+    baseline.measure(context, lambda done, total: None)
+    assert torch.equal(baseline.prototype, before)
+
+
 def test_the_first_task_has_nobody_to_be_drawn_to(bench):
     """And nothing is aligned."""
     baseline, pool = Mos(CONFIG, bench.build), Pool()

@@ -136,7 +136,11 @@ def test_alignment_moves_the_head_alone(bench, learn):
 
 
 def test_decayed_means_are_those_of_the_task(learn):
-    """The newest task's means stay as they are, older ones shrink towards nine tenths."""
+    """The newest task's means stay as they are, older ones shrink towards 0.9; as released, the other way."""
     baseline, _, context = learn(Tuna, CONFIG)
     expected = [0.9 + 0.1 * (task + 1) / 3 for task in (0, 0, 1, 1, 2, 2)]
+    assert baseline.mean_scale(context).tolist() == pytest.approx(expected)
+    baseline.config = attrs.evolve(CONFIG, decay_order="released")
+    # class c counts as of task c // -2
+    expected = [0.9 + 0.1 * (task + 1) / 3 for task in (0, -1, -1, -2, -2, -3)]
     assert baseline.mean_scale(context).tolist() == pytest.approx(expected)

@@ -137,13 +137,14 @@ def test_state_has_one_shape_for_all_times():
         assert torch.equal(left, right)
 
 
-def test_refitting_forgets_what_was_there():
-    """A second fit with fewer clusters leaves none of the first behind."""
-    statistics = ClassStatistics(1, 6, clusters=4)
-    statistics.fit(0, blobs(4, 5))
-    statistics.fit(0, blobs(1, 1))
-    assert statistics.count[0].tolist() == [1, 0, 0, 0]
-    assert statistics.mean[0, 1:].abs().sum() == 0
+def test_a_class_is_not_fitted_twice():
+    """What was known of its other images would be lost in silence."""
+    statistics = ClassStatistics(2, 6, clusters=4)
+    statistics.fit(1, blobs(4, 5))
+    before = statistics.mean.clone()
+    with pytest.raises(ValueError, match="expected a class without statistics but got 1; they would be lost"):
+        statistics.fit(1, blobs(1, 1))
+    assert torch.equal(statistics.mean, before)
 
 
 def test_unknown_classes_are_refused():

@@ -210,4 +210,4 @@ def test_weights_have_no_softmax(bench):
 def test_the_released_term_is_a_named_deviation():
     """A run that uses it says so."""
     found = published_differences(OsPromptConfig(variant="os++", qr="code"), "baseline")
-    assert [(one["option"], one["value"]) for one in found] == [("baseline.qr", "code")]
+    assert ("baseline.qr", "code") in [(one["option"], one["value"]) for one in found]

@@ -84,6 +84,33 @@ def test_what_each_method_declares(session_of, quick, baseline, policy, shared, 
     assert found & topics == expected
 
 
+@pytest.mark.parametrize(
+    ("baseline", "option", "repaired", "released"),
+    [
+        ("tuna", "second", "universal", "newest"),
+        ("tuna", "align_schedule", "cosine", "cosine-5"),
+        ("tuna", "decay_order", "age", "released"),
+        ("sd-lora", "boundary", "carry", "reset"),
+        ("sema", "distance", "signed", "absolute"),
+        ("sema", "unit", "task", "batch"),
+        ("inflora", "design", "pcp", "pc"),
+        ("mos", "merging", "once", "released"),
+    ],
+)
+def test_a_repair_of_the_release_is_listed_and_so_is_its_letter(
+    session_of, quick, baseline, option, repaired, released
+):
+    """The authors' figures come from the release: a run says in one entry which of the two it is, and why."""
+    notes = []
+    for value, published in ((repaired, released), (released, None)):
+        chosen, names = {f"baseline.{option}": value}, {"baseline": baseline, "policy": "always"}
+        found = list_deviations(quick(chosen, **names), session_of(chosen, **names), [0])
+        (entry,) = [entry for entry in found if entry["option"] == f"baseline.{option}"]
+        assert (entry["value"], entry["published"]) == (value, published)
+        notes.append(entry["note"])
+    assert notes[0] == notes[1] != "differs from the published method"
+
+
 def test_options_of_evidence_are_listed_where_evidence_is_collected(session_of, quick):
     """PGP builds spaces, but nothing is measured before a decision."""
     for names, listed in (({"policy": "always", "constraints": ["pgp"]}, False), ({"policy": "min"}, True)):
