@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge as SklearnRidge
+from torch.nn import functional
 
-from lw2g.blocks.carrying import Motion, motion
+from lw2g.blocks.carrying import STRENGTHS, Motion, motion
 from lw2g.blocks.closed_form import (
     PENALTIES,
     ClosedForm,
@@ -27,7 +28,7 @@ DIM, CLASSES = 5, 4
 
 
 def klda() -> KernelDiscriminant:
-    """One whose bandwidth is given, for else the first batch chooses it."""
+    """One whose bandwidth is given, for else the first task chooses it."""
     made = KernelDiscriminant(DIM, CLASSES, 30, 3)
     made.bandwidth.fill_(0.01)
     return made
@@ -137,11 +138,14 @@ def test_cosine_is_the_nearest_mean_by_angle() -> None:
 
 
 def test_random_fourier_features_make_the_kernel() -> None:
-    """Inner products tend to exp(-s d^2), s being one over the median squared distance in the first batch."""
+    """Inner products tend to exp(-s d^2), s being one over the median squared distance in the first task."""
     features, labels = drawn(6)
     errors = []
     for width in (100, 10_000):
-        classifier = fitted(KernelDiscriminant(DIM, CLASSES, width, 0), features[:20], labels[:20])
+        classifier = KernelDiscriminant(DIM, CLASSES, width, 0)
+        with pytest.raises(ValueError, match="expected a bandwidth but got none"):
+            classifier.update(features[:5], labels[:5])  # a part of the task would choose
+        classifier.learn(features[:20], labels[:20], torch.Generator())
         bandwidth = float(classifier.bandwidth)
         classifier.update(7 * features[20:], labels[20:])
         rows = features.double()
@@ -151,6 +155,32 @@ def test_random_fourier_features_make_the_kernel() -> None:
         lifted = classifier._lifted(rows)
         errors.append(float((lifted @ lifted.T - torch.exp(-bandwidth * apart)).abs().mean()))
     assert errors[1] < 0.02 < errors[0]
+
+
+@pytest.mark.parametrize(("images", "stride"), [(1024, 1), (1025, 2), (2100, 3)])
+def test_of_a_large_task_every_few_images_choose_the_bandwidth(images: int, stride: int) -> None:
+    """At most 1024 of them; copies of an image, which are at no distance, do not count."""
+    rows = torch.randn(images, DIM, generator=torch.Generator().manual_seed(1)).cumsum(0)
+    rows[: images // 2] = rows[0]
+    classifier = KernelDiscriminant(DIM, CLASSES, 3, 0)
+    classifier.learn(rows, torch.zeros(images, dtype=torch.int64), torch.Generator())
+    apart = torch.pdist(rows[::stride].double()).square()
+    assert float(classifier.bandwidth) == pytest.approx(1 / float(apart[apart > 0].median()))
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_what_was_solved_is_solved_anew_for_another_state(kind: str) -> None:
+    """For more classes, and for another's sums: copied into the same memory, or taken over as they are."""
+    (features, labels), (other, _) = drawn(10), drawn(11)
+    ours, theirs = (fitted(MADE[kind](), rows, labels) for rows in (features, other))
+    assert ours.scores(features, 2).shape == (len(features), 2)
+    before = ours.scores(features, CLASSES)
+    assert before.shape == (len(features), CLASSES)
+    for assign in (False, True):
+        found = fitted(MADE[kind](), features, labels)
+        assert torch.equal(found.scores(features, CLASSES), before)
+        found.load_state_dict(theirs.state_dict(), assign=assign)
+        assert torch.equal(found.scores(features, CLASSES), theirs.scores(features, CLASSES))
 
 
 @pytest.mark.parametrize("width", [4, 60])
@@ -190,6 +220,38 @@ def test_ridge_task_by_task_is_ridge_on_all(order: tuple[int, int], running: boo
     )
     found = ridge.scores(features, CLASSES)
     assert np.allclose(found.numpy(), theirs.predict(lifted.numpy()), rtol=1e-6, atol=1e-9)
+
+
+def test_a_penalty_that_rounding_would_lose_is_not_chosen() -> None:
+    """Labels that are a linear map want none: the least above eps times the trace wins, or the largest."""
+    rows = torch.randn(40, DIM, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    labels = (rows[:, 0] > 0).long()
+    rows[:, :2] = functional.one_hot(labels, 2).double()
+    for scale in (1e-3, 1e3, 1e5, 1e7, 1e13):
+        ridge = Ridge(DIM, CLASSES, 0, 0)
+        ridge.learn(scale * rows, labels, torch.Generator().manual_seed(0))
+        lost = torch.finfo(torch.float64).eps * float((scale * rows).square().sum())
+        assert float(ridge.penalty) == min([one for one in PENALTIES if one > lost], default=PENALTIES[-1])
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_task_of_one_class_chooses_no_penalty(running: bool) -> None:
+    """Its labels are all alike: the penalty stays what several classes have chosen, or as it was given."""
+    features, labels = drawn(12, 12)
+    ridge = Ridge(DIM, CLASSES, 40, 1, 3.0, running=running)
+    own = labels == 0
+    ridge.learn(features[own], labels[own], torch.Generator())
+    assert float(ridge.penalty) == 3.0
+    own = labels > 1
+    ridge.learn(features[own], labels[own], torch.Generator())
+    chosen, errors = float(ridge.penalty), ridge.errors
+    assert chosen != 3.0
+    before = None if errors is None else errors.clone()
+    own = labels == 1
+    ridge.learn(features[own], labels[own], torch.Generator())
+    assert float(ridge.penalty) == chosen
+    assert before is None or torch.equal(ridge.errors, before)
+    assert ridge.count.tolist() == [12] * 4
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -298,6 +360,30 @@ def test_noise_draws_the_motion_towards_a_shift() -> None:
     strong = motion(rows, moved, labels, strengths=(10.0,))
     assert torch.equal(found.matrix, strong.matrix)
     assert not torch.allclose(found.matrix, weak.matrix)
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 4, 2, 5, 3, 2), (7, 4), (13,)])
+def test_every_fifth_class_chooses_the_pull_to_the_identity(sizes: tuple[int, ...]) -> None:
+    """By their place among the task's classes, whatever the labels; of a single class, every fifth image."""
+    labels = torch.cat([torch.full((size,), 3 * place + 11) for place, size in enumerate(sizes)])
+    classes, chosen = labels.unique().tolist(), set()
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        before = torch.randn(len(labels), DIM, generator=generator, dtype=torch.float64)
+        after = before @ (torch.eye(DIM) + 0.3 * torch.randn(DIM, DIM, generator=generator)).double()
+        after += 0.5 * torch.randn(len(labels), DIM, generator=generator, dtype=torch.float64)
+        held = torch.isin(labels, torch.tensor(classes[::5]))
+        if len(classes) == 1:
+            held = torch.tensor([place % 5 == 0 for place in range(len(labels))])
+        errors = {}
+        for one in STRENGTHS:
+            moves = motion(before[~held], after[~held], labels[~held], strengths=(one,))
+            errors[one] = float((moves(before[held]) - after[held]).square().sum())
+        best = min(errors, key=lambda one: errors[one])
+        chosen.add(best)
+        found = motion(before, after, labels)
+        assert torch.equal(found.matrix, motion(before, after, labels, strengths=(best,)).matrix)
+    assert len(chosen) > 1
 
 
 def test_one_image_gives_its_shift() -> None:

@@ -69,6 +69,21 @@ def test_a_class_that_was_there_before_has_cosine_one():
     assert found[0].error < 0.02
 
 
+def test_how_alike_the_classes_of_a_set_are():
+    """The mean over them of the largest cosine with another of theirs, if negative; one has no other."""
+    tasks = ([[3, 1, 0], [-2, 0, 1]], [[0, 2, 2], [1, 3, 0], [0, -1, 2]], [[1, 1, 1]])
+    found = asked(Centroid(PLAIN), [[1, 0, 0], [0, 1, 0]], *tasks)
+    means = [one["means"].double() for one in kept_of(Centroid(PLAIN), *tasks).values()]
+    common = torch.cat(means).mean(0)
+    for place in (0, 1):
+        rows = means[place] - common
+        cosines = torch.cosine_similarity(rows[:, None], rows[None], dim=2)
+        others = cosines.masked_fill(torch.eye(len(rows)).bool(), -2)
+        assert found[place].own == pytest.approx(float(others.amax(1).mean()), abs=1e-5)
+    assert found[0].own < 0
+    assert found[2].own is None
+
+
 def test_what_all_images_share_says_nothing():
     """A common offset of old and new queries, however large, leaves the cosines."""
     offset = [[100 + value for value in row] for row in AXES]
@@ -172,6 +187,23 @@ def test_features_that_separate_gain_over_those_that_do_not(measure):
     assert found.value > found.shuffled
     same = separation(measure, noise, noise, labels)
     assert (same.value, same.error) == (pytest.approx(0.0, abs=1e-9), pytest.approx(0.0, abs=1e-9))
+
+
+def test_the_error_is_that_of_paired_answers():
+    """The deviation of gained and lost images over the root of their number, less where few are left out."""
+    labels = torch.arange(3).repeat_interleave(torch.tensor([9, 12, 20]))
+    queries, features = (
+        torch.randn(41, 4, generator=generator(seed)) + torch.nn.functional.one_hot(labels, 4)
+        for seed in (3, 4)
+    )
+    one = Candidate(set=0, tasks=(0,), features=features)
+    sample = made_sample(labels, candidates=[one], queries=queries, task_to_set=(0,), left_out=0.25)
+    under, plain = (is_right_left_out(rows, labels).double().numpy() for rows in (features, queries))
+    assert min((under > plain).sum(), (under < plain).sum()) > 1
+    found = LeaveOneOut(PLAIN).measure(sample)[0]
+    assert found.value == pytest.approx(100 * np.mean(under - plain))
+    expected = 100 * np.std(under - plain) / math.sqrt(41) / 2
+    assert found.error == pytest.approx(expected)
 
 
 def test_an_image_left_out_of_its_mean_by_hand():
