@@ -386,7 +386,7 @@ class Ridge(ClosedForm):
         errors = held_out_errors(rows, wanted, fitted, PENALTIES)
         if self.errors is not None:
             errors = self.errors.add_(errors)
-        # smaller ones are lost in rounding when the sums are solved
+        # smaller ones are lost in rounding when the sums are solved; they fit as the least of the others does
         lost = torch.finfo(rows.dtype).eps * float(self.gram.trace())
         sound = [place for place, one in enumerate(PENALTIES) if one > lost] or [len(PENALTIES) - 1]
         self.penalty.fill_(PENALTIES[sound[int(errors[sound].argmin())]])

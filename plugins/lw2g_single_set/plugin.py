@@ -75,7 +75,7 @@ _SOLVED_EXACTLY = Deviation(
     topic="baseline.precision",
     value="float64, without penalties that are lost in rounding",
     published="float32, with all of them",
-    note="float32 loses penalties below about 10 in noise; of real images both choose 1e5 or 1e6",
+    note="float32 loses penalties below about 10 in noise; of real images both choose 1e5 to 1e7",
 )
 
 RANPAC = BaselineComponent(
