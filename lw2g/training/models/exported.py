@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from attrs.validators import max_len, min_len
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
@@ -78,6 +79,21 @@ class _Fingerprint:
 
 
 @attrs.frozen(kw_only=True)
+class _Preprocessing:
+    size: int
+    resize: str
+    interpolation: str
+    mean: list[float] = attrs.field(validator=[min_len(3), max_len(3)])
+    std: list[float] = attrs.field(validator=[min_len(3), max_len(3)])
+
+
+@attrs.frozen(kw_only=True)
+class _Transform:
+    preprocessing: _Preprocessing | None = None
+    benchmark: _Chosen | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Export:
     """``model.json``, as far as it is of every version."""
 
@@ -95,7 +111,7 @@ class Manifest(Export):
     backbone: _Backbone
     routing: dict[str, Any]
     run: dict[str, Any]
-    transform: dict[str, dict[str, Any]]
+    transform: _Transform
     num_tasks: int
     num_classes: int
     task_to_set: list[int]
