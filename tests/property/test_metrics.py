@@ -29,6 +29,11 @@ Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))
 
 
+def mean_of_old(matrix: Matrix) -> float:
+    """Return the mean of the last column without the last task."""
+    return sum(row[-1] for row in matrix[:-1]) / (len(matrix) - 1)
+
+
 @given(matrix=accuracy_matrices())
 def test_averages_lie_between_least_and_largest_entry(matrix: Matrix) -> None:
     """FAA, CAA and PRA are averages of entries, so they stay within them."""
@@ -68,11 +73,19 @@ def test_forgetting_definitions_differ_only_in_last_column(matrix: Matrix) -> No
 def test_forgetting_is_at_least_negative_backward_transfer(matrix: Matrix) -> None:
     """The best accuracy so far is at least the one right after learning: FFM >= -BWT, equal for two tasks."""
     diagonal = sum(matrix[i][i] for i in range(len(matrix) - 1)) / (len(matrix) - 1)
-    final = sum(row[-1] for row in matrix[:-1]) / (len(matrix) - 1)
-    assert bwt(matrix) == pytest.approx(final - diagonal, abs=1e-9)
+    assert bwt(matrix) == pytest.approx(mean_of_old(matrix) - diagonal, abs=1e-9)
     assert ffm(matrix) >= -bwt(matrix) - 1e-9
     if len(matrix) == 2:
         assert ffm(matrix) == pytest.approx(-bwt(matrix), abs=1e-9)
+
+
+@given(matrix=SEVERAL)
+def test_forgetting_and_transfer_are_bounded(matrix: Matrix) -> None:
+    """They lie between what is left in the end (all gained since) and what there was (all lost)."""
+    best = sum(max(row[i:-1]) for i, row in enumerate(matrix[:-1])) / (len(matrix) - 1)
+    for found in (ffm(matrix), -bwt(matrix)):
+        assert -mean_of_old(matrix) - 1e-9 <= found <= best + 1e-9
+    assert max(0, ffm(matrix)) - 1e-9 <= ffm_code(matrix) <= best + 1e-9
 
 
 @given(matrix=SEVERAL, drop=st.floats(0, 50))
@@ -131,7 +144,10 @@ def test_rand_index_equals_pair_counting_and_ignores_names(
     expected = first * second / len(pairs)
     ceiling = (first + second) / 2
     index = 1.0 if ceiling == expected else (both - expected) / (ceiling - expected)
-    assert adjusted_rand_index(task_to_set, groups) == pytest.approx(index, abs=1e-9)
+    found = adjusted_rand_index(task_to_set, groups)
+    assert found == pytest.approx(index, abs=1e-9)
+    assert found == pytest.approx(adjusted_rand_index(other, task_to_set), abs=1e-9)
+    assert -0.5 <= found <= 1
     assert adjusted_rand_index(task_to_set, task_to_set) == 1
 
 

@@ -48,7 +48,7 @@ def log_prior(
     """
     scores = retrieval.class_scores(query, len(task_of_class))
     if scores is None:
-        return log_tasks[:, task_of_class] - torch.bincount(task_of_class)[task_of_class].log()
+        return log_tasks[:, task_of_class] - torch.bincount(task_of_class)[task_of_class].double().log()
     return (scores.double() / retrieval.temperature.value).log_softmax(dim=1)
 
 
