@@ -19,9 +19,9 @@ from lw2g.training.session import Session, open_session
 
 # The first torch call is slow, so deadlines say nothing.
 settings.register_profile(
-    "fast", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "thorough", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.register_profile("fast", settings.get_profile("thorough"), max_examples=25, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 torch.set_num_threads(1)

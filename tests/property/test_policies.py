@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -69,7 +69,6 @@ def changed(given, by):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
 @given(given=evidences(), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=60)
 def test_total_deterministic_and_within_the_pool(policy, given, seed):
     """Any evidence gets the same decision twice, and a reused set is one that exists."""
     first, again = decide(policy, given, seed), decide(policy, given, seed)
@@ -84,7 +83,6 @@ def test_total_deterministic_and_within_the_pool(policy, given, seed):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
 @given(given=evidences(), order=st.randoms(use_true_random=False), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=60)
 def test_order_of_candidates_does_not_matter(policy, given, order, seed):
     """Permuting the candidates leaves the decision, the random one included."""
     mixed = list(given.candidates)
@@ -94,7 +92,6 @@ def test_order_of_candidates_does_not_matter(policy, given, order, seed):
 
 
 @given(given=evidences(measured=True))
-@settings(deadline=None, max_examples=100)
 def test_min_is_the_papers_rule(given):
     """Against a plain array: grow iff min Z > 0, else the first argmin."""
     z = np.array([z_of(candidate) for candidate in given.candidates])
@@ -104,7 +101,6 @@ def test_min_is_the_papers_rule(given):
 
 @pytest.mark.parametrize("kind", GROWING)
 @given(given=evidences(num_sets=st.integers(1, 6), measured=True), share=st.floats(-0.99, 0.99))
-@settings(deadline=None, max_examples=60)
 def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
     """A shift of all Z by less than |min Z| moves nothing across zero."""
     least = min(z_of(candidate) for candidate in given.candidates)
@@ -117,7 +113,6 @@ def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
 
 @pytest.mark.parametrize("kind", GROWING)
 @given(given=evidences(measured=True), a=st.floats(0, 4), b=st.floats(0, 4))
-@settings(deadline=None, max_examples=60)
 def test_a_larger_margin_never_adds_growth(kind, given, a, b):
     """What is reused at a margin is reused, and the same set, at every larger one."""
     low, high = sorted((a, b))
@@ -126,7 +121,6 @@ def test_a_larger_margin_never_adds_growth(kind, given, a, b):
 
 
 @given(given=evidences(measured=True), a=st.floats(0, 4), b=st.floats(0, 4))
-@settings(deadline=None, max_examples=60)
 def test_a_larger_margin_never_adds_sharing_by_affinity(given, a, b):
     """What grows at a margin grows at every larger one."""
     low, high = sorted((a, b))
@@ -134,7 +128,6 @@ def test_a_larger_margin_never_adds_sharing_by_affinity(given, a, b):
 
 
 @given(given=evidences(measured=True))
-@settings(deadline=None, max_examples=60)
 def test_affinity_is_min_with_the_sign_turned_round(given):
     """Reuse by affinity is reuse by min on -Z, except that Z = 0 reuses under min alone."""
     assume(all(z_of(candidate) != 0 for candidate in given.candidates))
@@ -144,7 +137,6 @@ def test_affinity_is_min_with_the_sign_turned_round(given):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")
 @given(tasks=st.integers(1, 8), seed=st.integers(0, 999))
-@settings(deadline=None, max_examples=40)
 def test_streams_keep_the_pool_sound(policy, tasks, seed):
     """Every task has a live set and sets never outnumber tasks; ONE ends with 1 set, ALWAYS with T."""
     pool, rng = Pool(), np.random.default_rng(seed)

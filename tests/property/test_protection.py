@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -143,7 +143,6 @@ def test_a_full_space_freezes_bit_for_bit():
 
 
 @given(space=subspaces(), seed=SEEDS, scale=st.sampled_from([1e-6, 1.0, 1e3]))
-@settings(deadline=None, max_examples=60)
 def test_hard_update_is_the_projection_of_the_displacement(space, seed, scale):
     """Against a dense projector: p = start + (1 - P)(p - start); applied twice it changes nothing more."""
     parameter = nn.Parameter(parameter_of(3, space.dim, seed=seed).detach().double())
@@ -166,7 +165,6 @@ def test_hard_update_is_the_projection_of_the_displacement(space, seed, scale):
 
 
 @given(space=subspaces(), seed=SEEDS, strength=st.floats(0, 1), on=st.sampled_from(["update", "gradient"]))
-@settings(deadline=None, max_examples=80)
 def test_soft_rules_scale_the_component_of_every_step(space, seed, strength, on):
     """Two SGD steps: each loses the share `strength` of its in-space part and nothing of the rest."""
     parameter = nn.Parameter(parameter_of(2, space.dim, seed=seed).detach().double())
@@ -251,7 +249,6 @@ def test_gradient_mode_holds_under_sgd_and_leaks_under_adam():
 
 
 @given(space=subspaces(), seed=SEEDS)
-@settings(deadline=None, max_examples=60)
 def test_hard_gradient_is_orthogonal_idempotent_and_no_longer(space, seed):
     """The gradient loses its in-space part, never grows, and a second pass leaves it."""
     parameter = parameter_of(3, space.dim, seed=seed)
