@@ -11,10 +11,10 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.errors import nearest
+from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measured, Reuse
 from lw2g.testing.guards import available, bearing, seeded
-from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 
 __all__ = [
     "check_default_constraints_exist",
@@ -219,8 +219,26 @@ def _shown(evidence: Evidence) -> str:
 
 
 def _records(subject: Subject) -> tuple[Evidence, ...]:
-    """Return legal evidence of what the policy reads (of hindrance, if nothing)."""
-    return _made(_read(subject) or ("hindrance",))
+    """Return legal evidence of what the policy reads (else hindrance) and its options do not refuse."""
+    policy = _policy(subject)
+
+    def fits(evidence: Evidence) -> bool:
+        try:
+            policy.decide(copy.deepcopy(evidence), np.random.default_rng(7))
+        except ConfigError:  # such as a map of tasks to sets that this stream does not have
+            return False
+        # what else it may raise is for the checks to tell
+        except Exception:
+            return True
+        return True
+
+    def chosen() -> tuple[Evidence, ...]:
+        return tuple(filter(fits, _made(_read(subject) or ("hindrance",))))
+
+    found: tuple[Evidence, ...] = subject.once("records", chosen)
+    if not found:
+        raise NotApplicable("its options refuse every record of evidence")
+    return found
 
 
 @cache

@@ -153,7 +153,15 @@ class NeedsEvidence(Sane):
         return Reuse(known[0].set) if known else Grow()
 
 
-@pytest.mark.parametrize("case", [c for c in contract_cases() if c.check.kind == "policy"], ids=str)
+MAP = (0, 0, 1, 0, 2, 3, 1, 4, 5, 6, 2, 7)
+CASES = [
+    case
+    for case in contract_cases()
+    if case.check.kind == "policy" and case.subject.component.name != "fixed"
+]
+
+
+@pytest.mark.parametrize("case", [*CASES, *contract_cases("fixed", options={"map": MAP})], ids=str)
 def test_registered_policies_keep_their_promises(case: ContractCase) -> None:
     """Every registered policy passes every check."""
     case.run()
@@ -188,6 +196,25 @@ def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:
 
     record = policy("first", lambda config: First(), measures=())
     assert {case.result().status for case in contract_cases(record)} == {"passed"}
+
+
+def test_evidence_that_options_refuse_is_left_out() -> None:
+    """A map of tasks to sets is judged where it fits, in growth and reuse, or not at all."""
+    (case,) = [c for c in contract_cases("fixed", options={"map": MAP}) if c.check.name == "policy_is_total"]
+    case.run()
+    records, built = case.subject.once("records", tuple), case.subject.component.build(case.subject.config)
+    found = {type(built.decide(one, np.random.default_rng(0))) for one in records}
+    assert (found, len(records) > 50) == ({Grow, Reuse}, True)
+
+    class Refuses(Sane):
+        def decide(self, evidence, rng):
+            raise ConfigError("policy.map: no such task")
+
+    case = next(
+        c for c in contract_cases(policy("refuses", lambda config: Refuses())) if c.check == case.check
+    )
+    with pytest.raises(NotApplicable, match="its options refuse every record of evidence"):
+        case.run()
 
 
 def test_options_that_are_missing_skip_the_checks() -> None:
