@@ -103,6 +103,8 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     alone = collect_evidence(attrs.evolve(session, config=config), probe).candidates
     if not any(one.excluded for one in alone):
         raise NotApplicable("there is but one set in a small run")
+    if all(one.excluded for one in alone):
+        raise NotApplicable("every set of a small run is full")
     for one, other in zip(together, alone, strict=True):
         if other.excluded is None and not _alike(_of(subject, one), _of(subject, other)):
             raise ContractViolation(

@@ -58,7 +58,7 @@ __all__ = [
 _QUICK: Mapping[str, Any] = {
     "run.evaluation_batch": 16,
     "growth.images": 16,
-    "growth.energy": 0.99,
+    "growth.energy": 0.95,
     "benchmark.random_crops": True,
 }
 _EPOCHS, _BATCH = 2, 8

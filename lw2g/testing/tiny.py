@@ -7,6 +7,7 @@ plugin objects of your own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -20,7 +21,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.interfaces.stream import ImageTransform, RandomTransform, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import ImageTransform, IndexArray, RandomTransform, Task, TaskData, TaskStream
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.vit.backbone import Backbone
@@ -56,12 +57,12 @@ def _untrained_backbone(config: TinyBackboneConfig, image_size: int | None) -> B
 
 @attrs.frozen(kw_only=True)
 class TinyBenchmarkConfig:
-    """Options of the tiny benchmark."""
+    """Options of the tiny benchmark, whose tasks and classes differ in size as those of real streams do."""
 
     tasks: int = option(3, "tasks")
-    increment: int = option(2, "classes per task")
-    train: int = option(12, "training images per class")
-    test: int = option(6, "test images per class")
+    increment: int = option(2, "classes of the first task; every second task has one more")
+    train: int = option(12, "training images of the first class; of three classes in turn 0, 1, 2 more")
+    test: int = option(6, "test images of the first class; likewise")
     random_crops: bool = option(False, "whether the training transform is random")
 
 
@@ -110,7 +111,7 @@ class _Transforms:
 
 
 class TinyBenchmark:
-    """Noisy patterns of 16 x 16 pixels, one pattern per class."""
+    """Noisy patterns of 16 x 16 pixels, one pattern per class; tasks and classes of unequal size."""
 
     def __init__(self, config: TinyBenchmarkConfig) -> None:
         self._config = config
@@ -118,45 +119,29 @@ class TinyBenchmark:
     def stream(self) -> TaskStream:
         """Return the stream; the same on every call."""
         config = self._config
-        num_classes = config.tasks * config.increment
-        train = self._split("train", num_classes, config.train)
-        test = self._split("test", num_classes, config.test)
-
-        def part(source: _Source, per_class: int, first: int) -> TaskData:
-            labels = np.repeat(np.arange(first, first + config.increment), per_class)
-            start = first * per_class
-            return TaskData(source=source, indices=np.arange(start, start + len(labels)), labels=labels)
-
+        sizes = [config.increment + index % 2 for index in range(config.tasks)]
+        starts = np.cumsum([0, *sizes])
+        names = tuple(f"pattern {position}" for position in range(sum(sizes)))
+        train = _split("train", len(names), config.train)
+        test = _split("test", len(names), config.test)
         tasks = []
-        for index in range(config.tasks):
-            first = index * config.increment
-            classes = tuple(range(first, first + config.increment))
+        for index, (first, end) in enumerate(pairwise(starts.tolist())):
             tasks.append(
                 Task(
                     index=index,
-                    classes=classes,
-                    class_names=tuple(f"pattern {position}" for position in classes),
-                    train=part(train, config.train, first),
-                    test=part(test, config.test, first),
+                    classes=tuple(range(first, end)),
+                    class_names=names[first:end],
+                    train=_part(*train, first, end),
+                    test=_part(*test, first, end),
                 )
             )
         return TaskStream(
             name="tiny",
             tasks=tuple(tasks),
-            class_order=tuple(range(num_classes)),
-            class_names=tuple(f"pattern {position}" for position in range(num_classes)),
+            class_order=tuple(range(len(names))),
+            class_names=names,
             fingerprint=f"tiny-{config}",
         )
-
-    @staticmethod
-    def _split(split: str, num_classes: int, per_class: int) -> _Source:
-        generator = torch.Generator().manual_seed(11)
-        patterns = torch.randint(0, 256, (num_classes, 3, 4, 4), generator=generator)
-        patterns = patterns.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
-        generator.manual_seed(13 if split == "train" else 17)
-        noise = torch.randint(-60, 61, (num_classes, per_class, 3, 16, 16), generator=generator)
-        images = (patterns[:, None] + noise).clamp(0, 255).to(torch.uint8).flatten(0, 1)
-        return _Source(images=images, ids=[f"{split}/{number}" for number in range(len(images))])
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> _Transforms:
         """Return scaling to [-1, 1], with random shifts in training where asked for."""
@@ -164,6 +149,24 @@ class TinyBenchmark:
             shift = RandomTransform(image=_shift, batch=_ShiftBatch())
             return _Transforms(train=shift, train_is_deterministic=False)
         return _Transforms(train=_scale)
+
+
+def _split(split: str, classes: int, least: int) -> tuple[_Source, IndexArray]:
+    """Return the images of a split, class by class, and their labels: ``least`` of each, or 1 or 2 more."""
+    labels = np.repeat(np.arange(classes), least + np.arange(classes) % 3)
+    generator = torch.Generator().manual_seed(11)
+    patterns = torch.randint(0, 256, (classes, 3, 4, 4), generator=generator)
+    patterns = patterns.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
+    generator.manual_seed(13 if split == "train" else 17)
+    noise = torch.randint(-60, 61, (len(labels), 3, 16, 16), generator=generator)
+    images = (patterns[torch.from_numpy(labels)] + noise).clamp(0, 255).to(torch.uint8)
+    return _Source(images=images, ids=[f"{split}/{number}" for number in range(len(images))]), labels
+
+
+def _part(source: _Source, labels: IndexArray, first: int, end: int) -> TaskData:
+    """Return what a split has of the classes from ``first`` to before ``end``."""
+    indices = np.flatnonzero((first <= labels) & (labels < end))
+    return TaskData(source=source, indices=indices, labels=labels[indices])
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,7 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import ContractError
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
+from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.models.saved import open_model
@@ -104,8 +105,9 @@ def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[...
         found, _ = session.evaluator.evaluate(baseline, session.pool, None, history, quiet)
         assert set(found.set.tolist()) <= set(session.pool.ids)
         asked.append(0)
-    new, per_batch = sizes[0], session.config.run.evaluation_batch
-    pairs = [new * 2, new * 3 + new, new * 4 + 2 * new]  # sets and merge; then old images under the new set
+    per_batch = session.config.run.evaluation_batch
+    # sets and merge; then old images under the new set
+    pairs = [new * (index + 2) + sum(sizes[:index]) for index, new in enumerate(sizes)]
     for count, expected in zip(asked, pairs, strict=False):
         assert 0 <= expected - count < per_batch  # images that meet several sets in one batch count once
     next(baseline.beside()[0].buffers()).add_(0.1)
@@ -133,11 +135,15 @@ def test_matrices_and_metrics_follow_from_the_files_alone(
     start(quick({"baseline.epochs": 1}, policy="always"), catalogue, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     samples = json.loads((tmp_path / "run" / "samples.json").read_text())
+    tests = [task.test for task in TinyBenchmark(TinyBenchmarkConfig()).stream().tasks]
     accuracy, retrieval = np.full((3, 3), np.nan), np.full((3, 3), np.nan)
     for after in range(3):
         stored = load_file(tmp_path / "run" / "predictions" / f"task-{after:03d}.safetensors")
-        assert [samples[row] for row in stored["sample"]] == [f"test/{n}" for n in range(12 * (after + 1))]
-        assert stored["true"].tolist() == [row // 6 for row in stored["sample"]]
+        seen = [f"test/{n}" for n in range(sum(map(len, tests[: after + 1])))]
+        assert [samples[row] for row in stored["sample"]] == seen
+        assert (
+            stored["true"].tolist() == np.concatenate([part.labels for part in tests[: after + 1]]).tolist()
+        )
         for task in range(after + 1):
             rows = stored["task"] == task
             accuracy[task, after] = 100 * np.mean(stored["predicted"][rows] == stored["true"][rows])
@@ -150,7 +156,8 @@ def test_matrices_and_metrics_follow_from_the_files_alone(
     np.testing.assert_allclose(np.array(record["retrieval_matrix"], dtype=float), retrieval)
     found = record["metrics"]
     assert found["faa"] == pytest.approx(accuracy[:, 2].mean())
-    assert found["faa_samples"] == pytest.approx(accuracy[:, 2].mean())  # all tasks have 12 samples
+    assert found["faa_samples"] == pytest.approx(100 * np.mean(stored["predicted"] == stored["true"]))
+    assert found["faa_samples"] != pytest.approx(found["faa"])  # tasks differ in size
     assert found["caa"] == pytest.approx(np.mean([accuracy[: t + 1, t].mean() for t in range(3)]))
     best = [max(accuracy[0, :2]), accuracy[1, 1]]
     assert found["ffm"] == pytest.approx(np.mean(best - accuracy[:2, 2]))
@@ -199,20 +206,20 @@ def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., 
         session.pool.grow(session.new_set(None))
     told = _Told(session.baseline.context)
     evaluator, quiet = session.evaluator, Reporter([], [1, 1, 1])
-    told.answers = [0] * 24
+    told.answers = [0] * 34
     history = [session.info(0), session.info(1)]
     evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
-    before = evaluator.features_of(24).clone()
+    before = evaluator.features_of(34).clone()
     with torch.no_grad():
         for parameter in session.pool[0].parameters():
             parameter.mul_(1.5)
     session.pool.touch(0)
-    told.answers = [0] * 7 + [1] * 17
+    told.answers = [0] * 7 + [1] * 27
     _, drift = evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
-    after = evaluator.features_of(24)
+    after = evaluator.features_of(34)
     change = (after - before).norm(dim=1) / before.norm(dim=1)
     assert drift == [pytest.approx(float(change[:7].mean()))]
-    assert float(change[:12].mean()) != pytest.approx(drift[0], rel=1e-3)
+    assert float(change[:13].mean()) != pytest.approx(drift[0], rel=1e-3)
 
 
 @pytest.mark.parametrize(("baseline", "depends"), [("no-prompt", False), ("aper-adapter", True)])
@@ -247,18 +254,19 @@ def test_features_without_a_choice_of_set_last_until_a_set_changes(
         done.append(len(calls))
         moved.append(session.evaluator.moved)
         calls.clear()
-    assert done == [1, 1, 2 if depends else 0, 0]
+    batches = [-(-images // 16) for images in (*session.evaluator.sizes(2), sum(session.evaluator.sizes(2)))]
+    assert done == [*batches[:2], batches[2] if depends else 0, 0]
     assert moved == [[], [False], [depends, depends], [False, False]]
 
 
 def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Session]) -> None:
     """Only the last batch of an evaluation is filled up, and none gathers a set that no image of it gets."""
-    session = session_of(baseline="s-prompt-plus-plus")
+    session = session_of({"benchmark.test": 5}, baseline="s-prompt-plus-plus")
     for index in range(3):
         session.begin_task(index)
         session.pool.grow(session.new_set(None))
     told = _Told(session.baseline.context)
-    told.answers = [0, 1] * 10 + [1] * 16
+    told.answers = [0, 1] * 10 + [1] * 21
     seen: list[tuple[int, int | None]] = []
     plain, prompted = session.backbone.features, session.baseline.features
 
@@ -275,9 +283,9 @@ def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Ses
     session.baseline.features = routed  # type: ignore[method-assign]
     history = [session.info(index) for index in range(3)]
     session.evaluator.evaluate(session.baseline, session.pool, told, history, Reporter([], [1, 1, 1]))
-    # 36 images in batches of 16; set 0 has ten of them, so that the first batch alone mixes two sets
+    # 41 images in batches of 16; set 0 has ten of them, so that the first batch alone mixes two sets
     assert seen == [(16, None)] * 3 + [(16, 2), (16, 1), (16, 1)]
-    assert session.evaluator.sizes(2) == [12, 12]
+    assert session.evaluator.sizes(2) == [11, 18]
 
 
 def test_retrievals_are_undefined_without_a_hard_choice() -> None:

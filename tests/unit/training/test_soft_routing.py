@@ -16,7 +16,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.costs.flops import count_flops
-from lw2g.training.evaluation.mixing import Mixer, owned_classes
+from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.verification import verify
 from lw2g.training.images.features import VersionedRows
@@ -27,7 +27,7 @@ from lw2g.training.runner import resume, start
 from lw2g.training.session import Session
 
 OWNER = torch.tensor([0, 1, 0, 2])  # tasks 0 and 2 share a set
-OF_CLASS = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
+OF_CLASS = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3])
 NEAREST_MEAN = {"retrieval.name": "lda", "run.evaluation_batch": 12, "baseline.epochs": 1}
 
 
@@ -88,6 +88,23 @@ def test_one_answer_by_hand(combine: str) -> None:
         np.testing.assert_allclose(found[image].numpy(), expected / expected.sum(), atol=1e-9)
 
 
+@pytest.mark.parametrize("knows_classes", [True, False])
+def test_what_retrieval_says_of_a_class_by_hand(knows_classes: bool) -> None:
+    """Its scores at its temperature; of a strategy that knows tasks alone an even share of each task."""
+    _, tasks, classes = answers()
+    scores = classes.float() if knows_classes else None
+    retrieval = SimpleNamespace(
+        temperature=SimpleNamespace(value=0.3),
+        class_scores=lambda query, count: scores[:, :count] if knows_classes else None,
+    )
+    found = log_prior(retrieval, torch.zeros(6, 1), OF_CLASS, tasks.float())
+    heat = np.exp(classes.float().double().numpy() / 0.3)
+    spread = tasks.float().double().exp().numpy()[:, [0, 0, 0, 1, 2, 2, 3, 3]] / [3, 3, 3, 1, 2, 2, 2, 2]
+    expected = heat / heat.sum(1, keepdims=True) if knows_classes else spread
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found.exp().numpy(), expected, rtol=1e-12)
+
+
 def test_fitting_finds_what_the_answers_are_worth() -> None:
     """Overconfident sets are tempered, a good prior is heard, and the loss on new images falls."""
     generator = torch.Generator().manual_seed(3)
@@ -117,7 +134,9 @@ def test_images_are_held_back_evenly_and_at_most_a_fifth(session_of: Callable[..
     rest, held = hold_back(stream, 6, seed=1)
     for task, left, part in zip(stream.tasks, rest.tasks, held, strict=True):
         assert part is not None
-        assert np.bincount(part.labels)[list(task.classes)].tolist() == [3] * len(task.classes)
+        assert np.bincount(part.labels)[list(task.classes)].tolist() == [6 // len(task.classes)] * len(
+            task.classes
+        )
         assert not set(part.ids) & set(left.train.ids)
         assert set(part.ids) | set(left.train.ids) == set(task.train.ids)
     assert [part.ids for part in hold_back(stream, 6, 1)[1]] == [part.ids for part in held]
