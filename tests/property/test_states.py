@@ -19,7 +19,7 @@ from lw2g.errors import DataError
 from lw2g.interfaces.pool import Pool
 from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
 
-STEPS = 15
+STEPS = 25
 VALUES = st.integers(0, 5).map(float)
 
 
@@ -116,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.wait()
         shutil.rmtree(self.folder)
 
-    @initialize(rows=st.integers(0, 3))
+    @initialize(rows=st.integers(1, 3))
     def begin(self, rows: int) -> None:
         self.state = {"w": torch.zeros(rows, 2), "kept": torch.ones(2)}
 
@@ -156,6 +156,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.done, self.steps = [*self.done, copy], []
         else:
             self.steps = [*self.steps, (path.name, copy)][-keep:]
+
+    @rule(row=st.integers(0, 5), value=VALUES, word=st.integers(0, 9), behind=st.booleans())
+    def learn_a_task(self, row: int, value: float, word: int, behind: bool) -> None:
+        self.tell(word)
+        self.train(row, value)
+        self.save(True, behind, 2)
 
     @rule()
     def come_back(self) -> None:
