@@ -42,6 +42,17 @@ def note(text: str) -> None:
     click.echo(f"note: {printable(text)}", err=True)
 
 
+def printable(text: str) -> str:
+    """Return text on one line, without what a terminal would obey.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """Return a number for a table: counts stay whole, what is not defined is a dash."""
     if value is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from lw2g.cli.output import console, table
+from lw2g.cli.output import console, printable, table
 from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def _print_costs(cells: Sequence[Cell], costs: Iterator[Estimate | Lw2gError]) -
     known: list[Estimate] = []
     for cell, found in zip(cells, costs, strict=True):
         if isinstance(found, Lw2gError):
-            click.echo(f"{cell.label}: cost unknown ({found})")
+            click.echo(printable(f"{cell.label}: cost unknown ({found})"))
             continue
         known.append(found)
         stand_ins = " (with stand-ins for what is missing)" if found.missing else ""
         click.echo(
-            f"{cell.label}: {time_text(found.seconds)}, memory {bytes_text(found.memory)}, "
+            f"{printable(cell.label)}: {time_text(found.seconds)}, memory {bytes_text(found.memory)}, "
             f"disk {bytes_text(found.disk)}, {found.method}{stand_ins}"
         )
 

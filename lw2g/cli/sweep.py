@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.cli.options import parse_settings, settings_option
-from lw2g.cli.output import console, note, number, table
+from lw2g.cli.output import console, note, number, printable, table
 from lw2g.cli.report import report
 from lw2g.errors import ConfigError, nearest
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["fitting", "sweep"]
 
 _DEFAULT = "grid"
-_COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host", "heartbeat")
+_COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
 _SAID = ("task", "left", "FAA", "host")
 _EXECUTORS = ("local", "ray", "slurm")
 _INTERRUPTED = 130
@@ -191,7 +191,8 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
         if found.state == "failed":
             store.note_failure(found.cell, None)
         elif stale and differences_now(found, catalogue):
-            note(f"{found.cell.label}: what it found is kept in {store.set_aside(found.cell)}")
+            kept = store.named(store.job(found.cell).set_aside())
+            note(printable(f"{found.cell.label}: what it found is kept in {kept}"))
     _go(store, cells, _executor_settings(store.executor(), values))
 
 
@@ -199,19 +200,18 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", metavar="[CELL]...", nargs=-1)
 def cancel(directory: Path, names: Sequence[str]) -> None:
-    """Ask the cells of the sweep in DIR, or those named, to stop, whoever runs them and wherever.
+    """Ask the cells of the sweep in DIR, or those named, to stop, whichever sweep runs them, wherever.
 
     CELL is a cell's label or the name of its directory. What runs saves what it has learned and stops within
     some seconds; what waits is not begun. The same sweep, or `lw2g sweep retry DIR`, goes on with all of it.
     """
     from lw2g.sweep.store import SweepDirectory
-    from lw2g.training.files.lock import ask_to_stop
 
     store = SweepDirectory(directory)
     cells = _named(store.cells(), names)
     store.cancel(cells)
-    asked = [cell for cell in cells if ask_to_stop(store.run(cell))]
-    click.echo(f"{len(asked)} running cells are asked to stop; no other of {len(cells)} is begun")
+    running = sum(one.state == "running" for one in store.statuses(cells))
+    click.echo(f"{running} running cells are asked to stop; no other of {len(cells)} is begun")
 
 
 def _named(cells: Sequence[Cell], names: Sequence[str]) -> Sequence[Cell]:
@@ -275,7 +275,7 @@ class Lines:
                 said = " ".join(
                     f"{name} {text}" for name, text in zip(_COLUMNS, _row(one), strict=True) if name in _SAID
                 )
-                click.echo(f"{one.cell.label}: {one.state}, {said}", err=True)
+                click.echo(printable(f"{one.cell.label}: {one.state}, {said}"), err=True)
 
 
 def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
@@ -294,13 +294,13 @@ def _table(statuses: Sequence[Status]) -> Any:
 
 def _row(one: Status) -> tuple[str, ...]:
     run, writer = one.run, one.writer
-    where = ("-", "-") if writer is None else (writer.host, f"{writer.silent:.0f} s ago")
+    host = "-" if writer is None else writer.host
     if run is None:
-        return (one.cell.label, one.state, "-", "-", "-", "-", *where)
+        return (one.cell.label, one.state, "-", "-", "-", "-", host)
     left = "-" if run.remaining is None else str(timedelta(seconds=round(run.remaining)))
     speed = number(run.progress.get("images_per_second"), 0)
     done = f"{run.done}/{run.tasks or '?'}"
-    return (one.cell.label, one.state, done, left, number(run.metric("faa")), speed, *where)
+    return (one.cell.label, one.state, done, left, number(run.metric("faa")), speed, host)
 
 
 def _counts(statuses: Sequence[Status]) -> str:
@@ -310,7 +310,9 @@ def _counts(statuses: Sequence[Status]) -> str:
 
 def _print_failures(store: SweepDirectory, statuses: Sequence[Status]) -> None:
     rows = [
-        (one.cell.label, one.reason, str(store.log(one.cell))) for one in statuses if one.state == "failed"
+        (one.cell.label, one.reason, str(store.named(store.job(one.cell).log)))
+        for one in statuses
+        if one.state == "failed"
     ]
     if rows:
         console().print(table("failed", ("cell", "reason", "log"), rows, left=3))
@@ -329,7 +331,6 @@ def _plain(one: Status, stale: Sequence[str]) -> dict[str, Any]:
         "faa": None if run is None else run.metric("faa"),
         "images_per_second": None if run is None else run.progress.get("images_per_second"),
         "host": None if one.writer is None else one.writer.host,
-        "heartbeat": None if one.writer is None else one.writer.silent,
         "reason": one.reason,
         "stale": list(stale),
     }

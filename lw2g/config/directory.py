@@ -20,7 +20,6 @@ __all__ = [
     "RECORD",
     "RUNS",
     "SEEDS",
-    "STOP",
     "SUMMARY",
     "UNFINISHED",
     "WEIGHTS",
@@ -36,8 +35,6 @@ GOAL = "goal.json"
 """The file in a run's directory that says after how many tasks it stops, if before the stream's end."""
 LOCK = "lock"
 """The file in a run's directory that names its writer."""
-STOP = "stop"
-"""The file in a run's directory by which its writer is asked to stop where it can be gone on with."""
 PROGRESS = "progress.json"
 """The file in a run's directory that says where it stands while it is being written."""
 EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"
@@ -106,7 +103,7 @@ def _require_free(directory: Path) -> None:
 
 def _is_beginning(name: str) -> bool:
     """Whether a file is one of those that a run leaves which ends before it has written what it is."""
-    return name in (LOCK, STOP, GOAL, EXPERIMENT) or name.endswith(UNFINISHED)
+    return name in (LOCK, GOAL, EXPERIMENT) or name.endswith(UNFINISHED)
 
 
 def missing_run(directory: Path) -> DataError:

@@ -1,4 +1,4 @@
-"""Running the cells of a sweep: so many at a time, failures noted, and stopped where they can go on."""
+"""Running the cells of a sweep: so many at a time, failures noted, and stopped where they can be resumed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from types import FrameType
-from typing import Any
 
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.sweep.executors.base import Executor
+from lw2g.sweep.executors import Executor, Future
 from lw2g.sweep.grid import Cell, listed
-from lw2g.sweep.job import INTERRUPTED, Job
+from lw2g.sweep.job import BUSY, INTERRUPTED, Job
 from lw2g.sweep.store import Status, SweepDirectory
 
 __all__ = ["require_valid", "run_sweep"]
@@ -51,14 +50,14 @@ def _cells(labels: Sequence[str]) -> str:
 def run_sweep(
     store: SweepDirectory,
     cells: Sequence[Cell],
-    executor: Executor[Any],
+    executor: Executor,
     watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
 ) -> list[Status]:
     """Run what is not finished of the cells, in their order, and return where each stands in the end.
 
-    Finished cells stay, interrupted ones are gone on with, failed ones are left as they are. What somebody
-    else runs, or has claimed, is waited for, and taken over if that one dies: several drivers may share a
-    sweep. SIGINT and SIGTERM stop the cells that run, which can be gone on with.
+    Finished cells stay, interrupted ones are resumed, failed ones are left as they are. What somebody else
+    runs is waited for, and taken over if that one dies: several drivers may share a sweep. SIGINT and SIGTERM
+    stop the cells that run, which can be resumed.
 
     Args:
         store: Where the sweep lies; cells and executor are noted there.
@@ -68,8 +67,7 @@ def run_sweep(
     """
     with closing(executor):
         store.write(cells, executor.settings)
-        with store.claims.driving():
-            return _Sweep(store, cells, executor, watch).go()
+        return _Sweep(store, cells, executor, watch).go()
 
 
 class _Sweep:
@@ -79,15 +77,14 @@ class _Sweep:
         self,
         store: SweepDirectory,
         cells: Sequence[Cell],
-        executor: Executor[Any],
+        executor: Executor,
         watch: Callable[[Sequence[Status]], None],
     ) -> None:
         self._store, self._executor, self._watch = store, executor, watch
         self._statuses = {one.cell.name: one for one in store.statuses(cells)}
-        self._handles: dict[str, Any] = {}
-        self._others = store.claims.of_others()
-        self._cancelled: set[str] = set()
-        self._told: set[str] = set()  # cancelled before they ran
+        self._jobs = {cell.name: store.job(cell) for cell in cells}
+        self._futures: dict[str, Future] = {}
+        self._withdrawn: set[str] = set()
         self._tries: Counter[str] = Counter()
         self._asked = self._passed_on = 0
         self._next_look = 0.0
@@ -95,7 +92,7 @@ class _Sweep:
     def go(self) -> list[Status]:
         """Run until nothing is left to run, or nothing runs any more after a request to stop."""
         with self._listening():
-            while self._handles or (not self._asked and self._is_more()):
+            while self._futures or (not self._asked and self._is_more()):
                 self._pass_on_request()
                 self._collect()
                 self._submit()
@@ -106,90 +103,65 @@ class _Sweep:
         return list(self._statuses.values())
 
     def _is_more(self) -> bool:
-        """Whether a cell is to be begun, or in the hands of somebody who might die."""
-        return any(self._is_due(name) or self._is_others(name) for name in self._statuses)
+        """Whether a cell is to be begun, or run by somebody who might die."""
+        return any(one.open or one.state == "running" for one in self._statuses.values())
 
     def _is_due(self, name: str) -> bool:
-        mine = name not in self._others and name not in self._cancelled
-        return mine and self._statuses[name].open
-
-    def _is_others(self, name: str) -> bool:
-        if name in self._handles:
-            return False
-        state = self._statuses[name].state
-        claimed = name in self._others and name not in self._cancelled
-        return state == "running" or (claimed and state not in ("finished", "failed"))
+        return self._statuses[name].open and name not in self._futures
 
     def _submit(self) -> None:
-        """Fill the free slots with the next cells that nobody sees to."""
-        room = 0 if self._asked else self._executor.slots - len(self._handles)
+        """Fill the free slots with the next cells that nobody runs."""
+        room = 0 if self._asked else self._executor.slots - len(self._futures)
         due = list(islice(filter(self._is_due, self._statuses), max(room, 0)))
-        if not due:
-            return
-        mine = self._store.claims.take(due)
-        self._others |= set(due) - mine
-        self._refresh(self._statuses[name].cell for name in mine)  # others may have been at them meanwhile
-        idle = [name for name in mine if self._statuses[name].state != "queued"]
-        if idle:
-            self._store.claims.release(idle)
-        jobs = [self._store.job(self._statuses[name].cell) for name in due if name in mine.difference(idle)]
-        if jobs:
-            with self._executor.together():
-                self._handles |= {job.name: self._executor.submit(job) for job in jobs}
-            self._tries.update(job.name for job in jobs)
+        self._refresh(due)  # others may have been at them since the last look
+        due = list(filter(self._is_due, due))
+        if due:
+            futures = self._executor.submit([self._jobs[name] for name in due])
+            self._futures |= zip(due, futures, strict=True)
+            self._tries.update(due)
 
     def _pass_on_request(self) -> None:
         if self._passed_on < self._asked:
             self._passed_on = self._asked
-            for handle in self._handles.values():
-                self._executor.cancel(handle)
+            self._cancel(self._futures)
+
+    def _cancel(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._executor.cancel(self._jobs[name], self._futures[name])
 
     def _collect(self) -> None:
         """Note what became of the jobs that ended."""
-        codes = {name: self._executor.poll(handle) for name, handle in self._handles.items()}
-        ended = {name: code for name, code in codes.items() if code is not None}
-        if not ended:
-            return
-        for name in ended:
-            del self._handles[name]
-        self._store.claims.release(list(ended))
-        for status in self._store.statuses(self._statuses[name].cell for name in ended):
-            self._note_end(status, ended[status.cell.name])
-            self._refresh([status.cell])
+        for name in [name for name, future in self._futures.items() if future.done()]:
+            code = _code(self._jobs[name], self._futures.pop(name))
+            self._refresh([name])
+            self._note_end(name, code)
+            self._refresh([name])
 
     def _look(self) -> None:
         """Look now and then how cells are getting on that run here or elsewhere, and which are cancelled."""
         began = time.monotonic()
         if began < self._next_look:
             return
-        self._others = self._store.claims.of_others()
-        self._cancelled = self._store.cancelled()
-        self._refresh(
-            self._statuses[name].cell
-            for name in self._statuses
-            if name in self._handles or self._is_others(name)
-        )
-        for name in (self._handles.keys() & self._cancelled) - self._told:
-            if self._statuses[name].state != "running":  # who runs is asked by a file
-                self._told.add(name)
-                self._executor.cancel(self._handles[name])
+        self._refresh(name for name, one in self._statuses.items() if one.state not in ("finished", "failed"))
+        withdrawn = {name for name in self._futures if self._statuses[name].cancelled} - self._withdrawn
+        self._withdrawn |= withdrawn
+        self._cancel(withdrawn)
         now = time.monotonic()
         self._next_look = now + max(_LOOK, _SPARED * (now - began))
 
-    def _refresh(self, cells: Iterable[Cell]) -> None:
+    def _refresh(self, names: Iterable[str]) -> None:
+        cells = [self._statuses[name].cell for name in names]
         self._statuses |= {one.cell.name: one for one in self._store.statuses(cells)}
 
-    def _note_end(self, found: Status, code: int) -> None:
-        """Note a failure; a run that was stopped is none, and somebody may have been there first."""
-        name = found.cell.name
-        if found.state in ("finished", "running") or self._asked or name in self._store.cancelled():
+    def _note_end(self, name: str, code: int) -> None:
+        """Note a failure; a run that was stopped is none, nor is one that somebody else runs or has run."""
+        found = self._statuses[name]
+        if found.state in ("finished", "running") or found.cancelled or self._asked or code == BUSY:
             return
         if code == INTERRUPTED:
-            self._cancelled.add(name)
             self._store.cancel([found.cell])
         elif not (code < 0 and self._tries[name] <= self._executor.retries):
-            words = _last_words(self._store.job(found.cell), code)
-            self._store.note_failure(found.cell, f"exit code {code}: {words}")
+            self._store.note_failure(found.cell, f"exit code {code}: {_last_words(self._jobs[name], code)}")
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -212,6 +184,16 @@ class _Sweep:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _code(job: Job, future: Future) -> int:
+    """Return the exit code of a job that ended; -9 of one that died without a word."""
+    try:
+        return future.result()
+    except Exception as error:  # whatever an engine has in place of a result
+        with job.log.open("a") as log:
+            log.write(f"error: {' '.join(str(error).split())}\n")
+        return -signal.SIGKILL
 
 
 def _last_words(job: Job, code: int) -> str:

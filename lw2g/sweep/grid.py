@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,10 @@ class Cell:
             for part in ("baseline", "policy")
             if f"{part}.name" in self.settings
         ]
-        return "-".join([*parts, hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]])
+        return "-".join(
+            [re.sub(r"[^\w.-]", "_", part) for part in parts]
+            + [hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]]
+        )
 
     def tables(self) -> dict[str, Any]:
         """Return the settings as the nested tables of a configuration file.

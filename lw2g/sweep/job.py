@@ -1,4 +1,4 @@
-"""Jobs: one process of lw2g each, which begins the run of a cell or goes on with it."""
+"""Jobs: the processes of lw2g that bring a cell to its end, one at a time, wherever they are started."""
 
 from __future__ import annotations
 
@@ -7,68 +7,94 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 
-from lw2g.config.directory import CONFIG
-from lw2g.training.files.lock import writer_of
+from lw2g.config.directory import CONFIG, LOCK
+from lw2g.training.files.lock import BusyError, held, writer_of
 
-__all__ = ["INTERRUPTED", "Attempt", "Job"]
+__all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
 
 INTERRUPTED = 130
-"""The exit code of a run that was stopped and can be gone on with."""
+"""The exit code of a run that was stopped and can be resumed."""
+BUSY = os.EX_TEMPFAIL
+"""The exit code of an attempt that began nothing because another one is under way."""
 
 _MARK = "$ lw2g "
-_PAUSE = 0.2
+_PAUSE = 0.05
 
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """What brings a cell to its end, however often it is tried: exact resume makes all tries one run.
+    """A cell's files, and its process; exact resume makes all attempts one run.
 
     Attributes:
         name: The cell's.
-        run: Its run directory; paths are absolute.
-        config: Its configuration, with which it begins.
-        log: File to which what its processes print is appended.
+        sweep: The sweep's directory, absolute.
         folder: What relative paths of the configuration start from, where a machine has it.
     """
 
     name: str
-    run: Path
-    config: Path
-    log: Path
+    sweep: Path
     folder: Path = attrs.field(factory=Path.cwd)
 
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self.sweep / self.name
+
+    @property
+    def config(self) -> Path:
+        """The configuration with which the run begins."""
+        return self.sweep / "cells" / f"{self.name}.toml"
+
+    @property
+    def lock(self) -> Path:
+        """What an attempt locks, from before its process starts until after it ended."""
+        return self.sweep / "cells" / f"{self.name}.lock"
+
+    @property
+    def log(self) -> Path:
+        """To which what its processes print is appended."""
+        return self.sweep / "logs" / f"{self.name}.log"
+
+    @property
+    def failure(self) -> Path:
+        """Says why the cell failed; not there unless it did."""
+        return self.sweep / "failed" / self.name
+
+    @property
+    def cancelled(self) -> Path:
+        """Is there if the cell is to stop, and not to begin."""
+        return self.sweep / "cancelled" / self.name
+
     def arguments(self) -> tuple[str, ...]:
-        """Return what follows ``lw2g``, as things stand now: ``resume`` where the run has begun."""
+        """Return what follows ``lw2g`` as things stand now: ``resume`` where the run has begun."""
         if (self.run / CONFIG).exists():
             return ("resume", str(self.run))
         return ("run", str(self.config), "--out", str(self.run))
 
-    def start(
-        self, environment: Mapping[str, str | None] | None = None, *, tethered: bool = False
-    ) -> subprocess.Popen[bytes]:
-        """Start its process, in a group of its own: Ctrl-C reaches whoever started it alone.
+    def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start its process, which is asked to stop as soon as the thread ends that started it.
+
+        It has a group of its own, so that Ctrl-C reaches the sweep alone.
 
         Args:
-            environment: Variables that it sees beside those of this process; None takes one away.
-            tethered: Whether it is asked to stop as soon as the thread ends that started it.
+            environment: Variables that it sees beside those of this process.
         """
         arguments = self.arguments()
-        entry = ("lw2g.sweep.tether", str(os.getpid())) if tethered else ("lw2g",)
-        variables = os.environ | (environment or {})
         with self.log.open("ab") as log:
             log.write(f"{chr(10) if log.tell() else ''}{_MARK}{' '.join(arguments)}\n".encode())
             log.flush()
             return subprocess.Popen(
-                [sys.executable, "-m", *entry, *arguments],
+                [sys.executable, "-m", "lw2g.sweep.tether", str(os.getpid()), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={name: value for name, value in variables.items() if value is not None},
+                env={**os.environ, **environment},
                 cwd=self.folder if self.folder.is_dir() else None,
                 start_new_session=True,
             )
@@ -82,47 +108,77 @@ class Job:
         _, _, said = f"\n{text}".rpartition(f"\n{_MARK}")
         return [line for line in said.splitlines()[1:] if line.strip()]
 
+    def set_aside(self) -> Path:
+        """Move the run out of the way, and return where it lies now."""
+        place = self.sweep / ".stale"
+        place.mkdir(exist_ok=True)
+        taken = sum(1 for _ in place.glob(f"{self.name}-*"))
+        return self.run.rename(place / f"{self.name}-{taken + 1}")
+
 
 class Attempt:
-    """One try at a job by a worker of a cluster, who may be told to make room at any time.
+    """One attempt at a job: holds the cell's lock, starts the process, and waits for its end.
 
     Args:
         job: The job.
-        environment: Variables that its process sees, as in :meth:`Job.start`.
+        environment: As for :meth:`Job.start`.
     """
 
-    def __init__(self, job: Job, environment: Mapping[str, str | None]) -> None:
+    def __init__(self, job: Job, environment: dict[str, str]) -> None:
         self.job, self.environment = job, environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
+        self._asked = self._told = 0
 
-    def run(self, meanwhile: Callable[[], None] = lambda: None) -> int:
-        """Wait until nobody writes the run, bring it on, and return the exit code, negative for a signal.
+    def run(self) -> int:
+        """Bring the run on and return the exit code, negative for a signal."""
+        try:
+            with held(self.job.lock):
+                return self._bring_on()
+        except BusyError:
+            return BUSY
 
-        A worker that was killed may leave a process behind that is still saving what it has learned.
-
-        Args:
-            meanwhile: Is called now and then while its process runs.
-        """
-        while writer_of(self.job.run) is not None and not self._stopped:
-            time.sleep(_PAUSE)
-        if self._stopped:
-            return INTERRUPTED
-        self._process = self.job.start(self.environment, tethered=True)
-        while self._is_running():
-            time.sleep(_PAUSE)
-            meanwhile()
-        return self._process.wait()
+    def ask(self) -> None:
+        """Ask it to stop where it can be resumed; once more: at once."""
+        self._asked += 1
 
     def stop(self) -> None:
-        """Ask it to stop where it can be gone on with, and wait for it; a signal's handler may call it."""
-        self._stopped = True
-        if self._process is not None and self._is_running():
-            os.kill(self._process.pid, signal.SIGTERM)
-            while self._is_running():
-                time.sleep(_PAUSE)
+        """Ask it to stop and wait until it has; a signal's handler may call this while it runs."""
+        self._asked = max(self._asked, 1)
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError, ChildProcessError):
+                self._pass_on()
+                # leaves the exit code to whom this interrupts; Popen.wait would wait for its lock for ever
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
-    def _is_running(self) -> bool:
-        """Look without reaping: what waits for a process holds a lock, also when it is interrupted."""
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return self._process is not None and os.waitid(os.P_PID, self._process.pid, options) is None
+    def _bring_on(self) -> int:
+        try:
+            # what a killed worker had started may still be saving what it learned
+            while writer_of(self.job.run) is not None and not self._asks():
+                time.sleep(_PAUSE)
+            if self._asks():
+                return INTERRUPTED
+            self._clear()
+            self._process = self.job.start(self.environment)
+            while self._process.poll() is None:
+                self._pass_on()
+                time.sleep(_PAUSE)
+            return self._process.returncode
+        except KeyboardInterrupt:  # how Ray tells a task to stop
+            self.stop()
+            return INTERRUPTED
+
+    def _asks(self) -> int:
+        return self._asked or int(self.job.cancelled.exists())
+
+    def _pass_on(self) -> None:
+        if self._process is not None and self._told < self._asks():
+            self._told += 1
+            os.kill(self._process.pid, signal.SIGTERM)
+
+    def _clear(self) -> None:
+        """Set aside what a run has left that ended before it wrote its configuration."""
+        run = self.job.run
+        if (run / CONFIG).exists() or not run.exists():
+            return
+        if any(path.name != LOCK for path in run.iterdir()):
+            self.job.set_aside()

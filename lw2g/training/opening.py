@@ -10,7 +10,7 @@ from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.files.lock import one_writer
+from lw2g.training.files.lock import Writer, one_writer
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.progress import Interrupted, StopRequest, stop_on_interrupt
 from lw2g.training.shield import Shield
@@ -19,14 +19,14 @@ __all__ = ["build_trackers", "writing"]
 
 
 @contextmanager
-def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, str | None]]:
+def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, Writer | None]]:
     """Be the directory's one writer, and answer Ctrl-C; leave no empty directory behind.
 
     Yields:
         Whether a stop was asked for, and who held the lock before without giving it back.
     """
     try:
-        with stop_on_interrupt() as stop, one_writer(files.path, stop.ask) as gone:
+        with stop_on_interrupt() as stop, one_writer(files.path) as gone:
             files.prepare()
             yield stop, gone
     except KeyboardInterrupt:

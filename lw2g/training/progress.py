@@ -44,11 +44,10 @@ class StopRequest:
     Attributes:
         wanted: Set by the first signal within :meth:`after_batch`.
         due: Whether any process of the run was asked to before the last batch.
-        listens: Whether signals reach it.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
-        self.wanted, self.due, self.listens = False, False, False
+        self.wanted, self.due = False, False
         self._owner, self._waits, self._patient = os.getpid(), False, patient
 
     @contextmanager
@@ -59,13 +58,6 @@ class StopRequest:
             yield
         finally:
             self._waits = False
-
-    def ask(self) -> None:
-        """Ask from another thread, as a signal would."""
-        if self.listens:
-            os.kill(self._owner, signal.SIGTERM)
-        else:
-            self.wanted = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Answer a signal at once: with a line and a note, or by interrupting the process."""
@@ -95,7 +87,6 @@ def stop_on_interrupt(*, patient: bool = False) -> Iterator[StopRequest]:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             previous[number] = signal.signal(number, request.handle)
-        request.listens = True
     try:
         yield request
     finally:

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from lw2g.sweep.store import SweepDirectory
-from lw2g.training.files.lock import VARIABLE
 from lw2g.training.files.sealed import unseal_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -45,8 +44,8 @@ TIMES = ("seconds", "images_per_second", "sha256", "config")
 
 
 def environment() -> dict[str, str]:
-    """A short silence makes a dead host's cell free soon; nothing of the test's own session is seen."""
-    return os.environ | {VARIABLE: "6", "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    """One thread a run."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -69,7 +68,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     (place / "grid.toml").write_text(GRID)
     assert sweep(place, "--jobs", "2").wait(900) == 0
     store = SweepDirectory(place / "out")
-    return {cell.settings["run.seed"]: store.run(cell) for cell in store.cells()}
+    return {cell.settings["run.seed"]: store.job(cell).run for cell in store.cells()}
 
 
 def begun(driver: subprocess.Popen[bytes], folder: Path) -> Path:
@@ -79,7 +78,7 @@ def begun(driver: subprocess.Popen[bytes], folder: Path) -> Path:
         known = store.cells() if (folder / "out" / "sweep.json").exists() else []
         for one in store.statuses(known):
             if one.state == "running" and one.run is not None and one.run.done:
-                return store.run(one.cell)
+                return store.job(one.cell).run
         time.sleep(0.1)
     raise AssertionError(f"the driver ended with exit code {driver.returncode}")
 
@@ -99,7 +98,7 @@ def same_as(alone: dict[int, Path], folder: Path) -> dict[str, list[str]]:
     store = SweepDirectory(folder / "out")
     commands = {}
     for cell in store.cells():
-        run, reference = store.run(cell), alone[cell.settings["run.seed"]]
+        run, reference = store.job(cell).run, alone[cell.settings["run.seed"]]
         mine, theirs = (unseal_json(place / "record.json") for place in (run, reference))
         assert {key: value for key, value in mine.items() if key not in TIMES} == {
             key: value for key, value in theirs.items() if key not in TIMES
@@ -111,7 +110,7 @@ def same_as(alone: dict[int, Path], folder: Path) -> dict[str, list[str]]:
                 reference / "predictions" / name
             ).read_bytes()
         assert not (run / "lock").exists()
-        lines = store.log(cell).read_text().splitlines()
+        lines = store.job(cell).log.read_text().splitlines()
         commands[cell.name] = [line.split()[2] for line in lines if line.startswith("$ lw2g ")]
     return commands
 
@@ -119,18 +118,38 @@ def same_as(alone: dict[int, Path], folder: Path) -> dict[str, list[str]]:
 # -- processes ---------------------------------------------------------------------------------------------
 
 
-def test_a_killed_driver_and_a_killed_run(folder: Path, alone: dict[int, Path]) -> None:
-    """Runs outlive their driver; two new drivers share what is left, and a killed run is gone on with."""
-    first = sweep(folder, "--jobs", "2")
+def test_a_killed_driver(folder: Path, alone: dict[int, Path]) -> None:
+    """Its run stops where it can be resumed; two new drivers share the cells, each of which runs once."""
+    first = sweep(folder, "--jobs", "1")
     run = begun(first, folder)
     first.kill()
     first.wait()
-    os.kill(writer(run), signal.SIGKILL)
     drivers = [sweep(folder, "--jobs", "1") for _ in range(2)]
     assert [driver.wait(900) for driver in drivers] == [0, 0]
     commands = same_as(alone, folder)
-    assert commands[run.name] == ["run", "resume"]
-    assert sum(map(len, commands.values())) == 3
+    assert commands.pop(run.name) == ["run", "resume"]
+    assert list(commands.values()) == [["run"]]
+
+
+def test_a_killed_driver_among_two(folder: Path, alone: dict[int, Path]) -> None:
+    """The one that lives does what the dead one leaves."""
+    first = sweep(folder, "--jobs", "2")
+    run = begun(first, folder)
+    second = sweep(folder)
+    time.sleep(3)
+    first.kill()
+    first.wait()
+    assert second.wait(900) == 0
+    assert same_as(alone, folder)[run.name] == ["run", "resume"]
+
+
+def test_a_killed_run(folder: Path, alone: dict[int, Path]) -> None:
+    """It is resumed as often as allowed."""
+    driver = sweep(folder, "--jobs", "2", "--executor-set", "retries=1")
+    run = begun(driver, folder)
+    os.kill(writer(run), signal.SIGKILL)
+    assert driver.wait(900) == 0
+    assert same_as(alone, folder)[run.name] == ["run", "resume"]
 
 
 def test_a_cancelled_sweep_goes_on(folder: Path, alone: dict[int, Path]) -> None:
@@ -171,11 +190,7 @@ def test_what_slurm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     settings = {"jobs": 2, "threads": 3, "gpus_per_job": 1, "partition": "gpu", "sbatch": ["constraint=a100"]}
     executor = load_executor({"name": "slurm", **settings}, tmp_path / "out")
-    with executor.together():
-        handles = [
-            executor.submit(Job(name=str(seed), run=tmp_path, config=tmp_path, log=tmp_path / "log"))
-            for seed in range(3)
-        ]
+    futures = executor.submit([Job(name=str(seed), sweep=tmp_path) for seed in range(3)])
     said = (tmp_path / "submitted").read_text()
     for option in (
         "array=0-2%2",
@@ -188,7 +203,7 @@ def test_what_slurm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "time=1440",
     ):
         assert f"#SBATCH --{option}\n" in said, option
-    assert [executor.poll(handle) for handle in handles] == [None] * 3
+    assert [future.done() for future in futures] == [False] * 3
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------
@@ -215,10 +230,9 @@ def on_ray(folder: Path, cluster: Any, *arguments: str) -> subprocess.Popen[byte
     return sweep(folder, "--executor", "ray", "--executor-set", f"address={cluster.address}", *arguments)
 
 
-@pytest.mark.parametrize("directories", ["shared", "copied"])
-def test_a_killed_worker_is_replaced(folder: Path, alone, cluster, directories: str) -> None:
+def test_a_killed_worker_is_replaced(folder: Path, alone, cluster) -> None:
     """Ray tries its task again, which goes on with the run; what it had started stops by itself."""
-    driver = on_ray(folder, cluster, "--executor-set", f"directories={directories}")
+    driver = on_ray(folder, cluster)
     run = begun(driver, folder)
     os.kill(parent(writer(run)), signal.SIGKILL)
     assert driver.wait(900) == 0

@@ -52,7 +52,9 @@ def test_a_stopped_sweep_goes_on(tmp_path: Path) -> None:
     assert store.status(cell).state == "interrupted"
     subprocess.run(command, check=True, capture_output=True)
     assert store.status(cell).state == "finished"
-    commands = [line.split()[2] for line in store.log(cell).read_text().splitlines() if line.startswith("$ ")]
+    commands = [
+        line.split()[2] for line in store.job(cell).log.read_text().splitlines() if line.startswith("$ ")
+    ]
     assert commands == ["run", "resume"]
-    record = json.loads((store.run(cell) / "record.json").read_text())
+    record = json.loads((store.job(cell).run / "record.json").read_text())
     assert record["metrics"]["faa"] == pytest.approx(87.87, abs=1.0)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-
-import attrs
+from queue import SimpleQueue
 
 from lw2g.errors import ConfigError
-from lw2g.sweep.executors.base import Executor, Options
-from lw2g.sweep.job import Job
+from lw2g.sweep.executors import Executor, Options
+from lw2g.sweep.job import Attempt, Job
 
 __all__ = ["EXECUTOR", "OPTIONS", "LocalExecutor"]
 
@@ -19,16 +18,8 @@ _GPUS = Path("/proc/driver/nvidia/gpus")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Handle:
-    """A process, and the GPUs it was given."""
-
-    process: subprocess.Popen[bytes]
-    gpus: str | None
-
-
-class LocalExecutor(Executor[_Handle]):
-    """Processes of this machine.
+class LocalExecutor(Executor):
+    """Processes of this machine, which end with it.
 
     A job has its share of the cores, unless ``OMP_NUM_THREADS`` or an option says otherwise. It sees all
     GPUs, unless it is given some: then as many jobs run as the GPUs have room for, or as are asked for.
@@ -41,38 +32,45 @@ class LocalExecutor(Executor[_Handle]):
         ConfigError: There are too few GPUs for one job.
     """
 
-    pause = 0.2
+    pause = 0.1
 
     def __init__(self, options: Options, directory: Path) -> None:
         places = _places(options.gpus_per_job)
-        self.slots = options.jobs or (len(places) if places else 1)
+        self.slots = options.jobs or len(places) or 1
         if places:
             self.slots = min(self.slots, len(places))
         self.retries = options.retries
-        self._free: list[str | None] = list(places[: self.slots]) if places else [None] * self.slots
-        threads = str(max(1, _cores() // self.slots))
-        self._environment: dict[str, str | None] = {
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads)
-        }
-        self._environment |= options.environment
+        self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
+        for slot in range(self.slots):
+            self._free.put({_VISIBLE: places[slot]} if places else {})
+        share = os.environ.get("OMP_NUM_THREADS", str(max(1, _cores() // self.slots)))
+        self._threads = str(options.threads or share)
+        self._pool = ThreadPoolExecutor(self.slots)
+        self._attempts: dict[str, Attempt] = {}
 
-    def submit(self, job: Job) -> _Handle:
-        """Start a process, on the GPUs that have been free for longest."""
-        gpus = self._free.pop(0)
-        return _Handle(
-            process=job.start(self._environment | ({} if gpus is None else {_VISIBLE: gpus})), gpus=gpus
-        )
+    def submit(self, jobs: Sequence[Job]) -> list[Future[int]]:
+        """Start a process for each, on the GPUs that have been free for longest."""
+        attempts = {job.name: Attempt(job, {"OMP_NUM_THREADS": self._threads}) for job in jobs}
+        self._attempts |= attempts
+        return [self._pool.submit(self._run, attempt) for attempt in attempts.values()]
 
-    def poll(self, handle: _Handle) -> int | None:
-        """Return the exit code, None while the process runs."""
-        code = handle.process.poll()
-        if code is not None:
-            self._free.append(handle.gpus)
-        return code
-
-    def cancel(self, handle: _Handle) -> None:
+    def cancel(self, job: Job, future: Future[int]) -> None:
         """Send the signal on which a run saves what it has learned and stops."""
-        handle.process.send_signal(signal.SIGTERM)
+        self._attempts[job.name].ask()
+
+    def close(self) -> None:
+        """Stop what an error of the sweep has left under way."""
+        for attempt in self._attempts.values():
+            attempt.ask()
+        self._pool.shutdown()
+
+    def _run(self, attempt: Attempt) -> int:
+        gpus = self._free.get()
+        try:
+            attempt.environment |= gpus
+            return attempt.run()
+        finally:
+            self._free.put(gpus)
 
 
 def _places(share: float) -> list[str]:

@@ -5,9 +5,7 @@ Run directories lie on a file system that all nodes share, and so does the sweep
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +16,9 @@ from submitit.helpers import DelayedSubmission
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.options import option
-from lw2g.sweep.executors.base import Executor, Options
+from lw2g.sweep.executors import Executor, Options
 from lw2g.sweep.job import Attempt, Job
-from lw2g.training.files.lock import ask_to_stop
+from lw2g.training.files.lock import holder_of
 
 __all__ = ["EXECUTOR", "OPTIONS", "SlurmExecutor", "SlurmOptions"]
 
@@ -70,36 +68,20 @@ class SlurmOptions(Options):
         return {key: value for key, value in told.items() if value is not None}
 
 
-class Requeued:
-    """What a job of Slurm does: it brings a run on, and when it has to make room it saves and is requeued.
-
-    Args:
-        job: The job.
-        environment: Variables that its process sees.
-    """
-
-    def __init__(self, job: Job, environment: Mapping[str, str | None]) -> None:
-        self._attempt = Attempt(job, environment)
+class Requeued(Attempt):
+    """What a job of Slurm does: it brings a run on, and when it has to make room it saves and is requeued."""
 
     def __call__(self) -> int:
         """Return the exit code of ``lw2g run`` or ``lw2g resume``."""
-        return self._attempt.run()
+        return self.run()
 
     def checkpoint(self) -> DelayedSubmission:
-        """Stop where the run can be gone on with, and return what is to be requeued."""
-        self._attempt.stop()
-        return DelayedSubmission(Requeued(self._attempt.job, self._attempt.environment))
+        """Stop where the run can be resumed, and return what is to be requeued."""
+        self.stop()
+        return DelayedSubmission(Requeued(self.job, self.environment))
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class _Handle:
-    """A job of ours and Slurm's of it."""
-
-    job: Job
-    submitted: submitit.Job[int]
-
-
-class SlurmExecutor(Executor[_Handle]):
+class SlurmExecutor(Executor):
     """Jobs of Slurm, as many at a time as it has room for, or ``jobs`` of an array.
 
     Jobs outlive the sweep that has submitted them: the next one waits for those that run.
@@ -130,32 +112,16 @@ class SlurmExecutor(Executor[_Handle]):
             raise ConfigError(f"executor 'slurm': {error}; run it where jobs are submitted") from error
         self._environment = {"OMP_NUM_THREADS": str(options.threads or 1)}
 
-    def submit(self, job: Job) -> _Handle:
-        """Submit a job; within :meth:`together` as a part of an array."""
-        return _Handle(job=job, submitted=self._executor.submit(Requeued(job, self._environment)))
-
-    def poll(self, handle: _Handle) -> int | None:
-        """Return the exit code; -9 of a job that died without a word."""
-        if not handle.submitted.done():
-            return None
-        try:
-            code: int = handle.submitted.result()
-        except Exception as error:  # whatever submitit finds in place of a result
-            with handle.job.log.open("a") as log:
-                log.write(f"error: {' '.join(str(error).split())}\n")
-            return -signal.SIGKILL
-        return code
-
-    def cancel(self, handle: _Handle) -> None:
-        """Ask a run by a file: Slurm would leave it half a minute; withdraw what does not run."""
-        if not ask_to_stop(handle.job.run):
-            handle.submitted.cancel(check=False)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Submit what the block submits as one array."""
+    def submit(self, jobs: Sequence[Job]) -> list[submitit.Job[int]]:
+        """Submit jobs as one array."""
         with self._executor.batch():
-            yield
+            return [self._executor.submit(Requeued(job, self._environment)) for job in jobs]
+
+    def cancel(self, job: Job, future: submitit.Job[int]) -> None:
+        """Ask a run by a file: Slurm would leave it half a minute; withdraw what does not run."""
+        job.cancelled.touch()
+        if holder_of(job.lock) is None:
+            future.cancel(check=False)
 
 
 OPTIONS, EXECUTOR = SlurmOptions, SlurmExecutor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,16 +13,18 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
+from lw2g.cli.output import printable
 from lw2g.cli.sweep import fitting
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweep.executors import load_executor
 from lw2g.sweep.executors.local import LocalExecutor
 from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import Job
+from lw2g.sweep.job import Attempt, Job
 from lw2g.sweep.needs import Need, needs_of
 from lw2g.sweep.store import SweepDirectory
 from lw2g.training.costs.estimate import Range
+from lw2g.training.files.lock import held, one_writer
 
 GRID = """
 [base]
@@ -38,8 +41,7 @@ def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A grid of two cells, whose processes fail at once; the default directory is below the test's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LocalExecutor, "pause", 0)
-    monkeypatch.setattr(LocalExecutor, "submit", lambda self, job: _fail(job))
-    monkeypatch.setattr(LocalExecutor, "poll", lambda self, handle: handle)
+    monkeypatch.setattr(Attempt, "run", lambda self: _fail(self.job))
     Path("two.toml").write_text(GRID)
     return "two.toml"
 
@@ -205,20 +207,20 @@ def test_an_executor_is_told_by_the_grid_and_the_command_line(grid, monkeypatch)
 
 
 def test_status_says_where_a_cell_runs(grid, finished):
-    """Host, heartbeat and speed of what runs, also for other programs."""
+    """Host and speed of what runs, also for other programs."""
     call("--out", "here", grid, code=1)
     call("cancel", "here")
     store = SweepDirectory(Path("here"))
-    run = store.run(store.cells()[0])
+    run = store.job(store.cells()[0]).run
     shutil.copytree(finished[0], run)
     (run / "record.json").unlink()
     (run / "progress.json").write_text('{"tasks": 3, "remaining": 65.0, "images_per_second": 12.4}')
-    (run / "lock").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
-    printed = call("status", "here")
-    assert re.search(r"seed 0 +running +0/3 +0:01:05 +- +12 +elsewhere +\d+ s ago *\n", printed)
-    listed = json.loads(call("status", "here", "--json"))
+    with one_writer(run):
+        (run / "lock").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
+        printed = call("status", "here")
+        listed = json.loads(call("status", "here", "--json"))
+    assert re.search(r"seed 0 +running +0/3 +0:01:05 +- +12 +elsewhere *\n", printed)
     assert (listed[0]["host"], listed[0]["images_per_second"], listed[1]["host"]) == ("elsewhere", 12.4, None)
-    assert 0 <= listed[0]["heartbeat"] < 60
 
 
 @pytest.mark.parametrize(("named", "cancelled"), [([], 2), (["seed 1"], 1)])
@@ -226,12 +228,10 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     """Running cells get a request, whoever runs them; an unknown name is refused."""
     call("--out", "here", grid, code=1)
     store = SweepDirectory(Path("here"))
-    run = store.run(store.cells()[1])
-    run.mkdir()
-    (run / "lock").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
-    printed = call("cancel", "here", *named)
+    with held(store.job(store.cells()[1]).lock):
+        printed = call("cancel", "here", *named)
     assert printed == f"1 running cells are asked to stop; no other of {cancelled} is begun\n"
-    assert ((run / "stop").exists(), len(store.cancelled())) == (True, cancelled)
+    assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
 
 
@@ -241,3 +241,55 @@ def test_a_sweep_has_its_report(grid, finished):
     printed = call("report", "here", "--format", "csv")
     assert printed == CliRunner().invoke(main, ["report", "here", "--format", "csv"]).output
     assert "dual-prompt" in printed
+
+
+def test_a_label_changes_neither_the_experiment_nor_the_terminal(grid):
+    """Whatever a label has in it, the cell's file says what the grid says, and what is printed is plain."""
+    label = "x\n[run]\nseed = 77\n#\x1b]0;taken\x07\udc80"
+    Path("two.toml").write_text(GRID + f"[[rows]]\nlabel = {json.dumps(label[:-1])}\n")
+    printed = [
+        call(grid, "--dry-run", "--no-cost"),
+        call("--out", "here", grid, code=1),
+        call("status", "here"),
+        call("retry", "here", code=1),
+    ]
+    store = SweepDirectory(Path("here"))
+    for cell in store.cells():
+        assert tomllib.loads(store.job(cell).config.read_text()) == cell.tables()
+        assert cell.tables()["run"]["seed"] in (0, 1)
+    assert not any("\x1b" in text or "\x07" in text for text in printed)
+    assert printable(label) == r"x\n[run]\nseed = 77\n#\x1b]0;taken\x07\udc80"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "[" * 100_000,
+        "\xff",
+        '{"cells": {}, "executor": {}}',
+        '{"cells": [], "executor": 3}',
+        '{"cells": [{"settings": [], "label": "x"}], "executor": {}}',
+        '{"cells": [{"settings": {}, "label": 3}], "executor": {}}',
+        '{"cells": [{"settings": {"constraints": 3}, "label": "x"}], "executor": {}}',
+    ],
+    ids=lambda content: content[:40],
+)
+def test_a_list_of_cells_of_another_type_is_one_line(grid, content):
+    """A damaged sweep.json ends a command in one line, and nothing is written."""
+    Path("in").mkdir()
+    Path("in/sweep.json").write_text(content, encoding="latin-1")
+    printed = call("retry", "in", code=2)
+    assert printed.startswith("error: ")
+    assert printed.count("\n") == 1
+    assert [path.name for path in Path("in").iterdir()] == ["sweep.json"]
+
+
+def test_no_cell_lies_outside_its_sweep(grid):
+    """A name that is a path is none of a directory."""
+    Path("in").mkdir()
+    cell = {"settings": {"baseline.name": "../../up"}, "label": "x"}
+    Path("in/sweep.json").write_text(json.dumps({"cells": [cell], "executor": {}}))
+    call("retry", "in", code=1)
+    assert sorted(path.name for path in Path().iterdir()) == ["in", "two.toml"]
+    assert len(list(Path("in/cells").iterdir())) == 1

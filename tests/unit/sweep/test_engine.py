@@ -1,61 +1,74 @@
-"""Sweeps with an executor that plays the processes: what is run, gone on with, left, and said."""
+"""Sweeps with an executor that plays the processes: what is run, resumed, left, and said."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
+from threading import Barrier
 
 import pytest
 
-from lw2g.config.directory import LOCK
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report.runs import read_run
-from lw2g.sweep.claims import Claims
 from lw2g.sweep.engine import run_sweep
 from lw2g.sweep.executors import Executor, load_executor
 from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import Job
+from lw2g.sweep.job import BUSY, Attempt, Job
 from lw2g.sweep.store import SweepDirectory, differences_now
+from lw2g.training.files.lock import held, one_writer
+
+Act = Callable[[Job], int | None]
 
 CELLS = [
     Cell(settings={"baseline.name": "dual-prompt", "run.seed": seed}, label=f"seed {seed}") for seed in (0, 1)
 ]
 
 
-class Played(Executor[Job]):
-    """An executor of one slot whose jobs end when they are looked at, as ``act`` says; lists what it ran."""
+class Playing:
+    """A job that ends when it is looked at, as ``act`` says."""
+
+    def __init__(self, job: Job, act: Act) -> None:
+        self.job, self.act = job, act
+
+    def done(self) -> bool:
+        """Do what the process does."""
+        self.code = self.act(self.job)
+        return self.code is not None
+
+    def result(self) -> int:
+        """Return the exit code."""
+        assert self.code is not None
+        return self.code
+
+
+class Played(Executor):
+    """An executor whose jobs are played; lists what it ran."""
 
     pause = 0
 
-    def __init__(self, act: Callable[[Job, Path], int | None], slots: int = 1, retries: int = 0) -> None:
+    def __init__(self, act: Act, slots: int = 1, retries: int = 0) -> None:
         self.act, self.slots, self.retries = act, slots, retries
         self.ran: list[str] = []
         self.names: list[str] = []
         self.cancelled = self.closed = 0
 
-    def submit(self, job: Job) -> Job:
-        """Note the command."""
-        self.ran.append(job.arguments()[0])
-        self.names.append(job.name)
-        job.log.write_text((job.log.read_text() if job.log.exists() else "") + f"\n$ lw2g {self.ran[-1]}\n")
-        return job
+    def submit(self, jobs: Sequence[Job]) -> list[Playing]:
+        """Note the commands."""
+        for job in jobs:
+            self.ran.append(job.arguments()[0])
+            self.names.append(job.name)
+            with job.log.open("a") as log:
+                log.write(f"\n$ lw2g {self.ran[-1]}\n")
+        return [Playing(job, self.act) for job in jobs]
 
-    def poll(self, handle: Job) -> int | None:
-        """Do what the process does, and end."""
-        return self.act(handle, handle.run)
-
-    def cancel(self, handle: Job) -> None:
+    def cancel(self, job: Job, future: Playing) -> None:
         """Count requests."""
         self.cancelled += 1
 
@@ -73,32 +86,33 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepDirectory:
 
 
 @pytest.fixture
-def finish(finished) -> Callable[[Job, Path], int]:
+def finish(finished) -> Act:
     """What a process does that finishes its run."""
 
-    def act(job: Job, run: Path) -> int:
-        shutil.copytree(finished[0], run, dirs_exist_ok=True)
+    def act(job: Job) -> int:
+        shutil.copytree(finished[0], job.run, dirs_exist_ok=True)
         return 0
 
     return act
 
 
-def interrupt(job: Job, run: Path) -> int:
+def interrupt(job: Job) -> int:
     """What a process does that somebody stops after it has begun."""
-    run.mkdir(exist_ok=True)
-    (run / "config.toml").write_text("[run]\nseed = 1")
+    job.run.mkdir(exist_ok=True)
+    (job.run / "config.toml").write_text("[run]\nseed = 1")
     return 130
 
 
-def fail(job: Job, run: Path) -> int:
+def fail(job: Job) -> int:
     """What a process does that meets a mistake."""
-    job.log.write_text(job.log.read_text() + "error: no such data; fetch them\nnot this\n")
+    with job.log.open("a") as log:
+        log.write("error: no such data; fetch them\nnot this\n")
     return 2
 
 
 def states(store: SweepDirectory) -> list[str]:
     """Where all cells stand."""
-    return [store.status(cell).state for cell in CELLS]
+    return [one.state for one in store.statuses(CELLS)]
 
 
 def test_finished_stay_and_interrupted_go_on(store, finish):
@@ -112,12 +126,12 @@ def test_finished_stay_and_interrupted_go_on(store, finish):
     assert (resumed.ran, [one.state for one in found]) == (["resume"], ["finished", "finished"])
     assert found[0].run is not None
     assert found[0].run.done == found[0].run.tasks == len(found[0].run.record["accuracy_matrix"])
-    assert store.cells() == CELLS
+    assert (store.cells(), resumed.closed) == (CELLS, 1)
 
 
 def test_a_failed_cell_is_left_with_its_reason(store, finish):
     """The others go on; the last error of the log is the reason; only a retry tries again."""
-    failing = Played(lambda job, run: fail(job, run) if job.name == CELLS[0].name else finish(job, run))
+    failing = Played(lambda job: fail(job) if job.name == CELLS[0].name else finish(job))
     found = run_sweep(store, CELLS, failing)
     assert [one.state for one in found] == ["failed", "finished"]
     assert found[0].reason == "exit code 2: no such data; fetch them"
@@ -129,33 +143,57 @@ def test_a_failed_cell_is_left_with_its_reason(store, finish):
     assert (again.ran, states(store)) == (["run"], ["finished", "finished"])
 
 
-def test_a_traceback_is_told_by_its_error(store):
-    """What libraries print after the error of a bug is not taken for it, nor what an attempt before said."""
+def crash(job: Job) -> int:
+    """What a process does that meets a bug; libraries print after its error."""
+    with job.log.open("a") as log:
+        log.write("Traceback ...\n  File\ntorch.OutOfMemoryError: of 3 GiB\nlibrary: leaked\nSee its page")
+    return 1
 
-    def crash(job: Job, run: Path) -> int:
-        with job.log.open("a") as log:
-            log.write(
-                "Traceback ...\n  File\ntorch.OutOfMemoryError: of 3 GiB\nlibrary: leaked\nSee its page"
-            )
-        return 1
 
-    for _ in range(2):
-        (found,) = run_sweep(store, CELLS[:1], Played(crash))
-        assert found.reason == "exit code 1: torch.OutOfMemoryError: of 3 GiB"
+def die(job: Job) -> int:
+    """What an engine does that lost a job."""
+    raise RuntimeError("job 12\nwas lost")
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (crash, "exit code 1: torch.OutOfMemoryError: of 3 GiB"),
+        (lambda job: -signal.SIGKILL, "exit code -9: ended by SIGKILL (out of memory?)"),
+        (lambda job: 0, "exit code 0: it said nothing"),
+    ],
+)
+def test_a_failure_says_what_ended_it(store, act, reason):
+    """The error of this attempt alone, or the signal; exit code 0 is believed of a finished run only."""
+    for before in (fail, act):
+        (found,) = run_sweep(store, CELLS[:1], Played(before))
         store.note_failure(CELLS[0], None)
+    assert (found.state, found.reason) == ("failed", reason)
 
 
-def test_a_signal_that_kills_is_named(store):
-    """A process without last words is told of by its signal."""
-    found = run_sweep(store, CELLS[:1], Played(lambda job, run: -signal.SIGKILL))
-    assert found[0].reason == "exit code -9: ended by SIGKILL (out of memory?)"
+def test_a_job_that_its_engine_lost_counts_as_killed(store, finish, monkeypatch):
+    """What the engine raises stands in the log, and the job is tried again as often as allowed."""
+    monkeypatch.setattr(Playing, "result", lambda self: 0 if self.act(self.job) is None else die(self.job))
+    executor = Played(interrupt, retries=1)
+    (found,) = run_sweep(store, CELLS[:1], executor)
+    assert (executor.ran, found.state) == (["run", "resume"], "failed")
+    assert store.job(CELLS[0]).last_words()[-1] == "error: job 12 was lost"
+
+
+@pytest.mark.parametrize(("retries", "ran"), [(0, 1), (2, 3)])
+def test_a_killed_job_is_resumed_as_often_as_allowed(store, retries, ran):
+    """A signal's end is no mistake of the run's; after the last retry it is a failure."""
+    executor = Played(lambda job: interrupt(job) and -signal.SIGKILL, retries=retries)
+    (found,) = run_sweep(store, CELLS[:1], executor)
+    assert executor.ran == (["run"] + ["resume"] * retries)[:ran]
+    assert found.state == "failed"
 
 
 def test_a_request_to_stop_is_passed_on(store):
     """The first signal lets nothing new begin and asks what runs to stop; that is no failure."""
     asked: list[int] = []
 
-    def stopped(job: Job, run: Path) -> int | None:
+    def stopped(job: Job) -> int | None:
         if not asked:
             os.kill(os.getpid(), signal.SIGTERM)
         asked.append(executor.cancelled)
@@ -168,162 +206,81 @@ def test_a_request_to_stop_is_passed_on(store):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.parametrize("writes", [one_writer, held])
 @pytest.mark.parametrize("begun", [True, False])
-def test_what_somebody_else_writes_is_waited_for(store, finish, begun):
-    """A cell whose lock a live process holds is running, written or not, and not begun a second time."""
+def test_what_somebody_else_runs_is_waited_for(store, finish, writes, begun):
+    """A cell whose run is written, or that another sweep attempts, runs; once that ends it is due."""
     store.write(CELLS)
-    run = store.run(CELLS[0])
-    interrupt(store.job(CELLS[0]), run)
-    if not begun:
-        (run / "config.toml").unlink()
-    lock(run)
-    seen: list[str] = []
+    job = store.job(CELLS[0])
+    job.run.mkdir()
+    if begun:
+        interrupt(job)
+    other, seen = ExitStack(), []
+    other.enter_context(writes(job.run if writes is one_writer else job.lock))
 
     def watch(statuses) -> None:
         seen.append(statuses[0].state)
-        if statuses[1].state == "finished":
-            (run / LOCK).unlink(missing_ok=True)
+        if [one.state for one in statuses] == ["running", "finished"]:
+            assert statuses[0].writer.pid == os.getpid()
+            other.close()
 
     executor = Played(finish)
-    run_sweep(store, CELLS, executor, watch)
+    found = run_sweep(store, CELLS, executor, watch)
     assert (seen[0], executor.ran) == ("running", ["run", "resume" if begun else "run"])
+    assert [one.state for one in found] == ["finished", "finished"]
 
 
-def lock(run: Path) -> None:
-    """Write a run directory from this very process, as far as others see."""
-    run.mkdir(exist_ok=True)
-    (run / LOCK).write_text(json.dumps({"pid": os.getpid(), "host": os.uname().nodename, "since": "now"}))
+def test_what_another_driver_has_finished_meanwhile_is_not_begun(store, finish, monkeypatch):
+    """Others may have been at a cell since the last look: it is looked at again before it is submitted."""
+    monkeypatch.setattr("lw2g.sweep.engine._LOOK", 3600)
 
+    def both(job: Job) -> int:
+        finish(store.job(CELLS[1]))
+        return finish(job)
 
-def test_a_dead_hosts_cell_is_taken_over(store, finish):
-    """While another host's heart beats its cell is left alone; once it is silent, the cell goes on here."""
-    run = store.run(CELLS[0])
-    store.write(CELLS[:1])
-    interrupt(store.job(CELLS[0]), run)
-    (run / LOCK).write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
-    seen: list[tuple[str, int]] = []
-
-    def watch(statuses) -> None:
-        seen.append((statuses[0].state, len(executor.ran)))
-        if len(seen) == 3:
-            os.utime(run / LOCK, (0, 0))
-
-    executor = Played(finish)
-    (found,) = run_sweep(store, CELLS[:1], executor, watch)
-    assert (seen[:3], executor.ran, found.state) == ([("running", 0)] * 3, ["resume"], "finished")
-
-
-def test_two_drivers_share_a_sweep(store, finish):
-    """What one has claimed the other leaves, and does the rest: no cell is done twice, none is left over."""
-    cells = [Cell(settings={"run.seed": seed}, label=str(seed)) for seed in range(6)]
-    other = Played(finish, slots=2)
-
-    def first(job: Job, run: Path) -> int:
-        if not other.ran:
-            store_of_other = SweepDirectory(store.path)
-            thread = threading.Thread(target=run_sweep, args=(store_of_other, cells[:5], other))
-            thread.start()
-            while len(other.ran) < 4:
-                time.sleep(0.001)
-            assert [one.state for one in store.statuses(cells[:1])] == ["queued"]
-            finish(job, run)
-            thread.join()
-            return 0
-        return finish(job, run)
-
-    mine = Played(first)
-    found = run_sweep(store, cells, mine)
-    assert [one.state for one in found] == ["finished"] * 6
-    assert sorted(mine.names + other.names) == sorted(cell.name for cell in cells)
-    assert (mine.names[0], len(other.names)) == (cells[0].name, 4)
-    assert not list((store.path / ".drivers").glob("*-*"))
-
-
-def test_what_a_dead_driver_had_claimed_is_taken_over(store, finish):
-    """Claims are worth what their driver's heartbeat is."""
-    dead = Claims(store.path)
-    with dead.driving():
-        assert dead.take([CELLS[0].name]) == {CELLS[0].name}
-        (here,) = (store.path / ".drivers").glob("*-*")
-        assert store.status(CELLS[0]).state == "queued"
-        os.utime(here / LOCK, (0, 0))
-        assert store.status(CELLS[0]).state == "waiting"
-        executor = Played(finish)
-        run_sweep(store, CELLS[:1], executor)
-    assert executor.ran == ["run"]
-
-
-def test_a_killed_job_is_gone_on_with_as_often_as_allowed(store, finish):
-    """A signal's end is no mistake of the run's; after the last retry it is a failure."""
-    executor = Played(lambda job, run: interrupt(job, run) and -signal.SIGKILL, retries=2)
-    (found,) = run_sweep(store, CELLS[:1], executor)
-    assert executor.ran == ["run", "resume", "resume"]
-    assert (found.state, executor.closed) == ("failed", 1)
-
-
-def test_a_job_that_ends_without_finishing_has_failed(store):
-    """An exit code of 0 is believed only where there is a finished run: no cell is tried for ever."""
-    (found,) = run_sweep(store, CELLS[:1], Played(lambda job, run: 0))
-    assert (found.state, found.reason) == ("failed", "exit code 0: it said nothing")
+    executor = Played(both)
+    found = run_sweep(store, CELLS, executor)
+    assert (executor.names, [one.state for one in found]) == ([CELLS[0].name], ["finished", "finished"])
 
 
 def test_a_job_that_came_second_has_not_failed(store, finish):
-    """One whose run somebody else writes, or has finished, is refused: that is no failure."""
-    turns = iter([lambda run: lock(run), lambda run: (run / LOCK).unlink()])
+    """One whose cell somebody else runs, or ran, ends without a failure; the cell goes on when it is free."""
+    others = ExitStack()
 
-    def second(job: Job, run: Path) -> int:
-        next(turns)(run)
-        if (run / LOCK).exists():
-            return 2
-        finish(job, run)
+    def second(job: Job) -> int:
+        if len(executor.ran) == 1:
+            others.enter_context(held(job.lock))
+            return BUSY
+        if len(executor.ran) == 2:
+            return BUSY
+        finish(job)
         return 2
 
     def watch(statuses) -> None:
-        if statuses[0].state == "running" and len(executor.ran) == 1:
-            seen.append(statuses[0].state)
-            (store.run(CELLS[0]) / LOCK).write_text("{}")
+        if statuses[0].state == "running":
+            others.close()
 
-    seen: list[str] = []
     executor = Played(second)
     (found,) = run_sweep(store, CELLS[:1], executor, watch)
-    assert (set(seen), executor.ran, found.state) == ({"running"}, ["run", "run"], "finished")
+    assert (executor.ran, found.state) == (["run"] * 3, "finished")
 
 
 def test_cancelled_cells_stop_and_do_not_begin(store, finish):
-    """A job that does not run yet is withdrawn, one that waits stays; the next sweep begins both."""
+    """A job under way is asked once, and a cell that waits stays; the next sweep begins both."""
 
-    def wait(job: Job, run: Path) -> int | None:
+    def wait(job: Job) -> int | None:
         store.cancel(CELLS)
-        return -signal.SIGTERM if executor.cancelled else None
-
-    executor = Played(wait)
-    found = run_sweep(store, CELLS, executor)
-    assert (executor.ran, executor.cancelled) == (["run"], 1)
-    assert [one.state for one in found] == ["waiting", "waiting"]
-    again = Played(finish)
-    run_sweep(store, CELLS, again)
-    assert again.ran == ["run", "run"]
-
-
-def test_who_runs_is_cancelled_by_a_file_alone(store, finish):
-    """A run that is being written has the request in its directory: a signal beside it would hurry it."""
-
-    def stop(job: Job, run: Path) -> int | None:
-        if not (run / LOCK).exists():
-            lock(run)
-            interrupt(job, run)
-            store.cancel(CELLS)
-            return None
-        if looks.append(1) or len(looks) < 3:
-            return None
-        (run / LOCK).unlink()
-        return 130
+        looks.append(executor.cancelled)
+        return interrupt(job) and -signal.SIGTERM if len(looks) == 5 else None
 
     looks: list[int] = []
-    executor = Played(stop)
+    executor = Played(wait)
     found = run_sweep(store, CELLS, executor)
-    assert executor.cancelled == 0
+    assert (executor.ran, looks) == (["run"], [0, 1, 1, 1, 1])
     assert [one.state for one in found] == ["interrupted", "waiting"]
+    again = Played(finish)
+    run_sweep(store, CELLS, again)
+    assert again.ran == ["resume", "run"]
 
 
 def test_many_cells_are_looked_at_few_times(store, finish, monkeypatch):
@@ -334,9 +291,9 @@ def test_many_cells_are_looked_at_few_times(store, finish, monkeypatch):
     monkeypatch.setattr("lw2g.sweep.engine._LOOK", 3600)
     polls = Counter()
 
-    def later(job: Job, run: Path) -> int | None:
+    def later(job: Job) -> int | None:
         polls[job.name] += 1
-        return finish(job, run) if polls[job.name] == 5 else None
+        return finish(job) if polls[job.name] == 5 else None
 
     run_sweep(store, cells, Played(later, slots=4))
     assert max(Counter(reads).values()) <= 5
@@ -356,7 +313,7 @@ def test_what_would_be_resolved_otherwise_is_named(store, finish, catalogue: Cat
     run_sweep(store, [same, moved], Played(finish))
     assert differences_now(store.status(same), catalogue) == []
     assert differences_now(store.status(moved), catalogue) == ["growth.energy: 0.95 then, 0.5 now"]
-    kept = store.set_aside(moved)
+    kept = store.job(moved).set_aside()
     assert (store.status(moved).state, (kept / "record.json").exists()) == ("waiting", True)
 
 
@@ -365,54 +322,6 @@ def _others(record) -> dict[str, object]:
     return {
         f"{section}.{key}": value for section in ("run", "growth") for key, value in config[section].items()
     }
-
-
-def job_of(tmp_path: Path) -> Job:
-    """A job whose configuration names what there is not."""
-    (tmp_path / "config").write_text("[nonsense]")
-    return Job(name="x", run=tmp_path / "run", config=tmp_path / "config", log=tmp_path / "log")
-
-
-@pytest.mark.parametrize("tethered", [False, True])
-def test_a_process_ends_with_its_code_and_log(tmp_path, tethered):
-    """A job runs lw2g itself; what it prints is appended to the log, under the command."""
-    job = job_of(tmp_path)
-    job.log.write_text("before\n")
-    process = job.start({"OMP_NUM_THREADS": "1"}, tethered=tethered)
-    assert process.wait(60) == 2
-    assert job.log.read_text().startswith(f"before\n\n$ lw2g run {job.config} --out {job.run}\n")
-    assert job.last_words()[0].startswith("error: ")
-    job.run.mkdir()
-    (job.run / "config.toml").touch()
-    assert job.arguments() == ("resume", str(job.run))
-
-
-def test_a_tethered_process_goes_with_its_parent(tmp_path):
-    """What a killed worker has started is asked to stop; who was late to be tethered does not begin."""
-    script = (
-        "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE)\n"
-        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(600)"
-    )
-    child = (
-        "import os, sys, time\n"
-        "sys.argv = ['', str(os.getppid()), '--help']\n"
-        "import runpy\n"
-        "runpy.run_module = lambda *_, **__: (print('tethered', flush=True), time.sleep(600))\n"
-        "import lw2g.sweep.tether as tether; tether._main()"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, child], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.kill()
-    for _ in range(1_000):
-        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
-            break
-        time.sleep(0.01)
-    else:
-        raise AssertionError("it lives on")
-    late = [sys.executable, "-m", "lw2g.sweep.tether", "1", "--help"]
-    assert subprocess.run(late, capture_output=True, check=False).stdout == b""
 
 
 @pytest.mark.parametrize(
@@ -429,15 +338,21 @@ def test_local_jobs_have_gpus_of_their_own(tmp_path, monkeypatch, settings, gpus
     """As many jobs run as the GPUs have room for, each sees its own, and who ends gives its place back."""
     if gpus is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(
-        Job, "start", lambda self, environment: SimpleNamespace(poll=lambda: 0, told=environment)
-    )
+    together, seen = Barrier(slots), []
+
+    def run(attempt: Attempt) -> int:
+        seen.append(attempt.environment.get("CUDA_VISIBLE_DEVICES"))
+        together.wait(60)
+        return 0
+
+    monkeypatch.setattr(Attempt, "run", run)
     executor = load_executor(settings, tmp_path)
-    handles = [executor.submit(job_of(tmp_path)) for _ in range(executor.slots)]
     assert executor.slots == slots
-    assert [handle.process.told.get("CUDA_VISIBLE_DEVICES") for handle in handles] == given
-    assert [executor.poll(handle) for handle in reversed(handles)] == [0] * slots
-    assert executor.submit(job_of(tmp_path)).gpus == given[-1]
+    for turn in (1, 2):
+        jobs = [Job(name=f"{turn} {slot}", sweep=tmp_path) for slot in range(slots)]
+        assert [future.result() for future in executor.submit(jobs)] == [0] * slots
+        assert Counter(seen) == Counter(given * turn)
+    executor.close()
 
 
 @pytest.mark.parametrize(
