@@ -196,7 +196,7 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
     _go(store, cells, _executor_settings(store.executor(), values))
 
 
-@sweep.command(short_help="Stop cells where they can be gone on with.")
+@sweep.command(short_help="Stop cells where they can be resumed.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", metavar="[CELL]...", nargs=-1)
 def cancel(directory: Path, names: Sequence[str]) -> None:

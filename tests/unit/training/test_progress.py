@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import signal
 from typing import Any
 
 import pytest
@@ -105,22 +105,8 @@ def test_steps_count_up() -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("in_a_thread", [False, True])
-def test_a_request_of_another_thread_waits_for_the_batch(in_a_thread) -> None:
-    """What was learned is saved first, as after a signal; a run that signals do not reach is asked, too."""
-    seen: list[bool] = []
-
-    def run() -> None:
-        with stop_on_interrupt() as stop, stop.after_batch():
-            asking = threading.Thread(target=stop.ask)
-            asking.start()
-            asking.join()
-            seen.append(stop.wanted)
-
-    if in_a_thread:
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    else:
-        run()
-    assert seen == [True]
+def test_a_request_waits_for_the_batch() -> None:
+    """What was learned is saved first."""
+    with stop_on_interrupt() as stop, stop.after_batch():
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.wanted
