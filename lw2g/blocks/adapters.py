@@ -173,7 +173,6 @@ class AdapterBaseline(Baseline):
             schedule=cosine(),
             host=True,
             adjust=adjust,
-            splits=False,  # dropout draws for the batch as a whole
         )
 
     def group(self, parameters: Sequence[nn.Parameter], factor: float = 1.0) -> ParameterGroup:

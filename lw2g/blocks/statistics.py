@@ -210,8 +210,13 @@ def collect_features(
         augmented: The purpose for which images are drawn under the training transform; None for the test
             transform.
     """
-    parts = context.map(lambda batch: (features(batch), batch.labels), 64, augmented, progress)
-    rows, labels = zip(*parts, strict=True)
+    rows, labels, done = [], [], 0
+    for batch in context.statistics(64) if augmented is None else context.training_images(64, augmented):
+        rows.append(features(batch))
+        labels.append(batch.labels)
+        done += len(batch)
+        if progress is not None:
+            progress(done, context.task.num_images)
     return torch.cat(rows), torch.cat(labels)
 
 

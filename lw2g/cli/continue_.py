@@ -41,12 +41,10 @@ def continue_run(
     A run at the end of its stream goes on with the classes of another benchmark. Their images go through the
     transforms that the run began with; the data of both must be there, since all classes are evaluated.
     """
-    from lw2g.cli.execute import continue_one, continue_seeds, takes_part, warn_of_problems
+    from lw2g.cli.execute import continue_one, continue_seeds, warn_of_problems
     from lw2g.config.sources import resolve_source
     from lw2g.registry.catalogue import load_catalogue
 
-    if takes_part():
-        return
     catalogue = load_catalogue()
     warn_of_problems(catalogue)
     if settings and benchmark is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,29 +33,10 @@ __all__ = [
     "run_one",
     "run_seeds",
     "summarise",
-    "takes_part",
 ]
 
 Record = dict[str, Any]
 INTERRUPTED = 130
-
-
-def takes_part() -> bool:
-    """Return whether this is a further process of a run on several devices, started by torchrun.
-
-    Then the run is over: it has gone through it with the first process, which alone reads the command.
-    """
-    if os.environ.get("RANK", "0") == "0":
-        return False
-    from lw2g.training.processes.place import Place
-
-    place = Place.told()
-    if place is None:
-        return False
-    from lw2g.training.processes.following import follow
-
-    follow(place)
-    return True
 
 
 def announce(resolved: Resolved, catalogue: Catalogue) -> None:
@@ -196,25 +176,24 @@ def _go_on_with_seeds(
 ) -> None:
     with _collector_waits():
         from lw2g.training.continuing import proceed
-        from lw2g.training.processes.assembling import assembled
         from lw2g.training.runner import start
 
     records: list[Record] = []
-    with assembled(resolved.config.run, devices) as team:
-        for seed in seeds:
-            place, listeners = directory / f"seed-{seed}", _listeners()
-            # what auto settled for the first seed holds for all: they differ in nothing but the seed
-            precision = records[0]["config"]["run"]["precision"] if records else resolved.config.run.precision
-            run = attrs.evolve(resolved.config.run, seed=seed, precision=precision)
-            seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
-            click.echo(f"seed {seed}: {place}", err=True)
+    for seed in seeds:
+        place, listeners = directory / f"seed-{seed}", _listeners()
+        # what auto settled for the first seed holds for all: they differ in nothing but the seed
+        precision = records[0]["config"]["run"]["precision"] if records else resolved.config.run.precision
+        run = attrs.evolve(resolved.config.run, seed=seed, precision=precision)
+        run = attrs.evolve(run, devices=devices or run.devices)
+        seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
+        click.echo(f"seed {seed}: {place}", err=True)
 
-            def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
-                if (place / "config.toml").exists():
-                    return proceed(place, catalogue, listeners, tasks=tasks, team=team)
-                return start(seeded, catalogue, place, listeners, tasks=tasks, team=team)
+        def go(place: Path = place, seeded: Resolved = seeded, listeners: Any = listeners) -> Record:
+            if (place / "config.toml").exists():
+                return proceed(place, catalogue, listeners, tasks=tasks, devices=devices)
+            return start(seeded, catalogue, place, listeners, tasks=tasks)
 
-            records.append(_uninterrupted(go, directory))
+        records.append(_uninterrupted(go, directory))
     summary = {
         "seeds": list(seeds),
         "protocol": resolved.config.run.protocol,

@@ -31,12 +31,10 @@ def run(**values: Any) -> None:
         raise click.UsageError("--json goes with --dry-run; of a finished run: lw2g show RUN --json")
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
-    from lw2g.cli.execute import announce, run_one, run_seeds, takes_part
+    from lw2g.cli.execute import announce, run_one, run_seeds
     from lw2g.config.directory import new_directory
     from lw2g.registry.catalogue import load_catalogue
 
-    if takes_part():
-        return
     catalogue = load_catalogue()
     resolved = ExperimentOptions.of(values).resolve(catalogue)
     announce(resolved, catalogue)

@@ -59,13 +59,11 @@ def fork(
     What is not named stays. With nothing changed the new run is the old one from there on. Options on which
     the tasks taken over rest cannot be changed. `--policy fixed --set policy.map=[0,0,1]` forces decisions.
     """
-    from lw2g.cli.execute import announce, fork_one, takes_part
+    from lw2g.cli.execute import announce, fork_one
     from lw2g.config.directory import new_directory
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.forking import resolve_fork
 
-    if takes_part():
-        return
     catalogue = load_catalogue()
     overrides = dict(settings) | ({} if devices is None else {"run.devices": devices})
     resolved = resolve_fork(

@@ -20,11 +20,9 @@ def resume(run: Path, devices: int | None) -> None:
     The result is the one an uninterrupted run would have had. A directory of several seeds goes on with the
     seeds that are not finished.
     """
-    from lw2g.cli.execute import resume_one, resume_seeds, takes_part, warn_of_problems
+    from lw2g.cli.execute import resume_one, resume_seeds, warn_of_problems
     from lw2g.registry.catalogue import load_catalogue
 
-    if takes_part():
-        return
     catalogue = load_catalogue()
     warn_of_problems(catalogue)
     if (run / "seeds.json").exists():

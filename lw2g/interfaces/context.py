@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import attrs
 import torch
@@ -14,17 +14,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.backbone import Backbone
 
-__all__ = [
-    "BuildContext",
-    "SelectsKeys",
-    "SharesOut",
-    "TaskContext",
-    "TaskInfo",
-    "derive_seed",
-    "task_of_class",
-]
-
-R = TypeVar("R")
+__all__ = ["BuildContext", "SelectsKeys", "TaskContext", "TaskInfo", "derive_seed", "task_of_class"]
 
 
 def derive_seed(seed: int, *names: int | str) -> int:
@@ -89,20 +79,6 @@ class SelectsKeys(Protocol):
         ...
 
 
-class SharesOut(Protocol):
-    """What lets the processes of a run each read a portion of the task's training images."""
-
-    def __call__(self, size: int, seed: int | None, work: Callable[[Iterable[Batch]], R]) -> list[R]:
-        """Return what the processes made of their portions, in the order of the images.
-
-        Args:
-            size: Images per batch, at most.
-            seed: Of the training transform; None for the test transform.
-            work: Makes something of some batches, one after the other.
-        """
-        ...
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class TaskContext:
     """A task once it has its set: what phases, retrieval strategies and constraints work with.
@@ -118,8 +94,7 @@ class TaskContext:
         device: Where tensors live.
         seed: The run's seed.
         statistics: Gives the task's training images under the test transform, in a fixed order, as batches
-            of at most the given size; may be called again and again. What reads all of them is best done by
-            :meth:`map` or :meth:`portions`, where several processes each read a part.
+            of at most the given size; may be called again and again.
         augmented: The same images under the training transform, by size and seed of its draws; None where
             it draws nothing. Call :meth:`training_images` instead.
     """
@@ -135,56 +110,6 @@ class TaskContext:
     seed: int
     statistics: Callable[[int], Iterable[Batch]]
     augmented: Callable[[int, int], Iterable[Batch]] | None = None
-    shared_out: SharesOut | None = None
-
-    def portions(
-        self, work: Callable[[Iterable[Batch]], R], size: int, purpose: str | None = None
-    ) -> list[R]:
-        """Return what is made of the task's training images, in one portion for each process of the run.
-
-        For sums too large to be kept batch by batch; the portions come in the order of the images, and each
-        process gets all of them.
-
-        Args:
-            work: Makes something of a portion, given batch by batch.
-            size: Images per batch, at most.
-            purpose: As for :meth:`training_images`; None for the test transform.
-        """
-        augmented = purpose is not None and self.augmented is not None
-        if self.shared_out is None:
-            given = self.statistics(size) if purpose is None else self.training_images(size, purpose)
-            return [work(given)]
-        return self.shared_out(size, self._seed_of(purpose) if augmented else None, work)
-
-    def map(
-        self,
-        read: Callable[[Batch], R],
-        size: int,
-        purpose: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> list[R]:
-        """Return what is made of each batch of the task's training images, in their order.
-
-        The processes of a run share the batches out. A loop over :attr:`statistics` or
-        :meth:`training_images` gives the same, and every process then reads all images.
-
-        Args:
-            read: Makes something of a batch; not drawing random numbers.
-            size: Images per batch, at most.
-            purpose: As for :meth:`training_images`; None for the test transform.
-            progress: Told the number of images done, and of all.
-        """
-
-        def made(batches: Iterable[Batch]) -> list[R]:
-            found, done = [], 0
-            for batch in batches:
-                found.append(read(batch))
-                done += len(batch)
-                if progress is not None:
-                    progress(done, self.task.num_images)
-            return found
-
-        return [one for portion in self.portions(made, size, purpose) for one in portion]
 
     def training_images(self, size: int, purpose: str) -> Iterable[Batch]:
         """Return the task's training images under the training transform, in a fixed order.
@@ -198,10 +123,7 @@ class TaskContext:
         """
         if self.augmented is None:
             return self.statistics(size)
-        return self.augmented(size, self._seed_of(purpose))
-
-    def _seed_of(self, purpose: str | None) -> int:
-        return derive_seed(self.seed, "task", self.task.index, str(purpose))
+        return self.augmented(size, derive_seed(self.seed, "task", self.task.index, purpose))
 
     @property
     def parameters(self) -> nn.Module:

@@ -70,9 +70,7 @@ class TrainingPhase:
     Attributes:
         name: Shown in the progress and stored in checkpoints; unique within a task.
         groups: What is trained. Everything else is frozen during the phase.
-        step: The loss of a batch. It must not depend on anything that a checkpoint does not hold. It is a
-            mean over images, but for terms of ``batch.whole``, and random numbers come from ``batch.draw``:
-            then several processes can each compute a part.
+        step: The loss of a batch. It must not depend on anything that a checkpoint does not hold.
         epochs: Number of passes over the task's images.
         batch_size: Images per step.
         optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``; made anew for the phase.
@@ -87,8 +85,6 @@ class TrainingPhase:
             phase before has found may decide (a scan that finds nothing new).
         adjust: What follows every optimizer step and is no gradient (a pull towards other sets), without
             gradients; constraints on updates bend it too.
-        splits: Whether ``step`` is as it says; False lets every process of a run compute whole batches, which
-            is exact and saves nothing.
     """
 
     name: str
@@ -105,7 +101,6 @@ class TrainingPhase:
     drop_last: bool = False
     wanted: Callable[[], bool] = _always
     adjust: Callable[[], None] | None = None
-    splits: bool = True
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return a fresh optimizer over the groups."""

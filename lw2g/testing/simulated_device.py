@@ -34,7 +34,6 @@ from torch.utils._pytree import tree_map
 from lw2g.testing.device_account import Account
 from lw2g.training.devices.engine import Engine, open_engine
 from lw2g.training.models import parts
-from lw2g.training.processes.team import ALONE, Team
 
 __all__ = ["DEVICE", "simulated_device"]
 
@@ -383,9 +382,9 @@ class _SimulatedEngine(Engine):
         return DEVICE
 
 
-def _open_engine(device: str, precision: str, *, deterministic: bool = False, team: Team = ALONE) -> Engine:
-    opened = open_engine("cpu", precision, deterministic=deterministic, team=team)
-    return _SimulatedEngine(fabric=opened.fabric, precision=precision, deterministic=deterministic, team=team)
+def _open_engine(device: str, precision: str, *, deterministic: bool = False) -> Engine:
+    opened = open_engine("cpu", precision, deterministic=deterministic)
+    return _SimulatedEngine(fabric=opened.fabric, precision=precision, deterministic=deterministic)
 
 
 def _group_by_claim(group: Callable[..., Any]) -> Callable[..., Any]:

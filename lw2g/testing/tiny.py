@@ -188,7 +188,7 @@ class TinyRetrieval(RetrievalStrategy):
         """Return the one phase: average the task's queries."""
 
         def run(progress: Callable[[int, int], None]) -> None:
-            queries = torch.cat(context.map(self.query, 64))
+            queries = torch.cat([self.query(batch) for batch in context.statistics(64)])
             self.mean[context.task.index] = queries.mean(0)
 
         return (ComputePhase(name="retrieval", run=run),)

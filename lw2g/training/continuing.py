@@ -18,7 +18,6 @@ from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.state import Position, restore, snapshot
 from lw2g.training.goal import require_goal
 from lw2g.training.opening import build_trackers, writing
-from lw2g.training.processes.team import Team
 from lw2g.training.runner import taken_up
 from lw2g.training.session import Session, open_session
 
@@ -33,7 +32,6 @@ def proceed(
     tasks: int | None = None,
     session: Session | None = None,
     devices: int | None = None,
-    team: Team | None = None,
 ) -> dict[str, Any]:
     """Go on with a run that was meant to stop early, as if it had never stopped, and return its record.
 
@@ -45,14 +43,13 @@ def proceed(
             stream.
         session: The run's, if one stands open at its newest checkpoint, the end of a task.
         devices: As for :func:`lw2g.training.runner.resume`.
-        team: As for :func:`lw2g.training.runner.resume`.
 
     Raises:
         ConfigError: It has finished that many tasks, or its stream has fewer.
         DataError: As :func:`lw2g.training.runner.resume`.
         Interrupted: The run was stopped on request and can be resumed.
     """
-    with taken_up(directory, catalogue, session, devices=devices, team=team) as run:
+    with taken_up(directory, catalogue, session, devices=devices) as run:
         run.aim(tasks)
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 

@@ -35,6 +35,7 @@ def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[
         *_retrieval(session),
         *_standing(session, task_to_set),
         *_stream(session),
+        *_processes(session),
     ]
 
 
@@ -95,3 +96,11 @@ def _stream(session: Session) -> Iterator[Entry]:
             "published": None,
             "note": note,
         }
+
+
+def _processes(session: Session) -> Iterator[Entry]:
+    """Yield what splitting a batch over processes changes."""
+    count = session.config.run.devices
+    if count > 1:
+        note = "each process has a slice of a batch: draws differ, and losses over a batch are of a slice"
+        yield {"option": "run.devices", "value": count, "published": 1, "note": note}

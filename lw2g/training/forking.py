@@ -34,6 +34,7 @@ from lw2g.training.files.sealed import sha256_of
 from lw2g.training.files.state import restore
 from lw2g.training.goal import require_goal
 from lw2g.training.opening import writing
+from lw2g.training.ranks import on_its_device
 from lw2g.training.session import Session, open_session
 
 __all__ = ["fork", "resolve_fork"]
@@ -107,6 +108,7 @@ def fork(
     later = old.read_sources(told, catalogue)
     changed = _changes(before, resolved)
     _require_free_to_change(changed)
+    on_its_device(resolved.config, resolved.config.run.devices)  # else refused once the fork is written
     directory.mkdir(parents=True, exist_ok=True)
     with writing(files):
         if files.exists():

@@ -22,12 +22,13 @@ from lw2g.interfaces.context import TaskContext, derive_seed
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.training import ranks
 from lw2g.training.devices.engine import Engine
 from lw2g.training.evaluation.answers import require_graph, require_step
 from lw2g.training.finite import LossWatch
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet
-from lw2g.training.progress import Reporter, StopRequest
+from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 
 __all__ = ["PhaseProgress", "held", "hosted", "only_trainable", "train_phase"]
@@ -179,11 +180,10 @@ def train_phase(
     progress: PhaseProgress,
     after_step: Callable[[torch.optim.Optimizer, PhaseProgress], None],
     after_epoch: Callable[[torch.optim.Optimizer, PhaseProgress], None],
-    stop: StopRequest | None = None,
 ) -> int:
     """Train one phase from where ``progress`` stands to its end.
 
-    Several processes each take a slice of every batch, and all of them the same optimizer step.
+    Each rank takes a slice of every batch, and all take the same optimizer step (:mod:`lw2g.training.ranks`).
 
     Args:
         phase: What to train.
@@ -196,7 +196,6 @@ def train_phase(
         progress: Where to start; updated as the phase goes on.
         after_step: Called after every step but an epoch's last; may raise to stop there.
         after_epoch: Called after every epoch.
-        stop: What the process is asked for; told after every batch what any of them is.
 
     Returns:
         The number of images of the whole phase, before ``progress`` and after it; 0 where it is not wanted.
@@ -210,7 +209,6 @@ def train_phase(
     base = [group["lr"] for group in optimizer.param_groups]
     if progress.optimizer:
         load_optimizer(optimizer, progress.optimizer)
-    stop, team = stop or StopRequest(), engine.team
     for epoch in range(progress.epoch, phase.epochs):
         seed = derive_seed(context.seed, "task", context.task.index, phase.name, epoch)
         for group, lr in zip(optimizer.param_groups, base, strict=True):
@@ -221,21 +219,21 @@ def train_phase(
         where = f"epoch {epoch + 1} of phase {phase.name!r} of task {context.task.index + 1}"
         watch = LossWatch(phase, where, engine.device)
         progress.require_sound = watch.require_sound
-        cuts = [team.cut(len(positions), splits=phase.splits) for positions in todo]
-        own = [cut.of(positions) for cut, positions in zip(cuts, todo, strict=True)]
-        for cut, batch in zip(cuts, images.batches(own, seed=seed), strict=True):
-            torch.manual_seed(derive_seed(seed, progress.step))
+        shares = [ranks.share(positions) for positions in todo]
+        batches = images.batches([own for own, _ in shares], seed=seed)
+        for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
+            torch.manual_seed(derive_seed(seed, progress.step) + ranks.number())
             with engine.autocast(), torch.enable_grad():
-                output = require_step(phase.step(batch.within(cut)), owner)
+                output = require_step(phase.step(batch), owner)
             require_graph(output.loss, phase.name, owner)
             optimizer.zero_grad(set_to_none=True)
             engine.backward(output.loss)
             losses = {**(output.parts or {owner: output.loss}), "all together": output.loss}
-            losses, stop.due = team.average(phase.trained, losses, cut.weight, stop=stop.wanted)
+            losses = ranks.average(phase.trained, losses, weight)
             watch.see(progress.step, losses)
             _step(phase, optimizer, protection)
-            total_loss += losses["all together"].detach() * cut.total
-            done, progress.step = done + cut.total, progress.step + 1
+            total_loss += losses["all together"].detach() * len(whole)
+            done, progress.step = done + len(whole), progress.step + 1
             if progress.step < len(order):
                 after_step(optimizer, progress)
             reporter.advance(

@@ -38,17 +38,14 @@ class Interrupted(Exception):
 class StopRequest:
     """Whether a run was asked to stop, and whether that has to wait for a safe point.
 
-    Args:
-        patient: Whether it always waits, without a word: another process is asked as well, or tells of it.
-
     Attributes:
         wanted: Set by the first signal within :meth:`after_batch`.
-        due: Whether any process of the run was asked to before the last batch.
+        listens: Whether signals reach it.
     """
 
-    def __init__(self, *, patient: bool = False) -> None:
-        self.wanted, self.due = False, False
-        self._owner, self._waits, self._patient = os.getpid(), False, patient
+    def __init__(self) -> None:
+        self.wanted, self.listens = False, False
+        self._owner, self._waits = os.getpid(), False
 
     @contextmanager
     def after_batch(self) -> Iterator[None]:
@@ -63,9 +60,6 @@ class StopRequest:
         """Answer a signal at once: with a line and a note, or by interrupting the process."""
         if os.getpid() != self._owner:
             return  # a process that decodes images ends with the one that asked for them
-        if self._patient:
-            self.wanted = True
-            return
         if not self._waits or self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
@@ -73,16 +67,13 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_interrupt(*, patient: bool = False) -> Iterator[StopRequest]:
+def stop_on_interrupt() -> Iterator[StopRequest]:
     """Let SIGINT and SIGTERM stop what the block does: at once, but within a batch after it is saved.
 
     Whatever is interrupted can be gone on with as after a crash. Outside the main thread signals are left
     alone.
-
-    Args:
-        patient: As for :class:`StopRequest`.
     """
-    request = StopRequest(patient=patient)
+    request = StopRequest()
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -6,7 +6,7 @@ session, going on from a checkpoint, and writing down what happened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from lw2g.interfaces.evidence import Moment
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
+from lw2g.training import ranks
 from lw2g.training.boundary import Frozen
 from lw2g.training.costs.flops import count_flops
 from lw2g.training.evaluation.answers import require_decision
@@ -36,7 +37,6 @@ from lw2g.training.files.state import Position, beginning, position_of, require_
 from lw2g.training.goal import require_goal
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.phases import PhaseProgress, held, hosted, only_trainable, train_phase
-from lw2g.training.processes.errand import Errand, call
 from lw2g.training.progress import Interrupted, Reporter, StopRequest
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
@@ -53,6 +53,7 @@ class Run:
         files: Where it is written down.
         store: Its checkpoints.
         stop: Whether it is asked to stop.
+        others: The further ranks; None: there are none, or this is one.
 
     Attributes:
         resolved: The same.
@@ -65,11 +66,13 @@ class Run:
         files: RunDirectory,
         store: CheckpointStore,
         stop: StopRequest | None = None,
+        others: ranks.Ranks | None = None,
     ) -> None:
         # what is written down is what runs: the session has settled the precision
         self.resolved = attrs.evolve(resolved, config=session.config)
         self._session, self._files = session, files
         self._store, self._stop = store, stop or StopRequest()
+        self._others = others or ranks.Ranks(1)
         self._sizes = [len(task.train) for task in session.stream.tasks]
         self._goal = len(self._sizes)
         self._ledger, self._reporter = Ledger(), Reporter([], self._sizes)
@@ -104,9 +107,16 @@ class Run:
         done = 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
         self._goal = require_goal(self._session, done, tasks)
 
-    def follow(self, errand: Errand) -> None:
-        """Say that another process has begun the run, and where it goes on."""
-        self._checkpoint, self._goal = errand.checkpoint, errand.goal
+    def follow(self, checkpoint: Checkpoint, join: Callable[[torch.device], None]) -> None:
+        """Go on from a checkpoint as a further rank, which writes nothing.
+
+        Args:
+            checkpoint: Where rank 0 stands.
+            join: Joins it.
+        """
+        position = self._restore(checkpoint)
+        join(self._session.engine.device)
+        self._learn_from(position)
 
     def write_down(self) -> None:
         """Write down what is run, and how far, before anything else: whoever is killed now can be resumed."""
@@ -115,8 +125,6 @@ class Run:
 
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from wherever it stands to where it stops, telling the listeners, and return the record."""
-        self._session.engine.team.resume = f"go on: lw2g resume {self._files.path}"
-        call(self.resolved, self._session, self._checkpoint, self._goal)
         trackers = [*self._files.listeners(), *listeners]
         self._reporter = Reporter(trackers, self._sizes[: self._goal])
         self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
@@ -128,9 +136,12 @@ class Run:
             self._reporter.send(RunStarted(name=name, config=config, resumed=self._resumed, notes=notes))
             for line in (*self._complaints, *self._session.notes):
                 self._reporter.warn(line)
-            position = self._begin_anew() if self._checkpoint is None else self._restore(self._checkpoint)
-            for index in range(position.task, self._goal):
-                self._learn(index, position if index == position.task else Position(task=index))
+            position = self._begin_anew() if self._checkpoint is None else Position()
+            self._others.start(self._files.path)
+            if self._checkpoint is not None:
+                position = self._restore(self._checkpoint)
+            self._others.meet(self._session.engine.device)
+            self._learn_from(position)
             self._store.wait()
             record = self._record()
             self._reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
@@ -138,6 +149,10 @@ class Run:
             self._reporter.close()
             self._store.wait()
         return record
+
+    def _learn_from(self, position: Position) -> None:
+        for index in range(position.task, self._goal):
+            self._learn(index, position if index == position.task else Position(task=index))
 
     # -- the protocol ------------------------------------------------------------------------------------
 
@@ -165,12 +180,11 @@ class Run:
             self._reporter.begin(index, "routing")
             with self._reporter.clock("training"):
                 learn_routing(session, context, self._reporter)
-                session.align(context.set_id)
         self._absorb(context, probe)
         self._remember(context, probe, "end")
         self._evaluate(index)
         self._frozen.require_same(session.backbone, f"during task {index + 1}")
-        session.require_alike(context.set_id, f"after task {index + 1}")
+        ranks.require_agreement(session.learned(context.set_id), f"after task {index + 1}")
         # The record first: a checkpoint of a finished task then always has its record beside it.
         self._write_record()
         self._save(Position(task=index + 1), task_done=index)
@@ -191,12 +205,10 @@ class Run:
         decision: Grow | Reuse = (
             (Reuse(0) if len(pool) else Grow())
             if session.fixed
-            else session.engine.team.once(
-                lambda: require_decision(
-                    session.config.policy.name,
-                    session.policy.decide(evidence, session.generator(index)),
-                    pool,
-                )
+            else require_decision(
+                session.config.policy.name,
+                session.policy.decide(evidence, session.generator(index)),
+                pool,
             )
         )
         match decision:
@@ -263,7 +275,6 @@ class Run:
                 else:
                     torch.manual_seed(session.seed_of(index, phase.name))
                     phase.run(self._reporter.advance)
-                    session.align(context.set_id)
         if not held(context, rules):
             session.pool.touch(context.set_id)
 
@@ -297,13 +308,13 @@ class Run:
             self._save(Position(task=index, within=True, phase=number, progress=at), optimizer=optimizer)
 
         def after_step(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
-            if self._stop.due:
+            if self._stop.wanted:
                 save(optimizer, at)
                 raise Interrupted(self._files.path)
 
         def after_epoch(optimizer: torch.optim.Optimizer, at: PhaseProgress) -> None:
             save(optimizer, at)
-            if self._session.engine.team.any(self._stop.wanted):
+            if self._stop.wanted:
                 raise Interrupted(self._files.path)
 
         with self._stop.after_batch(), only_trainable(self._session.learning(context.set_id), phase.trained):
@@ -318,7 +329,6 @@ class Run:
                 progress=progress,
                 after_step=after_step,
                 after_epoch=after_epoch,
-                stop=self._stop,
             )
 
     def _absorb(self, context: TaskContext, probe: Probe) -> None:
@@ -342,7 +352,8 @@ class Run:
         with self._reporter.clock("evaluation"):
             predictions, drift = self._session.evaluate(index, self._reporter)
         self._store.wait()  # what is written of a task stands beside the checkpoint of the one before
-        self._ledger.predictions.append(self._files.write_predictions(index, predictions))
+        if not ranks.number():
+            self._ledger.predictions.append(self._files.write_predictions(index, predictions))
         accuracies, retrievals = self._ledger.evaluate(predictions, drift, self._session.evaluator.moved)
         self._reporter.send(
             TaskEvaluated(
@@ -356,6 +367,8 @@ class Run:
     # -- writing down and going on -----------------------------------------------------------------------
 
     def _write_record(self) -> None:
+        if ranks.number():
+            return  # rank 0 writes, and no other
         self._count_seconds()
         self._files.write_record(build_record(self.resolved, self._session, self._ledger))
 
@@ -370,6 +383,8 @@ class Run:
         task_done: int | None = None,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
+        if ranks.number():
+            return
         self._count_seconds()
         protection = self._protection if position.within else None
         ledger, run = self._ledger.as_mapping(), self.resolved.config.run

@@ -5,26 +5,28 @@ What then happens is :class:`lw2g.training.run.Run`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from lw2g.config.model import ExperimentConfig
 from lw2g.config.resolve import Resolved, load_resolved
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.interfaces.tracker import Tracker
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.boundary import guarded
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.repair import remake_predictions
 from lw2g.training.opening import build_trackers, writing
-from lw2g.training.processes.assembling import assembled
-from lw2g.training.processes.team import Team
+from lw2g.training.ranks import Ranks, on_its_device
 from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
 
-__all__ = ["resume", "start", "taken_up"]
+__all__ = ["follow", "resume", "start", "taken_up"]
 
 
 def start(
@@ -34,7 +36,6 @@ def start(
     listeners: Sequence[Tracker] = (),
     *,
     tasks: int | None = None,
-    team: Team | None = None,
 ) -> dict[str, Any]:
     """Run an experiment from its beginning and return its record.
 
@@ -44,7 +45,6 @@ def start(
         directory: The run's directory; must not hold a run.
         listeners: Receive the run's events.
         tasks: After how many tasks to stop; None for those of the whole stream.
-        team: The processes that work on it; None: as many as are configured are started.
 
     Raises:
         ConfigError: The directory holds a run, or the experiment cannot be built as configured.
@@ -59,9 +59,11 @@ def start(
                 f"{str(directory)!r} holds a run already; go on with it: lw2g resume {directory}, "
                 "or choose another --out"
             )
-        with guarded(catalogue, resolved.config), assembled(resolved.config.run, team=team) as together:
-            session = open_session(resolved.config, catalogue, (), together)
-            run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop)
+        count = resolved.config.run.devices
+        config = on_its_device(resolved.config, count)
+        with guarded(catalogue, config), Ranks(count) as others:
+            session = open_session(config, catalogue)
+            run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop, others)
             run.aim(tasks)
             run.write_down()
             try:
@@ -78,7 +80,6 @@ def resume(
     listeners: Sequence[Tracker] = (),
     *,
     devices: int | None = None,
-    team: Team | None = None,
 ) -> dict[str, Any]:
     """Go on with an interrupted run from its newest whole checkpoint and return its record.
 
@@ -90,14 +91,13 @@ def resume(
         catalogue: Where its components come from.
         listeners: Receive the run's events.
         devices: How many processes work on it from now on; None: as many as are configured.
-        team: Those processes, where they stand together already.
 
     Raises:
         DataError: There is no run, another process writes it, or its configuration, data or weights have
             changed.
         Interrupted: The run was stopped on request and can be resumed again.
     """
-    with taken_up(directory, catalogue, devices=devices, team=team) as run:
+    with taken_up(directory, catalogue, devices=devices) as run:
         run.aim(RunDirectory(directory).read_goal())
         return run.go_on([*build_trackers(run.resolved, catalogue, directory), *listeners])
 
@@ -109,7 +109,6 @@ def taken_up(
     session: Session | None = None,
     *,
     devices: int | None = None,
-    team: Team | None = None,
 ) -> Iterator[Run]:
     """Yield a run as it stands at its newest whole checkpoint, and be its one writer.
 
@@ -119,7 +118,6 @@ def taken_up(
         session: The run's, in the state of that checkpoint, the end of a task; None: it is opened, as it is
             where several processes go on with it.
         devices: As for :func:`resume`.
-        team: As for :func:`resume`.
 
     Raises:
         DataError: As :func:`resume`.
@@ -141,10 +139,13 @@ def taken_up(
         with guarded(catalogue, resolved.config):
             if checkpoint is not None:
                 complaints += remake_predictions(files, checkpoint, resolved.config, catalogue)
-            with assembled(resolved.config.run, devices, team) as together:
-                stands = session if together.size == 1 else None
-                opened = stands or open_session(resolved.config, catalogue, later, together)
-                run = Run(resolved, opened, files, store, stop)
+            count = devices or resolved.config.run.devices
+            config = on_its_device(resolved.config, count)
+            with Ranks(count) as others:
+                stands = session if count == 1 else None
+                run = Run(
+                    resolved, stands or open_session(config, catalogue, later), files, store, stop, others
+                )
                 run.take_up(checkpoint, complaints, stands is not None)
                 yield run
 
@@ -156,3 +157,34 @@ def _lost(files: RunDirectory, store: CheckpointStore) -> list[str]:
     except DataError:
         return []
     return [f"the checkpoint of task {task + 1} is lost; the task is learned again" for task in lost]
+
+
+def follow(
+    directory: Path,
+    place: Callable[[ExperimentConfig], ExperimentConfig],
+    join: Callable[[torch.device], None],
+    catalogue: Catalogue | None = None,
+) -> None:
+    """Go through a run as a further rank, from the newest checkpoint on, and write nothing.
+
+    Args:
+        directory: The run's directory.
+        place: Gives the configuration of this rank.
+        join: Joins rank 0, called once this rank stands where the checkpoint was taken.
+        catalogue: Where components come from; None for all that are installed.
+
+    Raises:
+        DataError: Data or weights are missing.
+    """
+    files, known = RunDirectory(directory), catalogue or load_catalogue()
+    store = CheckpointStore(files.checkpoints)
+    checkpoint, _ = store.newest()
+    if checkpoint is None:
+        raise DataError(f"no checkpoint of {str(directory)!r} is whole")
+    resolved = load_resolved(files.config, known)
+    later = files.read_sources(checkpoint.ledger["files"], known)
+    config = place(resolved.config)
+    with guarded(known, config):
+        run = Run(resolved, open_session(config, known, later), files, store)
+        run.aim(files.read_goal())
+        run.follow(checkpoint, join)

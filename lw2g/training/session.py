@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import attrs
 import numpy as np
@@ -42,13 +41,10 @@ from lw2g.training.models.parts import (
     mixer_of,
     names_of,
 )
-from lw2g.training.processes.team import ALONE, Team
 from lw2g.training.progress import Reporter
 from lw2g.vit.taps import Tap
 
 __all__ = ["Session", "open_session"]
-
-R = TypeVar("R")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -212,17 +208,10 @@ class Session(ModelParts):
         history = self.infos[: index + 1]
         set_id = self.pool.task_to_set[index]
 
-        def read(parts: Sequence[Sequence[int]], seed: int | None) -> Iterable[Batch]:
+        def all_of(size: int, seed: int | None = None) -> Iterable[Batch]:
             source = images if seed is None else self.image_set(images.originals, train=True)
             with self.engine.autocast():
-                yield from source.batches(parts, seed=seed)
-
-        def all_of(size: int, seed: int | None = None) -> Iterable[Batch]:
-            return read(chunks(range(len(images)), size), seed)
-
-        def shared_out(size: int, seed: int | None, work: Callable[[Iterable[Batch]], R]) -> list[R]:
-            team = self.engine.team
-            return team.gather(work(read(team.portion(chunks(range(len(images)), size)), seed)))
+                yield from source.batches(chunks(range(len(images)), size), seed=seed)
 
         return TaskContext(
             task=history[-1],
@@ -236,7 +225,6 @@ class Session(ModelParts):
             seed=self.config.run.seed,
             statistics=all_of,
             augmented=None if self.transforms.train_is_deterministic else all_of,
-            shared_out=shared_out,
         )
 
     def probe(self, index: int, images: ImageSet) -> Probe:
@@ -257,50 +245,34 @@ class Session(ModelParts):
             self.baseline, self.pool, self.retrieval, self.infos[: index + 1], reporter
         )
 
-    def align(self, set_id: int) -> None:
-        """Let all processes of the run hold what the first one has learned.
-
-        After work that each of them did for itself, where libraries may add up in any order.
-        """
-        self.engine.team.align(self._learned(set_id))
-
-    def require_alike(self, set_id: int, when: str) -> None:
-        """Refuse to go on where the processes of the run have learned different things.
-
-        Raises:
-            ProcessLostError: They have.
-        """
-        self.engine.team.require_alike(self._learned(set_id), when)
-
-    def _learned(self, set_id: int) -> dict[str, Tensor]:
+    def learned(self, set_id: int) -> dict[str, Tensor]:
+        """Return what a task changes in modules and spaces, by name."""
         modules = [*self.learning(set_id), *([] if self.mixer is None else [self.mixer])]
-        return {
+        parameters = {
             f"{type(module).__name__}.{name}": value
             for module in modules
             for name, value in module.state_dict().items()
         }
+        return parameters | self.memory.state_dict()
 
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""
         return np.random.default_rng(self.seed_of(index, "policy"))
 
 
-def open_session(
-    config: ExperimentConfig, catalogue: Catalogue, later: Sequence[Chosen] = (), team: Team = ALONE
-) -> Session:
+def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence[Chosen] = ()) -> Session:
     """Build everything a configuration names.
 
     Args:
         config: The configuration.
         catalogue: Where components come from.
         later: Benchmarks whose classes follow those of the configuration's, under the same transforms.
-        team: The processes that work together.
 
     Raises:
         ConfigError: Something cannot be built as configured.
         DataError: Data or weights are missing.
     """
-    run, engine = config.run, engine_of(config, team)
+    run, engine = config.run, engine_of(config)
     require_open_files(run.workers)
     benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)

@@ -163,7 +163,7 @@ class Mos(AdapterBaseline):
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
             means = self.statistics.centroids(range(task.seen - len(task.classes)))
-            term = self_identification_loss(batch.whole(features), means, config.temperature)
+            term = self_identification_loss(features, means, config.temperature)
             loss = loss + config.contrastive * term
         return StepOutput(loss=loss, features=features)
 

@@ -281,8 +281,8 @@ class Sema(HeadedBaseline):
     @torch.no_grad()
     def _means_of(self, context: TaskContext, purpose: str, block: int) -> Tensor:
         """Return the mean tokens of the task's images under the training transform, ``[n, dim]``."""
-        found = context.map(lambda batch: self.means(batch, [block])[0], self.config.batch_size, purpose)
-        return torch.cat(found)
+        images = context.training_images(self.config.batch_size, purpose)
+        return torch.cat([self.means(batch, [block])[0] for batch in images])
 
     def _function_phase(
         self,

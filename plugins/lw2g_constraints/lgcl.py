@@ -217,8 +217,7 @@ class LanguageGuidance(Constraint):
             return task_loss(keys, positive, None)
         others = table[list(self._others)]
         if self._options.negatives == "sampled":
-            # those of the whole batch: each of its images meets all of them
-            drawn = torch.randint(len(others), (batch.total,))
+            drawn = torch.randint(len(others), (len(batch),))
             others = others[drawn.to(others.device, non_blocking=True)]
         return task_loss(keys, positive, others)
 
@@ -230,7 +229,7 @@ class LanguageGuidance(Constraint):
         if self._options.negatives == "mean":
             return class_loss(features, positive, old.mean(dim=0, keepdim=True))
         # drawn on the CPU, so that the draw does not depend on the device
-        drawn = batch.draw(lambda count: torch.randint(len(old), (count,)))
+        drawn = torch.randint(len(old), (len(batch),))
         return class_loss(features, positive, old[drawn.to(old.device, non_blocking=True)])
 
     def _warn(self, message: str) -> None:

@@ -107,7 +107,7 @@ class HideLora(LowRankBaseline):
         if not self.config.contrastive:
             return output
         old = self.statistics.centroids(range(context.task.classes[0]))
-        features = batch.whole(cast(Tensor, output.features))
+        features = cast(Tensor, output.features)
         contrast = self_identification_loss(features, old, self.config.temperature)
         return attrs.evolve(output, loss=output.loss + self.config.contrastive * contrast)
 

@@ -8,8 +8,7 @@ alone equals fine-tuning the weight inside the row space of down. The default bl
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -20,7 +19,6 @@ from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, complement, extend
-from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
@@ -243,15 +241,12 @@ class InfLora(LowRankBaseline):
         taps = [Tap(block=block, kind="attn_in") for block in self.blocks]
         injection = self.injection(context.pool.route(None))
 
-        def read(batches: Iterable[Batch]) -> list[SecondMoment]:
-            moments, done = [SecondMoment(backbone.dim, device=context.device) for _ in taps], 0
-            for batch in batches:
-                seen = backbone.activations(batch.images, taps, (injection,))
-                for tap, moment in zip(taps, moments, strict=True):
-                    moment.update(seen[tap])
-                done += len(batch)
-                progress(done, context.task.num_images)
-            return moments
-
-        portions = context.portions(read, 64, None if self.config.transform == "test" else purpose)
-        return [reduce(SecondMoment.merge, portion) for portion in zip(*portions, strict=True)]
+        moments, done = [SecondMoment(backbone.dim, device=context.device) for _ in taps], 0
+        augmented = self.config.transform != "test"
+        for batch in context.training_images(64, purpose) if augmented else context.statistics(64):
+            seen = backbone.activations(batch.images, taps, (injection,))
+            for tap, moment in zip(taps, moments, strict=True):
+                moment.update(seen[tap])
+            done += len(batch)
+            progress(done, context.task.num_images)
+        return moments

@@ -164,7 +164,7 @@ class CPrompt(Baseline):
             ]
         )
         # drawn on the CPU, so that the draw does not depend on the device
-        drawn = batch.draw(lambda count: torch.randint(len(pool), (count,)))
+        drawn = torch.randint(len(pool), (len(batch),))
         return rows[drawn.to(rows.device, non_blocking=True)]
 
     def consistency(self, features: Tensor, index: int) -> Tensor:

@@ -80,7 +80,7 @@ class HidePrompt(PrefixBaseline):
         if not self.config.contrastive:
             return output
         old = self.statistics.centroids(range(context.task.classes[0]))
-        contrast = self_identification_loss(batch.whole(features), old, self.config.temperature)
+        contrast = self_identification_loss(features, old, self.config.temperature)
         return attrs.evolve(output, loss=output.loss + self.config.contrastive * contrast)
 
     def ensemble(self, context: TaskContext) -> tuple[Tensor, Tensor]:

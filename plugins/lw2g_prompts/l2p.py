@@ -121,7 +121,6 @@ class L2P(Baseline):
             schedule=chosen_schedule(config, context.task.index),
             clip_norm=config.clip_norm,
             host=True,
-            splits=config.vote == "sample",
         )
         return (phase,)
 

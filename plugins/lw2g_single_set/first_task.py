@@ -85,7 +85,6 @@ class FirstTask(Baseline):
             momentum=0.9,
             schedule=cosine(),
             host=True,
-            splits=not self.drops,
         )
         return (phase,)
 

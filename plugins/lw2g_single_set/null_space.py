@@ -8,7 +8,7 @@ front of the attention divides by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -222,19 +222,15 @@ class VptNsp(HeadedBaseline):
         tokens = cast(DeepTokens, context.parameters).token.detach()
         taps = [Tap(block=block, kind="attn_in") for block in range(backbone.depth)]
 
-        def read(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-            sums, done = (torch.zeros_like(self.queries), torch.zeros_like(self.attention)), 0
-            for batch in batches:
-                seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
-                for block, tap in enumerate(taps):
-                    found = attended(block_at(backbone.model, block), seen[tap], tokens[block])
-                    for total, one in zip(sums, found, strict=True):
-                        total[block] += one
-                done += len(batch)
-                progress(done, context.task.num_images)
-            return sums
-
-        for queries, attention in context.portions(read, 64):
-            self.queries += queries
-            self.attention += attention
+        sums, done = (torch.zeros_like(self.queries), torch.zeros_like(self.attention)), 0
+        for batch in context.statistics(64):
+            seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
+            for block, tap in enumerate(taps):
+                found = attended(block_at(backbone.model, block), seen[tap], tokens[block])
+                for total, one in zip(sums, found, strict=True):
+                    total[block] += one
+            done += len(batch)
+            progress(done, context.task.num_images)
+        self.queries += sums[0]
+        self.attention += sums[1]
         self.anchor.copy_(tokens)

@@ -78,7 +78,6 @@ class Pulled:
             context,
             statistics=lambda size: self._counted(context.statistics(size)),
             augmented=None if augmented is None else lambda size, seed: self._counted(augmented(size, seed)),
-            shared_out=None,
         )
 
     def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:

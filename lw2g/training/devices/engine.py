@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
@@ -16,12 +15,10 @@ import timm
 import torch
 import torchvision
 from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 
 from lw2g.errors import ConfigError
+from lw2g.training import ranks
 from lw2g.training.devices.allocator import keep_memory
-from lw2g.training.processes.place import Place
-from lw2g.training.processes.team import ALONE, Team
 
 __all__ = [
     "BF16",
@@ -29,14 +26,11 @@ __all__ = [
     "Engine",
     "Precision",
     "environment",
-    "fabric_of",
     "open_engine",
     "require_compiler",
 ]
 
 Precision = Literal["32-true", "bf16-mixed"]
-_PATIENCE = timedelta(minutes=30)
-"""How long processes wait for each other: the first writes checkpoints and may fetch weights meanwhile."""
 
 FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
@@ -48,7 +42,6 @@ class Engine:
 
     Attributes:
         fabric: The launched Fabric object.
-        team: The processes that work together, each with a device of its own.
         precision: ``"32-true"`` or ``"bf16-mixed"``.
         deterministic: Whether kernels that give other bits from call to call are refused.
         keeps_memory: Whether the process keeps the memory of large buffers from step to step.
@@ -58,7 +51,6 @@ class Engine:
     precision: str
     deterministic: bool = False
     keeps_memory: bool = False
-    team: Team = ALONE
 
     @property
     def device(self) -> torch.device:
@@ -87,14 +79,11 @@ class Engine:
             torch.cuda.synchronize(self.device)
 
 
-def open_engine(device: str, precision: str, *, deterministic: bool = False, team: Team = ALONE) -> Engine:
+def open_engine(device: str, precision: str, *, deterministic: bool = False) -> Engine:
     """Return the engine for a device (``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps``) and a precision.
 
-    Each process of a team gets the device of its number on its host.
-
     Raises:
-        ConfigError: The device is not there, it is one for several processes, or the precision is not one of
-            ours.
+        ConfigError: The device is not there, or the precision is not one of ours.
     """
     accelerator, _, index = device.partition(":")
     accelerator = "gpu" if accelerator == "cuda" else accelerator
@@ -104,47 +93,19 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False, tea
         raise ConfigError(
             f"run.precision: {precision!r} is unknown; use one of {', '.join(get_args(Precision))}"
         )
-    if team.size > 1 and (index or accelerator == "mps"):
-        raise ConfigError(
-            f"run.device: {device!r} is one device, and {team.size} processes need one each; use auto, cuda "
-            "or cpu"
-        )
     devices: int | list[int] = [int(index)] if index else 1
     _choose_kernels(
         deterministic=deterministic
     )  # before the device is opened: cuBLAS reads its variable then
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # else a line for every engine in bf16
     try:
-        if team.place is None:
-            fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
-        else:
-            fabric = fabric_of(team.place, accelerator, precision)
+        fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     except (ValueError, RuntimeError, ImportError) as error:
         first = str(error).splitlines()[0]
         raise ConfigError(f"run.device: {device!r} cannot be used ({first}); try --device cpu") from error
     fabric.launch()
     keeps = fabric.device.type == "cpu" and keep_memory()
-    if team.size > 1:
-        team.device = fabric.device
-    return Engine(
-        fabric=fabric, precision=precision, deterministic=deterministic, keeps_memory=keeps, team=team
-    )
-
-
-def fabric_of(place: Place, accelerator: str, precision: str = FP32) -> Fabric:
-    """Return what launches a process among several; once for all it makes them known to each other.
-
-    Tensors of the CPU go by gloo, those of GPUs by NCCL.
-    """
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    strategy = DDPStrategy(cluster_environment=place, process_group_backend=backend, timeout=_PATIENCE)
-    return Fabric(
-        accelerator=accelerator,
-        devices=place.local_size,
-        num_nodes=place.num_nodes,
-        strategy=strategy,
-        precision=precision,  # type: ignore[arg-type]
-    )
+    return Engine(fabric=fabric, precision=precision, deterministic=deterministic, keeps_memory=keeps)
 
 
 def _choose_kernels(*, deterministic: bool) -> None:
@@ -190,7 +151,7 @@ def environment(engine: Engine) -> dict[str, Any]:
         "precision": engine.precision,
         "deterministic": engine.deterministic,
         "keeps_memory": engine.keeps_memory,
-        "processes": engine.team.size,
+        "processes": ranks.size(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
     }

@@ -228,7 +228,7 @@ class Evaluator:
         self._compare_own(baseline, pool, retrieval, len(history))
         sources, versions = self._origins(baseline, pool, placed, len(history))
         known, kept = self._features.compare(sources, versions)
-        images, slots = np.nonzero(~self._engine.team.everywhere(known))
+        images, slots = np.nonzero(~known)
         # sorted by set: a batch then gathers few sets, and images of a task lie together
         order = np.argsort(placed[images, slots], kind="stable")
         images, slots = images[order], slots[order]
@@ -284,12 +284,13 @@ class Evaluator:
             return _Routed(retrieved=tasks, rank=np.zeros_like(tasks), first=first, sets=first[:, None])
         positions = range(len(tasks))
         if not retrieval.learned_query:
-            self._images.know_queries(positions)  # new ones of all tasks share forwards
+            self._images.queries(positions)  # new ones of all tasks share forwards
         table = task_of_class(history, self._engine.device)
         parts = chunks(positions, self._batch_size)
         filled = [padded(part, self._batch_size) for part in parts]
-        answers = self._images.mapped(
-            filled, lambda batch: self._ask(retrieval, batch, pool, table, tasks[batch.samples.numpy()])
+        answers = (
+            self._ask(retrieval, batch, pool, table, tasks[batch.samples.numpy()])
+            for batch in self._images.batches(filled)
         )
         asked = [
             [answer[: len(part)] for answer in found] for part, found in zip(parts, answers, strict=True)

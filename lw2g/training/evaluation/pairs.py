@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -44,17 +44,14 @@ def pair_features(
     parts = chunks(range(len(positions)), size)
     filled = [padded(part, size) for part in parts]
 
-    def rows(own: Sequence[list[int]]) -> Iterator[Tensor]:
-        batches = images.batches([positions[whole].tolist() for whole in own])
-        for whole, batch in zip(own, batches, strict=True):
-            chosen = None if sets[whole[0]] == -1 else torch.from_numpy(sets[whole])
-            # sets that no image gets are left out where they cannot matter: gathering them costs
-            alone = baseline.feature_scope != "pool"
-            routing = pool.route(chosen, alone=alone, beside=baseline.beside()).to(engine.device)
-            with engine.autocast():
-                yield baseline.features(batch, routing).float()
-
-    for number, (part, features) in enumerate(zip(parts, engine.team.spread(filled, rows), strict=True)):
+    batches = images.batches([positions[whole].tolist() for whole in filled])
+    for number, (part, whole, batch) in enumerate(zip(parts, filled, batches, strict=True)):
+        chosen = None if sets[whole[0]] == -1 else torch.from_numpy(sets[whole])
+        # sets that no image gets are left out where they cannot matter: gathering them costs
+        alone = baseline.feature_scope != "pool"
+        routing = pool.route(chosen, alone=alone, beside=baseline.beside()).to(engine.device)
+        with engine.autocast():
+            features = baseline.features(batch, routing).float()
         yield part, features[: len(part)]
         advance(number + 1, len(parts))
 

@@ -47,7 +47,7 @@ def learn_routing(session: Session, context: TaskContext, reporter: Reporter) ->
         prior = log_prior(retrieval, query, table, log_tasks)
         return [*mixer.choose(log_tasks, owner, len(pool)), prior]
 
-    found = images.mapped(chunks(range(len(images)), session.config.run.evaluation_batch), ask)
+    found = map(ask, images.batches(chunks(range(len(images)), session.config.run.evaluation_batch)))
     sets, log_sets, prior = (torch.cat(column) for column in zip(*found, strict=True))
     count, answering = sets.shape
     rows = pair_features(

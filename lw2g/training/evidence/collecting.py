@@ -266,12 +266,12 @@ def _retrieved(session: Session, probe: Probe) -> Tensor | None:
         return None
     tasks = torch.tensor([one.index for one in session.infos[:task] for _ in one.classes])
 
-    def retrieve(batch: Batch, sizes: object) -> Tensor:
+    def retrieve(batch: Batch) -> Tensor:
         query = strategy.query(batch).float()
         return strategy.retrieve(query, range(task), tasks.to(query.device)).cpu()
 
     with torch.no_grad():
-        return torch.cat(list(probe.mapped(retrieve)))
+        return torch.cat([retrieve(batch) for batch, _ in probe.batches()])
 
 
 def _shown(sample: Sample, needs: Set[Need]) -> Sample:

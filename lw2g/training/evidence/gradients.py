@@ -157,8 +157,9 @@ def group_gradients(
         return told, groups
 
     with _losses(probe, baseline, fitted) as losses:
-        for parts in probe.mapped(lambda batch, sizes: [read(batch, sizes, one) for one in passes]):
-            for together, (told, groups) in zip(passes, parts, strict=True):
+        for batch, sizes in probe.batches():
+            for together in passes:
+                told, groups = read(batch, sizes, together)
                 for features in told:
                     for candidate in together:
                         seen(candidate, features)
@@ -191,8 +192,9 @@ def set_features(
         with probe.engine.autocast():
             return baseline.features(batch, pool.force(together[0]) if alone else pool.route(None))
 
-    for parts in probe.mapped(lambda batch, _: [read(batch, one) for one in passes]) if passes else ():
-        for together, features in zip(passes, parts, strict=True):
+    for batch, _ in probe.batches() if passes else ():
+        for together in passes:
+            features = read(batch, together)
             for candidate in together:
                 found[candidate].append(features)
             step()

@@ -147,7 +147,7 @@ class Probe:
     @property
     def queries(self) -> Tensor:
         """Un-prompted features of all images of D_sub, group by group, ``[n, dim]`` float32 on the CPU."""
-        return torch.cat(list(self.mapped(lambda batch, sizes: batch.query))).float().cpu()
+        return torch.cat([batch.query for batch, _ in self.batches()]).float().cpu()
 
     @property
     def left_out(self) -> float:
@@ -176,21 +176,7 @@ class Probe:
 
     def batches(self) -> Iterator[tuple[Batch, list[int]]]:
         """Yield D_sub in batches of whole groups, each with the sizes of its groups."""
-        return self._read(self._chunks)
-
-    def spread(self, work: Callable[[Iterator[tuple[Batch, list[int]]]], Iterable[R]]) -> Iterator[R]:
-        """Yield what is made of :meth:`batches`, in order; the processes of a run share them out.
-
-        Args:
-            work: Gives one result for each of some batches, one after the other.
-        """
-        return self.engine.team.spread(self._chunks, lambda own: work(self._read(own)))
-
-    def mapped(self, read: Callable[[Batch, list[int]], R]) -> Iterator[R]:
-        """Yield what is made of each of :meth:`batches`, likewise."""
-        return self.spread(lambda batches: (read(batch, sizes) for batch, sizes in batches))
-
-    def _read(self, together: Sequence[list[list[int]]]) -> Iterator[tuple[Batch, list[int]]]:
+        together = self._chunks
         joined = [[position for group in groups for position in group] for groups in together]
         for batch, groups in zip(self._images.batches(joined), together, strict=True):
             yield batch, [len(group) for group in groups]
@@ -200,15 +186,13 @@ class Probe:
         if not self._moments.keys() >= set(taps):
             missing = [tap for tap in dict.fromkeys((*taps, *self._taps())) if tap not in self._moments]
             forward = self._backbone.features
-            parts = self.spread(
-                lambda batches: moments_of(
-                    missing,
-                    batches,
-                    lambda batch: forward(batch.images),
-                    self._backbone,
-                    self.engine,
-                    self.options,
-                )
+            parts = moments_of(
+                missing,
+                self.batches(),
+                lambda batch: forward(batch.images),
+                self._backbone,
+                self.engine,
+                self.options,
             )
             listed = list(parts)
             for tap in missing:

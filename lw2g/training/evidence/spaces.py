@@ -6,7 +6,7 @@ is built only where someone wants it, from one pass over the task's sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
@@ -77,13 +77,9 @@ def _moments(
     def forward(batch: Batch) -> object:
         return session.baseline.features(batch, routing)
 
-    def moments(batches: Iterator[tuple[Batch, list[int]]]) -> Iterator[dict[Tap, list[SecondMoment]]]:
-        whole = ((batch, [len(batch)]) for batch, _ in batches)
-        return moments_of(wanted, whole, forward, session.backbone, session.engine, probe.options)
-
-    parts = []
+    parts, whole = [], ((batch, [len(batch)]) for batch, _ in probe.batches())
     with undisturbed(session.modules):
-        for part in probe.spread(moments):
+        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, probe.options):
             parts.append(part)
             step()
     return {tap: merged([moment for part in parts for moment in part[tap]]) for tap in wanted}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from lw2g.training.images.pixels import Originals
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["ImageSet"]
-
-R = TypeVar("R")
 
 
 class ImageSet:
@@ -83,23 +80,6 @@ class ImageSet:
         labels = torch.split(self.labels[index].to(self._engine.device, non_blocking=True), sizes)
         for number, (samples, known) in enumerate(zip(torch.split(index, sizes), labels, strict=True)):
             yield self._batch(samples, known, opened, number)
-
-    def mapped(self, order: Sequence[Sequence[int]], read: Callable[[Batch], R]) -> Iterator[R]:
-        """Yield what is made of each batch, in order; the processes of a run share the batches out.
-
-        Args:
-            order: Positions, batch by batch.
-            read: Makes something of a batch.
-        """
-        return self._engine.team.spread(order, lambda own: map(read, self.batches(own)))
-
-    def know_queries(self, positions: Sequence[int]) -> None:
-        """Compute the un-prompted features of samples that are not known yet, in all processes together."""
-        # the first process says which: others may know more or less by their own batches
-        parts = self._parts(self._engine.team.broadcast(self._queries.missing(positions)))
-        found = self.mapped([whole for _, whole in parts], lambda batch: self._features(batch.images))
-        for (part, _), rows in zip(parts, found, strict=True):
-            self._queries.store(part, rows[: len(part)])
 
     def queries(self, positions: Sequence[int]) -> Tensor:
         """Return un-prompted features of samples, ``[n, dim]`` float32 on the device, computed once.

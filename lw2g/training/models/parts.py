@@ -22,7 +22,6 @@ from lw2g.training.devices.engine import BF16, FP32, Engine, open_engine, requir
 from lw2g.training.devices.precision import Choice, choose_precision
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
-from lw2g.training.processes.team import ALONE, Team
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bounded, bytes_per_image, require_room
 
@@ -163,19 +162,15 @@ def names_of(config: ModelConfig) -> tuple[str, str]:
     return f"baseline {config.baseline.name!r}", f"retrieval {retrieval!r}"
 
 
-def engine_of(config: ModelConfig, team: Team = ALONE) -> Engine:
+def engine_of(config: ModelConfig) -> Engine:
     """Return the engine as configured; the precision ``auto`` is float32 until the backbone is known.
-
-    Args:
-        config: The configuration.
-        team: The processes that work together.
 
     Raises:
         ConfigError: The device is not there.
     """
     run = config.run
     wanted = FP32 if run.precision == "auto" else run.precision
-    return open_engine(run.device, wanted, deterministic=run.deterministic, team=team)
+    return open_engine(run.device, wanted, deterministic=run.deterministic)
 
 
 def lay_foundation(
@@ -196,7 +191,7 @@ def lay_foundation(
     backbone.to(engine.device)
     if run.precision == "auto":
         choice = choose_precision(backbone)
-        engine = open_engine(run.device, choice.used, deterministic=run.deterministic, team=engine.team)
+        engine = open_engine(run.device, choice.used, deterministic=run.deterministic)
         config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
     else:
         choice = Choice(asked=run.precision, used=run.precision, reason="as configured")

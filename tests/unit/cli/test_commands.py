@@ -122,10 +122,10 @@ def runner_calls(monkeypatch):
         config = {"run": {"precision": "32-true"}}
         return {"config": config, "metrics": {"faa": 80.0 + seed, "pra": None, "ssp": 1}}
 
-    def start(resolved, catalogue, directory, listeners, *, tasks, team=None):
+    def start(resolved, catalogue, directory, listeners, *, tasks):
         return go_on({"start": directory, "resolved": resolved}, directory)
 
-    def proceed(directory, catalogue, listeners, *, tasks, devices=None, team=None):
+    def proceed(directory, catalogue, listeners, *, tasks, devices=None):
         return go_on({"continue": directory}, directory)
 
     def resume(directory, catalogue, listeners, *, devices):

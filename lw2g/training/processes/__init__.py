@@ -1,1 +1,0 @@
-"""Several processes that work on one run together."""
