@@ -293,7 +293,8 @@ def require_agreement(state: Mapping[str, Tensor], when: str) -> None:
     if apart := [name for name in own if any(other.get(name) != own[name] for other in found)]:
         raise ContractError(
             f"the {size()} processes of the run have come apart {when} (in {apart[0]!r}): something draws "
-            "without the run's seeds, or keeps what a step saw of its images; go on with --devices 1"
+            "without the run's seeds, or keeps what a step saw of its images; go on: "
+            "lw2g resume RUN --devices 1"
         )
 
 
