@@ -25,32 +25,22 @@ def console(*, stderr: bool = False) -> Console:
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
 
 
-def printable(text: str) -> str:
-    """Return text that a terminal takes as letters: what it would obey is escaped, lines stay.
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return text without what a terminal would obey; line ends stay where there may be several lines.
 
-    >>> printable("cat\\x1b[2J")
-    'cat\\\\x1b[2J'
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
     """
+    kept = "\n" if lines else None
     return "".join(
-        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
-        for letter in text
+        each if each.isprintable() or each == kept else each.encode("unicode_escape").decode("ascii")
+        for each in text
     )
 
 
 def note(text: str) -> None:
     """Print something a user should know, on stderr."""
-    click.echo(f"note: {printable(text)}", err=True)
-
-
-def printable(text: str) -> str:
-    """Return text on one line, without what a terminal would obey.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
-    )
+    click.echo(f"note: {printable(text, lines=True)}", err=True)
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -83,7 +83,7 @@ def report(
         "csv": render.as_csv,
         "json": render.as_json,
     }
-    click.echo(printable(forms[form or "md"](tables, wanted, against)), nl=False)
+    click.echo(printable(forms[form or "md"](tables, wanted, against), lines=True), nl=False)
 
 
 def _page(
