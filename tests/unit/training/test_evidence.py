@@ -108,7 +108,7 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
         parameter = sites[0].parameter.requires_grad_(True)
         injections = baseline.injections(session.pool.force(0), len(subset))  # type: ignore[operator]
         features = session.backbone.features(images[subset], injections)
-        loss = functional.cross_entropy(baseline.logits(features)[:, 2:4], labels[subset])
+        loss = functional.cross_entropy(baseline.logits(features)[:, 2:5], labels[subset])
         (raw,) = torch.autograd.grad(loss, parameter)
         parameter.requires_grad_(False)
         return [site.rows(raw) for site in sites]
@@ -134,7 +134,7 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
     z = ((hfc_old - hfc_pre) * weights).sum(dim=(1, 2))
     halves = plan.halves / plan.halves.sum(dim=(2, 3), keepdim=True)
     first, second = ((hfc_old - hfc_pre).mean(dim=0) * halves).sum(dim=(2, 3))
-    variance = float((first - second).square().mean()) / 4 * (1 - 22 / 24)
+    variance = float((first - second).square().mean()) / 4 * (1 - 22 / len(data))
     variance += 0.0 if literal else float(z.var()) / 2
     assert found.parts["hfc"] == pytest.approx(float((hfc_old * weights).sum()) / len(z), abs=1e-3)
     assert found.parts["hfc_pre"] == pytest.approx(float((hfc_pre * weights).sum()) / len(z), abs=1e-3)
@@ -198,7 +198,7 @@ def test_a_drawn_head_is_as_large_as_the_one_it_replaces(
     )
     assert moved == own
     for name in moved:
-        rows = slice(2, 4) if name == "head.weight" else slice(None)
+        rows = slice(2, 5) if name == "head.weight" else slice(None)
         value, old = method.get_parameter(name).clone(), before[name]
         assert float(value[rows].std()) == pytest.approx(float(old[rows].std()), rel=0.3)
         value[rows] = old[rows]
@@ -421,7 +421,12 @@ def test_what_stands_beside_a_measure_does_not_change_it(session_of: Callable[..
 @pytest.mark.parametrize("images", [8, 30])
 def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session], images: int) -> None:
     """Equal beginnings have equal losses, steps lower them, and what learns stays as it was."""
-    chosen = {"benchmark.train": images, "growth.measures": ["trial"], "evidence.trial.steps": 6}
+    chosen = {
+        "benchmark.train": images,
+        "growth.images": 32,
+        "growth.measures": ["trial"],
+        "evidence.trial.steps": 6,
+    }
     session = session_of(chosen | {"baseline.init_from": "previous"}, baseline="s-prompt-plus-plus")
     probe = learned_one(session)
     before = {name: value.clone() for name, value in session.pool.state_dict().items()}
@@ -436,7 +441,7 @@ def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session
     assert float(tried(0, 6, 0).mean()) < float(untrained[1].mean())
     (found,) = collect_evidence(session, probe).candidates
     said = found.measures["trial"]
-    assert said.n == len(tried._held) == images // 2
+    assert said.n == len(tried._held) == len(session.stream.tasks[1].train) // 4
     assert said.value == pytest.approx(said.parts["grow"] - said.parts["reuse"])
     assert session.pool.task_to_set == [0]
     assert all(torch.equal(value, before[name]) for name, value in session.pool.state_dict().items())
