@@ -40,7 +40,7 @@ def test_what_can_be_counted_is_exact(run):
     assert found.stored == Range(*[record["storage"]["parameters"]] * 2)
     assert found.training_flops == record["flops"]["training_per_image"] > 0
     assert found.inference_flops == record["flops"]["inference_per_image"] > 0
-    assert (found.tasks, found.images) == (3, (72, 36))
+    assert (found.tasks, found.images) == (3, (90, 48))
 
 
 def test_disk_is_that_of_checkpoints_and_predictions(run):
@@ -122,7 +122,7 @@ def test_some_tasks_and_several_seeds_count(catalogue, run):
     """Two of three tasks, and twice that for two seeds; more tasks than there are is a mistake."""
     estimator = Estimator(catalogue)
     found = estimator(run[3].config, tasks=2)
-    assert (found.tasks, found.images, found.sets) == (2, (48, 24), Range(2, 2))
+    assert (found.tasks, found.images, found.sets) == (2, (64, 34), Range(2, 2))
     assert found.disk.most < run[0].disk.least
     twice = found.times(2)
     assert (twice.runs, twice.seconds, twice.disk) == (2, found.seconds.times(2), found.disk.times(2))
@@ -219,7 +219,7 @@ def test_statistics_without_training_are_counted(catalogue, monkeypatch):
     names = {"baseline": "simple-cil", "benchmark": "tiny", "backbone": "tiny"}
     overrides = {"benchmark.tasks": 1, "run.device": "cpu", "run.evaluation_batch": 8}
     found = Estimator(catalogue)(resolve(catalogue, overrides=overrides, **names).config)
-    assert found.parts["training"] == Range(24, 24)  # two classes of twelve images, each seen once
+    assert found.parts["training"] == Range(25, 25)  # two classes of 12 and 13 images, each seen once
 
 
 def test_fitting_a_mix_is_priced(catalogue, quick, monkeypatch):

@@ -67,7 +67,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
         assert answers.classes.tolist() == stored.predicted.tolist()
         assert (nothing if answers.tasks is None else answers.tasks).tolist() == stored.retrieved.tolist()
         assert (nothing if answers.sets is None else answers.sets).tolist() == stored.set.tolist()
-        assert answers.logits.shape == (len(stored.true), 2 * (task + 1))
+        assert answers.logits.shape == (len(stored.true), (2, 5, 7)[task])
         out = tmp_path / f"export-{task}"
         export_run(tmp_path / "run", catalogue, out, None if task == 2 else task)
         assert b"statistics" not in (out / "model.safetensors").read_bytes()
@@ -113,7 +113,7 @@ def test_every_kind_of_image_gives_the_same_answer(
     for picture, path in zip(pictures, paths, strict=True):
         picture.save(path)
     expected = model(pixels[:3])
-    assert expected.shape == (3, 6)
+    assert expected.shape == (3, 7)
     transformed = torch.stack([model.transform(path) for path in paths])
     for images in (
         paths,
@@ -143,12 +143,12 @@ def test_an_answer_does_not_depend_on_its_company(model: TrainedModel, pixels: l
 def test_answers_hang_together(model: TrainedModel, pixels: list[Tensor]) -> None:
     """Probabilities sum to one, the best classes come first, sets belong to the retrieved tasks."""
     answers = model.answer(pixels)
-    assert answers.features.shape == (36, model.backbone.dim)
-    assert torch.allclose(answers.probabilities.sum(1), torch.ones(36))
+    assert answers.features.shape == (48, model.backbone.dim)
+    assert torch.allclose(answers.probabilities.sum(1), torch.ones(48))
     values, indices = answers.top(3)
     assert torch.equal(indices[:, 0], answers.classes)
     assert bool((values.diff(dim=1) <= 0).all())
-    assert answers.top(99)[1].shape == (36, 6)
+    assert answers.top(99)[1].shape == (48, 7)
     assert [model.task_to_set[task] for task in answers.tasks.tolist()] == answers.sets.tolist()
 
 
@@ -220,4 +220,4 @@ def test_load_opens_a_run(finished: Finished, monkeypatch: pytest.MonkeyPatch, c
     """``lw2g.load`` takes a directory as text and everything that a model is opened with."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
     model = lw2g.load(str(finished[0]), task=1, batch_size=4)
-    assert (model.task, model.batch_size, len(model.classes)) == (1, 4, 4)
+    assert (model.task, model.batch_size, len(model.classes)) == (1, 4, 5)

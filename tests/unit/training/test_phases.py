@@ -148,12 +148,12 @@ def test_an_epoch_meets_every_sample_once(session: Session) -> None:
     images = session.image_set([session.stream.tasks[0].train], train=True)
     weight = nn.Parameter(torch.ones(1))
     order = epoch_order(images, phase_of(weight), 5)
-    assert sorted(position for batch in order for position in batch) == list(range(24))
-    assert [len(batch) for batch in order] == [7, 7, 7, 3]
+    assert sorted(position for batch in order for position in batch) == list(range(25))
+    assert [len(batch) for batch in order] == [7, 7, 7, 4]
     dropped = epoch_order(images, phase_of(weight, drop_last=True), 5)
     assert [len(batch) for batch in dropped] == [7, 7, 7]
     alone = epoch_order(images, phase_of(weight, drop_last=True, batch_size=100), 5)
-    assert [len(batch) for batch in alone] == [24]
+    assert [len(batch) for batch in alone] == [25]
 
 
 def test_gradients_are_clipped_before_they_are_protected(session: Session) -> None:
@@ -168,7 +168,7 @@ def test_gradients_are_clipped_before_they_are_protected(session: Session) -> No
         groups=(ParameterGroup(parameters=(weight,), lr=1.0),),
         step=lambda batch: StepOutput(loss=(weight * pull).sum()),
         epochs=1,
-        batch_size=24,
+        batch_size=25,
         optimizer="sgd",
         clip_norm=1.0,
         host=True,
@@ -188,7 +188,7 @@ def test_an_adjustment_follows_every_step_and_is_protected_too(session: Session)
         groups=(ParameterGroup(parameters=(weight,), lr=1.0),),
         step=lambda batch: StepOutput(loss=0.0 * weight.sum()),
         epochs=2,
-        batch_size=12,
+        batch_size=13,
         optimizer="sgd",
         host=True,
         adjust=lambda: weight.add_(1.0),
@@ -321,7 +321,7 @@ def test_parameters_are_looked_at_after_every_epoch(session: Session) -> None:
     """A finite loss with a gradient that is not leaves no checkpoint either, in the last step above all."""
     weight, saved = nn.Parameter(torch.zeros(1)), []
     phase = attrs.evolve(
-        phase_of(weight, epochs=1, batch_size=24), step=lambda batch: StepOutput(loss=weight.sqrt().sum() * 0)
+        phase_of(weight, epochs=1, batch_size=25), step=lambda batch: StepOutput(loss=weight.sqrt().sum() * 0)
     )
     with pytest.raises(
         ConfigError, match="parameters are not finite after epoch 1 of phase 'test' of task 1"
