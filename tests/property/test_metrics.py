@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -24,6 +25,8 @@ from lw2g.metrics import (
     ssp,
 )
 from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
+from lw2g.training.files import recomputed
+from lw2g.training.files.record import run_metrics
 
 Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))
@@ -157,3 +160,33 @@ def test_accuracy_is_share_of_hits(labels: list[int], seed: int) -> None:
     guesses = random.Random(seed).sample(labels, len(labels))
     hits = sum(one == other for one, other in zip(labels, guesses, strict=True))
     assert accuracy(torch.tensor(guesses), torch.tensor(labels)) == pytest.approx(100 * hits / len(labels))
+
+
+@given(data=st.data(), held=st.lists(st.integers(0, 2), min_size=1, max_size=4))
+def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: list[int]) -> None:
+    """Metrics of predictions, computed apart in numpy, equal those of the matrices; tasks are unequal."""
+    tasks = range(len(held))
+    evaluations = []
+    for after in tasks:
+        rows = [task for task in range(after + 1) for _ in range(task + 2)]
+        true = np.array(rows)
+        guesses = st.lists(st.sampled_from(tasks), min_size=len(rows), max_size=len(rows))
+        columns = {name: np.array(data.draw(guesses)) for name in ("predicted", "retrieved")}
+        chosen = np.array(held)[columns["retrieved"]]
+        rank = np.zeros(len(rows), int)
+        evaluations.append({"task": true, "true": true, **columns, "set": chosen, "rank": rank})
+    found = recomputed.metrics(evaluations, held, sets=True)
+    right: Matrix = [[None] * len(held) for _ in tasks]
+    retrieved: Matrix = [[None] * len(held) for _ in tasks]
+    for after, columns in enumerate(evaluations):
+        for task in range(after + 1):
+            own = columns["task"] == task
+            right[task][after] = accuracy(
+                torch.tensor(columns["predicted"][own]), torch.tensor(columns["true"][own])
+            )
+            wanted = torch.full((int(own.sum()),), held[task])
+            retrieved[task][after] = accuracy(torch.tensor(columns["set"][own]), wanted)
+    sizes = [task + 2 for task in tasks]
+    expected = run_metrics(right, retrieved, [100.0], {}, held, sizes)
+    for name in ("faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "pra", "ssp", "chance_pra"):
+        assert found[name] == pytest.approx(expected[name], abs=1e-9), name
