@@ -1,7 +1,8 @@
 """Hypothesis strategies for the mathematics of lw2g: small float64 tensors, seeds drawn through hypothesis.
 
-Each strategy is named after the plural of what it makes. ``dims``, ``heads`` and the like are strategies of
-their own, so a test fixes a size with ``st.just(6)``.
+Seed 0, to which examples shrink, gives unit rows in place of random ones. Each strategy is named after the
+plural of what it makes. ``dims``, ``heads`` and the like are strategies of their own, so a test fixes a size
+with ``st.just(6)``.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ __all__ = [
     "orthonormal_bases",
     "pools",
     "second_moments",
+    "space_pairs",
     "subspaces",
     "task_splits",
     "task_to_set_maps",
 ]
 
 _SEEDS = st.integers(0, 2**31 - 1)
-_DIMS = st.integers(2, 8)
+_DIMS = st.integers(2, 8) | st.sampled_from([12, 17, 33])
 _HEADS = st.integers(1, 3)
 _MANY_ROWS = st.integers(1, 24)
 _FEW_ROWS = st.integers(1, 6)
@@ -43,6 +45,8 @@ _EXCLUDED = "its space is full"
 
 
 def _normal(seed: int, *shape: int) -> Tensor:
+    if seed == 0:
+        return torch.eye(shape[1], dtype=torch.float64)[torch.arange(shape[0]) % shape[1]]
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -66,7 +70,7 @@ def feature_matrices(
     directions: Tensor = torch.linalg.qr(_normal(seed, dim, rank)).Q * decay ** torch.arange(rank)
     offset = torch.zeros(rank, dtype=torch.float64)
     offset[0] = draw(st.sampled_from([0.0, 1.0, 5.0]))
-    rows_drawn: Tensor = (_normal(seed + 1, count, rank) + offset) @ directions.T
+    rows_drawn: Tensor = (_normal(seed and seed + 1, count, rank) + offset) @ directions.T
     return rows_drawn
 
 
@@ -96,6 +100,18 @@ def subspaces(
     for head, one in enumerate(columns):
         basis[head, :, : ranks[head]] = one
     return Subspace(basis=basis, ranks=ranks)
+
+
+@st.composite
+def space_pairs(draw: DrawFn, *, dims: SearchStrategy[int] = _DIMS) -> tuple[Subspace, Subspace]:
+    """Draw two subspaces of one head and width; the second may be the first, turned by as little as 1e-9."""
+    width = st.just(draw(dims))
+    one, other = draw(orthonormal_bases(dims=width)), draw(orthonormal_bases(dims=width))
+    if draw(st.booleans()):
+        turned = one + 10.0 ** draw(st.integers(-9, -1)) * other[:, : one.shape[1]].sum(dim=1, keepdim=True)
+        other = torch.linalg.qr(turned).Q
+    first, second = (Subspace(basis=basis[None], ranks=(basis.shape[1],)) for basis in (one, other))
+    return first, second
 
 
 @st.composite

@@ -18,7 +18,14 @@ from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, sid
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measured
 from lw2g.testing.evidence import grouped_moments, made_sample, made_site
-from lw2g.testing.strategies import energies, feature_matrices, gradients, orthonormal_bases, subspaces
+from lw2g.testing.strategies import (
+    energies,
+    feature_matrices,
+    gradients,
+    orthonormal_bases,
+    space_pairs,
+    subspaces,
+)
 from lw2g_growth.hindrance import Hindrance
 from lw2g_growth.options import PlainConfig
 
@@ -201,20 +208,7 @@ def test_measuring_leaves_gradient_and_graph_alone(space: Subspace, data: st.Dat
 # Union, complement, and Z
 
 
-@st.composite
-def pairs_of_spaces(draw: st.DrawFn) -> tuple[Subspace, Subspace]:
-    """Draw two spaces of one width, up to 20; the second may be the first, turned by as little as 1e-9."""
-    width = draw(st.sampled_from([2, 3, 5, 9, 20]))
-    one = draw(orthonormal_bases(dims=st.just(width)))
-    other = draw(orthonormal_bases(dims=st.just(width)))
-    if draw(st.booleans()):
-        turned = one + 10.0 ** draw(st.integers(-9, -1)) * other[:, : one.shape[1]].sum(dim=1, keepdim=True)
-        other = torch.linalg.qr(turned).Q
-    first, second = (Subspace(basis=basis[None], ranks=(basis.shape[1],)) for basis in (one, other))
-    return first, second
-
-
-@given(pair=pairs_of_spaces(), data=st.data(), reduce=REDUCES)
+@given(pair=space_pairs(), data=st.data(), reduce=REDUCES)
 def test_a_union_hinders_no_less_than_either_space(
     pair: tuple[Subspace, Subspace], data: st.DataObject, reduce: Reduce
 ) -> None:
@@ -228,7 +222,7 @@ def test_a_union_hinders_no_less_than_either_space(
     assert hfc(gradient, [union(both, one)], reduce=reduce).degrees == pytest.approx(together, abs=1e-5)
 
 
-@given(pair=pairs_of_spaces(), data=st.data())
+@given(pair=space_pairs(), data=st.data())
 def test_angles_with_a_space_and_its_complement_add_up_to_90(
     pair: tuple[Subspace, Subspace], data: st.DataObject
 ) -> None:
