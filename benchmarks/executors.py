@@ -20,10 +20,11 @@ from lw2g.sweep.engine import run_sweep
 from lw2g.sweep.executors import load_executor
 from lw2g.sweep.grid import Cell
 from lw2g.sweep.store import SweepDirectory
+from lw2g.training.files.sealed import seal_json
 
 # Python runs it before all else: a process that was to run a cell sleeps instead, and leaves a finished run
 DRY = """
-import json, os, sys, time
+import os, shutil, sys, time
 from pathlib import Path
 told = sys.orig_argv
 if "run" in told and any(word.startswith("lw2g") for word in told[1:4]):
@@ -31,10 +32,26 @@ if "run" in told and any(word.startswith("lw2g") for word in told[1:4]):
     run.mkdir(parents=True)
     time.sleep(float(os.environ["DRY_SECONDS"]))
     (run / "config.toml").write_text("")
-    record = {"config": {}, "tasks": 1, "accuracy_matrix": [[100.0]], "metrics": {"faa": 100.0}}
-    (run / "record.json").write_text(json.dumps(record))
+    shutil.copy(Path(__file__).with_name("record.json"), run)
     os._exit(0)
 """
+CONFIG = {"baseline", "policy", "benchmark", "backbone"}
+RECORD = {
+    "lw2g_version": "0",
+    "protocol": "",
+    "config": {"constraints": {}, **{kind: {"name": "none"} for kind in CONFIG}},
+    "seed": 0,
+    "tasks": 1,
+    "backbone": {"timm_name": "none", "sha256": ""},
+    "accuracy_matrix": [[100.0]],
+    "retrieval_matrix": None,
+    "task_to_set": [0],
+    "metrics": {"faa": 100.0},
+    "planted_groups": None,
+    "adjusted_rand_index": None,
+    **{name: [] for name in ("protocol_changes", "class_order", "class_names", "decisions", "deviations")},
+    **{name: {} for name in ("fingerprints", "storage", "seconds", "files")},
+}
 SETTINGS = {"local": {}, "ray": {"address": "local"}, "slurm": {"cluster": "local"}}
 
 
@@ -49,6 +66,7 @@ def main() -> None:
     cells = [Cell(settings={"run.seed": seed}, label=str(seed)) for seed in range(options.cells)]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sitecustomize.py").write_text(DRY)
+        (Path(folder) / "record.json").write_bytes(seal_json(RECORD))
         os.environ |= {
             "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]),
             "DRY_SECONDS": str(options.seconds),

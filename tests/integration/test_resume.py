@@ -354,7 +354,7 @@ def test_a_run_killed_after_its_configuration_is_resumed(
     """Its goal is known by then, whatever trackers do."""
     directory = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("lw2g.training.runner.build_trackers", lambda *arguments: crash())
+        patch.setattr("lw2g.training.runner.build_trackers", lambda *arguments, **options: crash())
         with pytest.raises(CrashError):
             start(quick(), catalogue, directory, tasks=1)
     assert len(resume(directory, catalogue)["accuracy_matrix"]) == 1

@@ -181,7 +181,7 @@ def widened(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor], whose: str
     """Return the state of a module with room for more classes and tasks.
 
     What a class or a task owns is a row of a tensor or a tensor of its own. Those of old ones are taken over,
-    those of new ones stay as the module was built.
+    those of new ones stay as the module was built. A buffer that has grown with the sets keeps all its rows.
 
     Args:
         state: What was learned.
@@ -197,7 +197,7 @@ def widened(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor], whose: str
         if old is None:
             found[name] = new
         elif old.shape != new.shape:
-            if old.ndim != new.ndim or old.shape[1:] != new.shape[1:] or len(old) > len(new):
+            if old.ndim != new.ndim or old.shape[1:] != new.shape[1:]:
                 raise ConfigError(
                     f"{whose} takes no more classes than it was built for: its {name!r} of {list(old.shape)} "
                     f"would become {list(new.shape)}; run it on all classes from the beginning"

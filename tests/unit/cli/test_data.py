@@ -72,11 +72,16 @@ def test_get_tells_the_terms_first_and_needs_a_place(run, tmp_path):
 
 
 def test_get_and_check_an_archive_fetched_by_hand(run, tmp_path, monkeypatch):
-    """What was unpacked is examined; counts that are not the published ones are told."""
+    """Less than what is published is unpacked from a folder alone; what was unpacked is examined."""
     (tmp_path / "vtab.zip").write_bytes(archive(50))
     got = run("get", "vtab", "--root", tmp_path / "data", "--from", tmp_path / "vtab.zip")
-    assert got.exit_code == 0, got.output
+    assert got.exit_code == 2
     assert "which nobody has confirmed" in got.stderr
+    assert "150 files were found" in got.stderr
+    with zipfile.ZipFile(tmp_path / "vtab.zip") as file:
+        file.extractall(tmp_path / "unpacked")
+    got = run("get", "vtab", "--root", tmp_path / "data", "--from", tmp_path / "unpacked" / "any")
+    assert got.exit_code == 0, got.output
     assert "`lw2g data check vtab` examines it" in got.stdout
     assert (tmp_path / "data" / "vtab" / "train" / "c007" / "1.png").read_bytes() == picture(1)
     examined = run("check", "vtab", tmp_path / "data")

@@ -214,7 +214,9 @@ def test_status_says_where_a_cell_runs(grid, finished):
     run = store.job(store.cells()[0]).run
     shutil.copytree(finished[0], run)
     (run / "record.json").unlink()
-    (run / "progress.json").write_text('{"tasks": 3, "remaining": 65.0, "images_per_second": 12.4}')
+    stepped = {"task": 0, "tasks": 3, "phase": "prompts", "done": 1, "total": 2}
+    stepped |= {"remaining": 65.0, "images_per_second": 12.4}
+    (run / "progress.json").write_text(json.dumps(stepped))
     with one_writer(run):
         (run / "lock").write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "then"}))
         printed = call("status", "here")
