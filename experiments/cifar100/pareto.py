@@ -41,7 +41,6 @@ def numbers_of(run: Run, latency: Mapping[str, Mapping[str, float]]) -> dict[str
         "kept": None if statistics is None else stored["parameters"] + statistics,
         "work": per_image and 1e-12 * per_image * images,
         "evidence": 100 * seconds["evidence"] / seconds["total"],
-        "seconds": seconds["total"],
         "passes": latency.get(run.path.name, {}).get("passes"),
     }
 
@@ -85,7 +84,6 @@ def printed(lines: Sequence[Mapping[str, Any]]) -> str:
         "parameters, thousands": ("parameters", "{:,.0f}"),
         "kept beside, thousands": ("statistics", "{:,.0f}"),
         "training, TFLOP": ("work", "{:.0f}"),
-        "seconds": ("seconds", "{:.0f}"),
         "evidence, %": ("evidence", "{:.0f}"),
         "answer, passes": ("passes", "{:.1f}"),
     }

@@ -82,10 +82,11 @@ def _print_record(record: Record) -> None:
     drift = record.get("feature_drift")
     if drift and any(drift):
         out.print(_matrix(_by_task(drift), "feature drift by task (percent)"))
+    carried = "carry_forwards" in record.get("findings", {})
     if stale := record.get("stale_classes", {}).get("last"):
         out.print(
             f"{100 * stale:.0f} % of the classes are stale: their features may have moved since statistics "
-            "of them were taken"
+            "of them were taken" + ("; the head carries its own along" if carried else "")
         )
     print_metrics(record)
     out.print(table("costs", ("part", "value"), _costs(record)))

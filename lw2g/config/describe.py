@@ -60,7 +60,8 @@ class OptionDescription:
 
 
 def plain(value: Any) -> str:
-    """Return a plain value as a listing shows it: text as it is, all else as JSON."""
+    """Return a plain value as a listing shows it: text as it is, nothing as ``none``, all else as JSON."""
+    value = NONE if value is None else value
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

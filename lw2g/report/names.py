@@ -193,7 +193,7 @@ def _composed(run: Run, catalogue: Catalogue, shown: Mapping[str, Any]) -> Itera
 
 
 def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, list | dict) else plain(value)
 
 
 def _told_apart(labels: Sequence[str], runs: Sequence[Run], settings: Sequence[Settings]) -> list[str]:

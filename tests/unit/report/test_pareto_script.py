@@ -58,8 +58,8 @@ def test_a_row_is_best_where_none_gives_more_for_as_little(script, runs, tmp_pat
     assert best == {"joint": "", "hide-prompt": "kept, work", "s-prompt-plus-plus": "kept", "dual-prompt": ""}
     assert list(rows) == ["joint", "hide-prompt", "s-prompt-plus-plus", "dual-prompt"]
     assert rows["hide-prompt"][5] == "1"  # 1,000 images of 1e9 operations are 1 TFLOP
-    assert rows["hide-prompt"][7] == "10"  # a tenth of the time went into evidence
-    assert rows["hide-prompt"][8] == "-"
+    assert rows["hide-prompt"][6] == "10"  # a tenth of the time went into evidence
+    assert rows["hide-prompt"][7] == "-"
 
 
 def test_answers_come_from_the_measured_file_and_the_picture_is_one(
@@ -74,7 +74,7 @@ def test_answers_come_from_the_measured_file_and_the_picture_is_one(
     argv = ["pareto.py", str(tmp_path), "--latency", str(tmp_path / "latency.json"), "--svg", str(picture)]
     monkeypatch.setattr("sys.argv", argv)
     script.main()
-    passes = {row[8] for row in rows_of(capsys.readouterr().out).values()}
+    passes = {row[7] for row in rows_of(capsys.readouterr().out).values()}
     assert passes == {"1.5", "2.5", "3.5", "4.5"}
     text = picture.read_text()
     assert text.startswith("<svg")
