@@ -32,6 +32,21 @@ policy = "always"
 seed = [0, 1]
 """
 STEPS = 16
+RECORD: dict[str, Any] = {
+    "lw2g_version": "0",
+    "protocol": "",
+    "config": {kind: {"name": "none"} for kind in ("baseline", "policy", "benchmark", "backbone")}
+    | {"constraints": {}},
+    "seed": 0,
+    "tasks": STEPS,
+    "backbone": {"timm_name": "none", "sha256": ""},
+    "retrieval_matrix": None,
+    "metrics": {"faa": 1.0},
+    "planted_groups": None,
+    "adjusted_rand_index": None,
+    **{name: [] for name in ("protocol_changes", "class_order", "class_names", "decisions", "deviations")},
+    **{name: {} for name in ("fingerprints", "storage", "seconds", "files")},
+}
 # Python runs it before all else
 STAND_IN = f"""
 import json, runpy, signal, sys, time
@@ -53,8 +68,8 @@ def bring_on(name, **_):
             time.sleep(0.25)
             with log.open("a") as steps:
                 steps.write(f"{{step}}\\n")
-            rows = [[1.0]] * (step + 1)
-            record = {{"config": {{}}, "tasks": {STEPS}, "accuracy_matrix": rows, "metrics": {{"faa": 1.0}}}}
+            rows = [[1.0] * (step + 1)] * (step + 1)
+            record = {RECORD!r} | {{"accuracy_matrix": rows, "task_to_set": [0] * (step + 1)}}
             write_atomically(run / "record.json", seal_json(record))
             if asked:
                 time.sleep(1)
