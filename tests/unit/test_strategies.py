@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import find, given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
@@ -14,34 +13,12 @@ from lw2g.interfaces.growth import Evidence
 from lw2g.interfaces.pool import Pool
 from lw2g.testing.strategies import (
     accuracy_matrices,
-    energies,
     evidences,
-    feature_matrices,
-    gradients,
-    orthonormal_bases,
     pools,
     second_moments,
     subspaces,
     task_splits,
-    task_to_set_maps,
 )
-
-
-@given(rows=feature_matrices(dims=st.just(5), ranks=st.just(3)), basis=orthonormal_bases(dims=st.just(5)))
-def test_matrices_have_the_sizes_asked_for(rows: Tensor, basis: Tensor) -> None:
-    """Rows have the rank and width asked for, bases have orthonormal columns, all float64."""
-    assert rows.shape[1] == basis.shape[0] == 5
-    assert torch.linalg.matrix_rank(rows) <= 3
-    eye = torch.eye(basis.shape[1], dtype=torch.float64)
-    torch.testing.assert_close(basis.T @ basis, eye, rtol=0, atol=1e-13)
-    assert rows.dtype == basis.dtype == torch.float64
-
-
-@given(gradient=gradients(), energy=energies())
-def test_gradients_have_no_zero_row_and_energies_are_usable(gradient: Tensor, energy: float) -> None:
-    """Every row has a direction, and every energy is in (0, 1]."""
-    assert bool(gradient.any(dim=1).all())
-    assert 0 < energy <= 1
 
 
 @given(split=task_splits(largest=3))
@@ -50,22 +27,6 @@ def test_task_splits_are_disjoint_and_cover_all_classes(split: tuple[tuple[int, 
     classes = [label for task in split for label in task]
     assert sorted(classes) == list(range(len(classes)))
     assert all(1 <= len(task) <= 3 for task in split)
-
-
-@given(task_to_set=task_to_set_maps(num_tasks=st.just(4)))
-def test_sets_appear_in_order_of_growth(task_to_set: dict[int, int]) -> None:
-    """The first task has set 0, and a set is new or already held by an earlier task."""
-    assert list(task_to_set) == [0, 1, 2, 3]
-    for task, held_by in task_to_set.items():
-        assert held_by <= len({task_to_set[earlier] for earlier in range(task)})
-
-
-@given(matrix=accuracy_matrices(num_tasks=st.just(3)))
-def test_accuracy_matrices_are_upper_triangular(matrix: list[list[float | None]]) -> None:
-    """An entry is None exactly before its task was learned."""
-    assert [[entry is None for entry in row] for row in matrix] == [
-        [i > t for t in range(3)] for i in range(3)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -134,13 +95,6 @@ def test_evidence_is_legal(evidence: Evidence) -> None:
             assert 0 <= parts["hfc"] <= 90
             assert 0 <= parts["hfc_pre"] <= 90
             assert candidate.measures["hindrance"].value == parts["hfc"] - parts["hfc_pre"]
-
-
-@given(evidence=evidences(num_sets=st.just(3), measured=True))
-def test_measured_evidence_is_complete(evidence: Evidence) -> None:
-    """As many sets as asked for, each of them a candidate with a Z and an error."""
-    assert len(evidence.eligible) == 3
-    assert all(candidate.measures["hindrance"].error >= 0 for candidate in evidence.candidates)
 
 
 @pytest.mark.parametrize(

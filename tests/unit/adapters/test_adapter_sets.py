@@ -39,16 +39,6 @@ def test_a_fresh_set_changes_nothing_and_learns_up_first(name, bench):
     assert pool[0].up.grad.any()
 
 
-@every
-def test_old_sets_are_never_trained(name, learn):
-    """The phases of a task train its own set, and nothing of any other."""
-    kind, config = KINDS[name]
-    baseline, pool, context = learn(kind, config(bottleneck=4))
-    trained = {id(one) for one in baseline.phases(context)[0].trained}
-    assert trained >= {id(one) for one in pool[2].parameters()}
-    assert trained.isdisjoint(id(one) for set_id in (0, 1) for one in pool[set_id].parameters())
-
-
 @pytest.mark.parametrize(
     ("up", "names"),
     [

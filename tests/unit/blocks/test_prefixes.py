@@ -73,33 +73,6 @@ def test_a_forced_set_is_not_copied_per_sample(sets):
     assert {block: pair[0].shape for block, pair in injection.prefixes.items()} == {1: (4, 48), 2: (4, 48)}
 
 
-def test_prefix_tokens_have_no_order(backbone, sets):
-    """Permuting keys and values together changes nothing; permuting keys alone does."""
-    images, order = torch.randn(2, 3, 32, 32), torch.tensor([3, 1, 0, 2])
-    key, value = sets[0].key.detach(), sets[0].value.detach()
-    plain = backbone.features(images, [inject_prefixes(BLOCKS, key, value)])
-    both = backbone.features(images, [inject_prefixes(BLOCKS, key[:, order], value[:, order])])
-    torch.testing.assert_close(both, plain, atol=1e-5, rtol=1e-5)
-    keys_only = backbone.features(images, [inject_prefixes(BLOCKS, key[:, order], value)])
-    assert float((keys_only - plain).abs().max()) > 1e-3
-
-
-def test_no_blocks_is_the_plain_backbone(backbone):
-    """A set without blocks leaves the features as they are, to the bit."""
-    images, none = torch.randn(2, 3, 32, 32), PrefixSet(0, 5, 48)
-    prompted = backbone.features(images, [inject_prefixes((), none.key, none.value)])
-    assert torch.equal(prompted, backbone.features(images))
-
-
-def test_gradients_of_a_mixed_batch_go_to_the_chosen_sets(backbone, sets):
-    """A set that no sample chose gets an exactly zero gradient."""
-    routing = Routing(sets=sets, chosen=torch.tensor([0, 2]))
-    backbone.features(
-        torch.randn(2, 3, 32, 32), [inject_prefixes(BLOCKS, *chosen_prefixes(routing))]
-    ).square().sum().backward()
-    assert [float(item.key.grad.abs().max()) > 0 for item in sets] == [True, False, True]
-
-
 def test_sites_are_views_of_the_key_half():
     """Writing through a site changes that block's keys and nothing else."""
     prefixes = PrefixSet(2, 4, 6)

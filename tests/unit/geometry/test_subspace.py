@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import doctest
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import lw2g.geometry.subspace
@@ -86,31 +84,6 @@ def test_extension_for_power_four_counts_what_residual_leaves_over() -> None:
     assert extend(tilted, moment_of(rows), covered + 1e-6, power=4).rank == 2
 
 
-def test_each_head_reaches_energy_of_its_own() -> None:
-    """A weak head is not drowned by a strong one: its own energy counts."""
-    rows = torch.cat([100 * normal(50, 4), torch.diag(torch.ones(4)).repeat(13, 1)[:50]], dim=1)
-    per_head = build(moment_of(rows, 2), 0.9)
-    assert per_head.ranks[1] == 4
-    weak = rows * (torch.arange(8) >= 4)
-    assert build(moment_of(rows), 0.9).captured(moment_of(weak)) < 0.01
-
-
-def test_joint_space_keeps_only_sum_over_heads() -> None:
-    """A change off the joint space of old queries still moves single heads; off the per-head space none."""
-    latent = normal(40, 2)
-    queries = latent @ normal(2, 8, seed=1)  # both heads of width 4 share a latent of 2
-    change = normal(3, 8, seed=2)
-
-    def logits(space: Subspace) -> Tensor:
-        kept = space.off(change).unflatten(1, (2, 4))
-        return torch.einsum("nhw,khw->hnk", queries.unflatten(1, (2, 4)), kept)
-
-    joint, per_head = (logits(build(moment_of(queries, heads), 1.0)) for heads in (1, 2))
-    assert float(joint.sum(dim=0).abs().max()) < 1e-9
-    assert float(joint.abs().max()) > 0.1
-    assert float(per_head.abs().max()) < 1e-9
-
-
 def test_no_rows_give_empty_space_and_extension_by_them_changes_nothing() -> None:
     """A zero moment has no direction, in one head as in all."""
     assert build(SecondMoment(6, 2), 1.0).is_empty
@@ -118,15 +91,6 @@ def test_no_rows_give_empty_space_and_extension_by_them_changes_nothing() -> Non
     assert build(moment_of(one_head, 2), 1.0).ranks == (3, 0)
     assert extend(axes(6, 0), SecondMoment(6), 1.0).rank == 1
     assert axes(6, 0).captured(SecondMoment(6)) == 0
-
-
-def test_full_space_is_closed() -> None:
-    """A full space leaves nothing outside and cannot be extended."""
-    full = build(moment_of(normal(30, 6), 2), 1.0)
-    assert full.is_full
-    assert not full.is_empty
-    assert float(full.off(normal(4, 6, seed=1)).abs().max()) < 1e-14
-    assert torch.equal(extend(full, moment_of(normal(30, 6, seed=2), 2), 1.0).basis, full.basis)
 
 
 def test_rank_of_float32_rows_is_not_inflated_by_their_rounding() -> None:
@@ -156,21 +120,6 @@ def test_rank_never_passes_width_even_for_a_rounded_basis() -> None:
     """A full space with coarsely rounded columns spans all; what rounding leaves over is no direction."""
     full = build(moment_of(normal(30, 6)), 1.0).to(dtype=torch.bfloat16)
     assert extend(full, moment_of(normal(30, 6, seed=1)), 1.0).ranks == (6,)
-
-
-def test_projected_training_leaves_old_outputs_where_they_are() -> None:
-    """A linear layer trained off the space of old inputs keeps its old outputs; a free one does not."""
-    old, new, target = normal(20, 3) @ normal(3, 8, seed=1), normal(20, 8, seed=2), normal(20, 4, seed=3)
-    space = build(moment_of(old), 1.0)
-    moved = []
-    for project in (space.off, torch.clone):
-        weight = normal(4, 8, seed=4)
-        before = old @ weight.T
-        for _ in range(200):
-            weight = weight - 1e-3 * project(2 * (new @ weight.T - target).T @ new)
-        moved.append(float((old @ weight.T - before).abs().max()))
-    assert moved[0] < 1e-9
-    assert moved[1] > 0.1
 
 
 def test_union_of_mixed_heads_is_joint() -> None:
@@ -234,25 +183,6 @@ def test_a_space_and_its_complement_are_all(ranks: tuple[int, int]) -> None:
         )
     again = complement(rest)
     torch.testing.assert_close(again.on(probe), space.on(probe), rtol=0, atol=1e-14)
-
-
-def test_stacked_moments_protect_sum_and_parts() -> None:
-    """A change off span(x) + span(p) moves neither x nor p logits; off the span of x + p it may move both."""
-    tokens, change = normal(10, 6)[:3], normal(2, 6, seed=1)
-    prompts = -2 * tokens
-    stacked = build(moment_of(tokens).merge(moment_of(prompts)), 1.0).off(change)
-    assert float((tokens @ stacked.T).abs().max()) < 1e-9
-    summed = build(moment_of(tokens + normal(3, 6, seed=2)), 1.0).off(change)
-    assert float((tokens @ summed.T).abs().max()) > 0.1
-
-
-@pytest.mark.parametrize("space", [Subspace.empty(6, 3), axes(6, 1, 4), build(moment_of(STAIRS, 2), 0.9)])
-def test_space_survives_a_file(space: Subspace, tmp_path: Path) -> None:
-    """Stored with safetensors and read back, a space has the same bits, the empty one too."""
-    save_file(space.state(), tmp_path / "space.safetensors")
-    restored = Subspace.from_state(load_file(tmp_path / "space.safetensors"))
-    assert torch.equal(restored.basis, space.basis)
-    assert (restored.ranks, restored.dim) == (space.ranks, space.dim)
 
 
 def test_altered_state_is_refused() -> None:

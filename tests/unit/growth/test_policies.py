@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from lw2g.errors import ConfigError
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Measured, Planned, Reuse
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Measured, Planned, Reuse
 from lw2g.testing.evidence import measured_set
 from lw2g_growth.options import FixedConfig
 from lw2g_growth.plugin import lw2g_policies
 from lw2g_growth.policies import (
-    AlwaysPolicy,
     MaxPolicy,
     MinPolicy,
     OnePolicy,
@@ -41,23 +40,6 @@ def built(name, **options):
     """Build a registered policy by name."""
     component = next(item for item in lw2g_policies() if item.name == name)
     return component.build(component.config(**options))
-
-
-ALL = ("min", "max", "rnd", "one", "always", "affinity")
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_first_task_grows(name):
-    """Without a live set there is nothing to reuse."""
-    assert decide(built(name), Evidence(task=0)) == Grow()
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_components_build_policies(name):
-    """Every registered policy can be built from its defaults and has a margin."""
-    policy = built(name)
-    assert isinstance(policy, GrowthPolicy)
-    assert policy.margin == 0.0
 
 
 def test_only_always_comes_without_evidence_and_constraints():
@@ -149,11 +131,6 @@ def test_one_goes_on_even_with_a_closed_set():
     """ONE reuses the first set whatever happens."""
     closed = CandidateEvidence(set=0, excluded="its space is full")
     assert decide(OnePolicy(), Evidence(task=7, candidates=(closed,))) == Reuse(0)
-
-
-def test_always_grows_on_the_most_inviting_evidence():
-    """ALWAYS ignores the evidence."""
-    assert decide(AlwaysPolicy(), evidence((0, -80.0))) == Grow()
 
 
 def test_rnd_is_uniform_over_the_candidates():

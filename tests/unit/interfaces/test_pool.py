@@ -20,33 +20,6 @@ def pool() -> Pool:
     return made
 
 
-def test_the_map_says_which_tasks_share_a_set(pool: Pool) -> None:
-    """Both directions of the map, and its form for retrieved tasks of a batch."""
-    assert (len(pool), pool.ids, pool.task_to_set) == (2, (0, 1), [0, 1, 0])
-    assert (pool.tasks_of(0), pool.tasks_of(1)) == ((0, 2), (1,))
-    found = pool.sets_of(torch.tensor([2, 1, 0]))
-    assert (found.tolist(), found.dtype) == ([0, 1, 0], torch.int64)
-
-
-def test_a_touched_set_has_another_version_and_no_other_set_has(pool: Pool) -> None:
-    """Cached features of the touched set alone are stale."""
-    before = [pool.version(set_id) for set_id in pool.ids]
-    pool.touch(0)
-    assert pool.version(0) != before[0]
-    assert pool.version(1) == before[1]
-
-
-def test_a_restored_pool_is_the_same_and_can_be_touched(pool: Pool) -> None:
-    """Map and parameters come back; versions count from there."""
-    other = Pool()
-    other.restore(pool.task_to_set, pool.state_dict(), lambda: nn.Linear(1, 1, bias=False))
-    assert other.task_to_set == pool.task_to_set
-    assert [float(one.weight.detach()) for one in other.sets] == [1.0, 2.0]
-    before = other.version(1)
-    other.touch(1)
-    assert other.version(1) != before
-
-
 def test_a_routing_selects_by_batch_or_by_sample(pool: Pool) -> None:
     """One forced set serves the batch; chosen sets give each sample its own."""
     read = lambda one: one.weight  # noqa: E731

@@ -11,7 +11,6 @@ from lw2g.interfaces.pool import Pool
 from lw2g.training.runner import start
 from lw2g_lora.c_lora import CLora, overlap
 from lw2g_lora.options import CLoraConfig
-from lw2g_lora.plugin import C_LORA
 
 SMALL = CLoraConfig(rank=4, batch_size=4, epochs=3)
 
@@ -35,12 +34,6 @@ def test_counts_are_those_of_vit_b(vit_b, targets, count):
     assert sum(parameter.numel() for parameter in baseline.parameters()) == 76_900
     assert 0.99 * 768**-0.5 < float(made.down.detach().abs().max()) <= 768**-0.5
     assert not made.up.any()
-
-
-def test_it_makes_no_choice_of_a_set():
-    """All sets are summed at test time, so retrieval has nothing to be measured by."""
-    assert C_LORA.retrieval is None
-    assert CLora.feature_scope == "pool"
 
 
 def test_the_penalty_is_of_second_order_in_each_factor():

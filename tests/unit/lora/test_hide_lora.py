@@ -144,18 +144,6 @@ def test_a_fresh_random_set_has_no_angle(bench):
     assert hfc([site.rows(down)], [Subspace.empty(32)]).degrees is None
 
 
-def test_samples_depend_on_their_own_set_alone(bench, moved):
-    """Moving another set changes nothing."""
-    baseline, pool = HideLora(SMALL, bench.build), Pool()
-    for index in range(2):
-        bench.begin(baseline, pool, index)
-    moved(*pool.sets)
-    batch = bench.batch(0)
-    before = baseline.features(batch, pool.force(0))
-    moved(pool[1])
-    assert torch.equal(baseline.features(batch, pool.force(0)), before)
-
-
 def test_tasks_are_inferred_as_published():
     """The strategy under a shared low-rank update is the default, and nothing deviates by default."""
     assert HIDE_LORA.retrieval == "lora-classifier"

@@ -87,28 +87,6 @@ def test_summed_sets_have_no_order_and_come_off_one_by_one(name, bench, moved):
     torch.testing.assert_close(features(0, 1, 2), without, atol=1e-5, rtol=1e-4)
 
 
-def test_a_mixed_batch_equals_its_samples_alone(bench, moved):
-    """hide-lora: each sample gets the factors of its own set."""
-    baseline, pool = made("hide-lora", bench, sets=3)
-    moved(*pool.sets)
-    batch, chosen = bench.batch(0), torch.tensor([2, 0, 1, 0])
-    mixed = baseline.features(batch, pool.route(chosen))
-    alone = torch.stack([baseline.features(batch, pool.force(int(i)))[row] for row, i in enumerate(chosen)])
-    torch.testing.assert_close(mixed, alone, atol=1e-5, rtol=1e-4)
-
-
-@every
-def test_nothing_is_merged_into_the_backbone(name, bench, moved, values):
-    """Weights and their names are the same during training as before."""
-    baseline, pool = made(name, bench, sets=0)
-    before = values(bench.backbone)
-    context = bench.begin(baseline, pool, 0)
-    bench.learn(baseline, context)
-    after = values(bench.backbone)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[key], after[key]) for key in before)
-
-
 def test_inflora_leaves_higher_blocks_and_queries_alone(bench, moved):
     """b5: keys and values of blocks 0 to 4 move; queries of a block, and weights above, read as they did."""
     baseline, pool = made("inflora", bench)
@@ -138,18 +116,6 @@ def test_protected_outputs_outlast_a_full_rank(bench, moved):
     bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0), sgd=1.0)
     torch.testing.assert_close(pool[0].up.detach(), up, atol=1e-6, rtol=0)
     assert (pool[0].down - down).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("name", ["c-lora", "inflora"])
-def test_a_fresh_set_beside_trained_ones_changes_nothing(name, bench, moved):
-    """Logits are those of the sets before it, up to the order of sums."""
-    baseline, pool = made(name, bench)
-    moved(*pool.sets)
-    batch = bench.batch(1)
-    before = baseline.logits(baseline.features(batch, pool.route(None)))
-    pool.grow(baseline.new_set(baseline.source_of(pool)).requires_grad_(False))
-    after = baseline.logits(baseline.features(batch, pool.route(None)))
-    torch.testing.assert_close(after, before, atol=1e-6, rtol=1e-6)
 
 
 def test_frozen_sets_are_stacked_apart(bench, moved):

@@ -9,17 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch.nn import functional
 
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
-from lw2g.interfaces.site import Restriction
-from lw2g.training.protection import Protection, SiteRule
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
-from lw2g_prompts.cprompt import CPrompt, TokenSet, smoothing_loss
+from lw2g_prompts.cprompt import CPrompt, smoothing_loss
 from lw2g_prompts.options import CPromptConfig
 from lw2g_prompts.plugin import CPROMPT
 from lw2g_retrieval.class_keys import ClassKeys
@@ -157,23 +153,6 @@ def test_smoothing_leaves_surer_samples_alone(seed):
     torch.testing.assert_close(calm.detach(), -(p * p.log()).sum(1).mean())
 
 
-def test_the_margin_moves_the_border():
-    """A new classifier surer by 0.1 suffices without a margin and does not with one of 0.2."""
-    for margin, moved in ((0.0, False), (0.2, True)):
-        logits = old_logits(3)
-        smoothing_loss(logits, logits.detach().amax(1) + 0.1, 1.2, margin).backward()
-        assert bool(logits.grad.abs().max() > 1e-6) == moved
-
-
-@given(SEEDS)
-def test_smoothing_is_at_least_the_entropy_of_its_target(seed):
-    """A cross-entropy is never below the entropy of its target (Gibbs)."""
-    logits = old_logits(seed).detach()
-    target = (logits / 1.3).softmax(1)
-    loss = smoothing_loss(logits, torch.full((6,), -99.0), 1.3, 0.0)
-    assert float(loss) >= float(-(target * target.log()).sum(1).mean()) - 1e-12
-
-
 def test_the_loss_is_the_sum_of_its_terms(bench):
     """The step equals both cross-entropies and the mean of the old classifiers' terms, by hand."""
     baseline, pool, context = begun(bench, tasks=3, config=attrs.evolve(QUICK, init_from="random"))
@@ -250,20 +229,6 @@ def test_consistency_reaches_the_own_prompts(bench):
     assert baseline.classifiers[1].bias.grad is None
 
 
-def test_learning_a_task_leaves_the_old_ones_alone(bench):
-    """Other sets and old classifiers are the same to the bit after a task with its optimizer."""
-    baseline, pool = CPrompt(QUICK, bench.build), Pool()
-    keys = ClassKeys(ClassKeysConfig(), bench.build)
-    bench.learn(baseline, bench.begin(baseline, pool, 0, retrieval=keys))
-    context = bench.begin(baseline, pool, 1, retrieval=keys)
-    before, moving = state(pool[0], baseline.classifiers[0]), state(pool[1], baseline.classifiers[1])
-    old_keys = keys.key[:2].detach().clone()
-    bench.learn(baseline, context)
-    assert same(before, state(pool[0], baseline.classifiers[0]))
-    assert torch.equal(old_keys, keys.key[:2])
-    assert not same(moving, state(pool[1], baseline.classifiers[1]))
-
-
 def test_a_new_set_is_a_copy_of_the_last_trained_one(bench):
     """Growth copies the newest pair; reuse takes the very object; the auxiliary classifier is always new."""
     baseline, pool = CPrompt(QUICK, bench.build), Pool()
@@ -303,18 +268,6 @@ def test_logits_are_the_classifiers_side_by_side(bench):
     assert logits[:, :4].isfinite().all()
 
 
-def test_tasks_of_one_set_predict_alike(bench):
-    """Whichever of two tasks that share a set is retrieved, the logits are the same to the bit."""
-    baseline, pool, _ = begun(bench, attrs.evolve(QUICK, init_from="random"))
-    bench.begin(baseline, pool, 2, reuse=0)
-    logits = [
-        baseline.logits(baseline.features(bench.batch(0), pool.route(pool.sets_of(torch.full((4,), task)))))
-        for task in (0, 1, 2)
-    ]
-    assert torch.equal(logits[0], logits[2])
-    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
-
-
 def test_evidence_is_both_cross_entropies_in_one_pass(bench):
     """The candidate plays both roles, old classifiers have no say, and nothing is drawn."""
     baseline, pool, _ = begun(bench)
@@ -347,87 +300,8 @@ def test_sites_are_the_prompts_against_the_tokens_they_join(bench):
     assert not torch.allclose(seen[sites[1].activation.tap], plain[sites[1].activation.tap])
 
 
-@pytest.mark.parametrize(("decay", "leak"), [(0.0, False), (5e-4, True)])
-def test_projected_sgd_stays_outside_unless_it_decays(bench, decay, leak):
-    """Fifty momentum steps on projected gradients leave each prompt's space alone; weight decay does not."""
-    baseline = CPrompt(QUICK, bench.build)
-    tokens = TokenSet(2, 3, 48)
-    sites = baseline.sites(tokens)
-    spaces = [
-        Subspace(basis=torch.linalg.qr(torch.randn(48, 12, dtype=torch.float64)).Q[None], ranks=(12,))
-        for _ in sites
-    ]
-    rules = [
-        SiteRule(site=site, restriction=Restriction(subspace=space), on="gradient", hard=True)
-        for site, space in zip(sites, spaces, strict=True)
-    ]
-    protection, start = Protection(rules), tokens.rows.detach().clone()
-    optimizer = torch.optim.SGD([tokens.rows], lr=0.01, momentum=0.9, weight_decay=decay)
-    for _ in range(50):
-        optimizer.zero_grad()
-        (tokens.rows * torch.randn(2, 3, 48)).sum().backward()
-        protection.after_backward()
-        protection.before_step()
-        optimizer.step()
-        protection.after_step()
-    for position, space in enumerate(spaces):
-        moved = (tokens.rows.detach() - start)[position]
-        inside = float(space.on(moved.double()).norm())
-        assert float(moved.norm()) > 0.1
-        assert (inside > 1e-4) == leak
-        assert leak or inside < 1e-5
-
-
-def test_state_carries_over(bench):
-    """Beginning the same tasks again makes a baseline that the state fits, with the same logits."""
-    baseline, pool, context = begun(bench)
-    bench.learn(baseline, context)
-    fresh = CPrompt(QUICK, bench.build)
-    for task in bench.tasks[:2]:
-        fresh.begin_task(task)
-    fresh.load_state_dict(baseline.state_dict())
-    features = baseline.features(bench.batch(1), pool.force(1))
-    assert torch.equal(baseline.logits(features), fresh.logits(features))
-
-
-def test_it_runs_with_class_keys_through_growth_and_reuse(bench):
-    """Far-apart tasks are retrieved, shared sets confuse nobody, and the loss falls."""
-    backbone = bench.backbone
-
-    def batch(index):
-        plain = bench.batch(index)
-        images = plain.images
-        return Batch(
-            labels=plain.labels,
-            samples=plain.samples,
-            images=lambda: images,
-            query=lambda: backbone.features(images, norm=False).detach(),
-        )
-
-    baseline, pool = CPrompt(attrs.evolve(QUICK, epochs=10, lr=0.05), bench.build), Pool()
-    keys = ClassKeys(ClassKeysConfig(), bench.build)
-    for index, reuse in enumerate((None, None, 0)):
-        context = bench.begin(baseline, pool, index, reuse=reuse, retrieval=keys)
-        before = float(baseline.step(batch(index), context).loss.detach())
-        bench.learn(baseline, context, epochs=10)
-        assert float(baseline.step(batch(index), context).loss.detach()) < before
-    found = keys.retrieve(batch(0).query, range(3), context.task_of_class())
-    logits = baseline.logits(baseline.features(batch(0), pool.route(pool.sets_of(found))))
-    assert logits.shape == (4, 6)
-
-
 def test_presets_are_options_with_the_authors_values():
     """Temperature and margin differ by benchmark, the optimizer does not."""
     cifar, imagenet_r = CPROMPT.presets["cifar100"], CPROMPT.presets["imagenet-r"]
     assert [cifar[f"baseline.{key}"] for key in ("epochs", "temperature", "margin")] == [18, 1.2, 0.0]
     assert [imagenet_r[f"baseline.{key}"] for key in ("epochs", "temperature", "margin")] == [10, 1.15, 0.1]
-
-
-def test_a_plain_forward_is_untouched(bench):
-    """After a prompted forward the backbone is the plain timm model again."""
-    images = bench.batch(0).images
-    before = bench.backbone.features(images)
-    baseline, pool, _ = begun(bench, tasks=1)
-    baseline.features(bench.batch(0), pool.force(0))
-    assert torch.equal(before, bench.backbone.features(images))
-    assert isinstance(baseline.classifiers[0], nn.Linear)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g_prompts.dual_prompt import DualPrompt
@@ -28,16 +27,10 @@ def test_counts_are_those_of_the_official_run(vit_b, num_classes, total):
     context = vit_b(10, num_classes)
     baseline = DualPrompt(DualPromptConfig(), context)
     prompt = baseline.new_set(None)
-    assert count(prompt) == 92_160
+    assert count(prompt) == 92_160 == 120 * 768
     assert count(baseline.shared_prompt) == 15_360
     keys = KeyCosine(KeyCosineConfig(), context)
     assert 10 * count(prompt) + count(baseline) + count(keys) == total
-
-
-@pytest.mark.parametrize(("sets", "vectors"), [(10, 1200), (9, 1080), (17, 2040), (30, 3600), (60, 7200)])
-def test_a_set_is_120_vectors(vit_b, sets, vectors):
-    """The prompt overhead of Table 3 is the number of vectors of the live sets."""
-    assert sets * count(DualPrompt(DualPromptConfig(), vit_b(1, 2)).new_set(None)) // 768 == vectors
 
 
 def test_gradients_reach_only_what_the_task_owns(bench):
@@ -72,19 +65,6 @@ def test_loss_is_cross_entropy_over_the_tasks_classes(bench):
     torch.testing.assert_close(bench.probe_loss(baseline, batch, pool.force(0), 0), by_hand)
 
 
-def test_probing_changes_nothing(bench):
-    """Collecting evidence leaves parameters and the global generator as they were."""
-    baseline, pool = DualPrompt(DualPromptConfig(), bench.build), Pool()
-    bench.begin(baseline, pool, 0)
-    before = {name: value.clone() for name, value in {**baseline.state_dict(), **pool.state_dict()}.items()}
-    state = torch.get_rng_state()
-    loss = bench.probe_loss(baseline, bench.batch(1), pool.force(0), 1)
-    torch.autograd.grad(loss, [site.parameter for site in baseline.sites(pool[0])][:1])
-    assert torch.equal(state, torch.get_rng_state())
-    for name, value in {**baseline.state_dict(), **pool.state_dict()}.items():
-        assert torch.equal(before[name], value)
-
-
 def test_sites_are_key_halves_of_both_prompts(bench):
     """E-prompt sites belong to the set, G-prompt sites are shared, and values are no sites."""
     baseline = DualPrompt(DualPromptConfig(), bench.build)
@@ -110,28 +90,6 @@ def test_a_new_set_starts_from_the_most_recently_trained(bench):
     assert torch.equal(baseline.new_set(baseline.source_of(pool)).key, pool[0].key)
     free = DualPrompt(DualPromptConfig(init_from="random"), bench.build)
     assert free.source_of(pool) is None
-
-
-def test_a_copy_is_a_copy(bench):
-    """Training a set that started from another one does not move the other."""
-    baseline, pool = DualPrompt(DualPromptConfig(epochs=2), bench.build), Pool()
-    bench.learn(baseline, bench.begin(baseline, pool, 0))
-    before = pool[0].key.detach().clone()
-    context = bench.begin(baseline, pool, 1)
-    assert torch.equal(pool[1].key, before)
-    bench.learn(baseline, context)
-    assert torch.equal(pool[0].key, before)
-    assert not torch.equal(pool[1].key, before)
-
-
-def test_training_lowers_the_loss(bench):
-    """A few steps at the official learning rate fit four images."""
-    baseline, pool = DualPrompt(DualPromptConfig(epochs=20), bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
-    batch = bench.batch(0)
-    before = bench.probe_loss(baseline, batch, pool.force(0), 0).item()
-    bench.learn(baseline, context, epochs=20)
-    assert bench.probe_loss(baseline, batch, pool.force(0), 0).item() < 0.7 * before
 
 
 @pytest.mark.parametrize(
@@ -176,13 +134,3 @@ def test_default_options_differ_in_nothing_from_the_published_method():
     assert published_differences(DualPromptConfig(), "baseline") == []
     found = published_differences(DualPromptConfig(length=5), "baseline")
     assert [(one["option"], one["value"], one["published"]) for one in found] == [("baseline.length", 5, 20)]
-
-
-def test_logits_of_other_tasks_are_hidden_from_the_loss(bench):
-    """Masking leaves the task's own probabilities summing to one."""
-    baseline, pool = DualPrompt(DualPromptConfig(), bench.build), Pool()
-    bench.begin(baseline, pool, 0)
-    logits = baseline.logits(baseline.features(bench.batch(0), pool.force(0)))
-    masked = mask_logits(logits, (0, 1)).softmax(1)
-    torch.testing.assert_close(masked[:, :2].sum(1), torch.ones(4))
-    assert masked[:, 2:].sum() == 0

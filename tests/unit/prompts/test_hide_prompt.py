@@ -12,9 +12,8 @@ from lw2g.interfaces.pool import Pool
 from lw2g_prompts.hide_prompt import HidePrompt
 from lw2g_prompts.options import HidePromptConfig
 from lw2g_prompts.plugin import HIDE_PROMPT
-from lw2g_retrieval.centroids import Centroids
 from lw2g_retrieval.classifier import Classifier
-from lw2g_retrieval.options import CentroidsConfig, ClassifierConfig
+from lw2g_retrieval.options import ClassifierConfig
 
 QUICK = HidePromptConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4, ensemble=0.25)
 QUICK_CLASSIFIER = ClassifierConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4)
@@ -149,20 +148,6 @@ def test_statistics_of_old_classes_never_change(bench):
     assert torch.equal(before[1], retrieval.statistics.mean[:2])
 
 
-def test_retrieval_does_not_see_prompts(bench):
-    """Task ids are the same whatever the prompts are."""
-    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
-    retrieval = Classifier(QUICK_CLASSIFIER, bench.build)
-    context = bench.begin(baseline, pool, 0, retrieval=retrieval)
-    bench.learn(baseline, context)
-    context = bench.begin(baseline, pool, 1, retrieval=retrieval)
-    bench.learn(baseline, context)
-    logits = retrieval.network(bench.batch(0).query)
-    for parameter in pool[0].parameters():
-        torch.nn.init.uniform_(parameter, -9, 9)
-    assert torch.equal(logits, retrieval.network(bench.batch(0).query))
-
-
 def test_phases_come_in_order(bench):
     """Train the prompts, merge, take statistics with the merged set, replay."""
     baseline, pool = HidePrompt(QUICK, bench.build), Pool()
@@ -202,29 +187,6 @@ def test_evidence_is_cross_entropy_alone(bench):
         losses.append(bench.probe_loss(baseline, bench.batch(1), pool.force(1), 1))
         pools.append(pool)
     assert torch.equal(losses[0], losses[1])
-
-
-def test_it_runs_with_centroids(bench):
-    """The classifier can be exchanged for centroids, which know far-apart tasks from each other."""
-    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
-    retrieval = Centroids(CentroidsConfig(clusters=2), bench.build)
-    for index in range(3):
-        context = bench.begin(baseline, pool, index, retrieval=retrieval)
-        bench.learn(baseline, context)
-    for index in range(3):
-        found = retrieval.retrieve(bench.batch(index).query, range(3), context.task_of_class())
-        assert found.tolist() == [index] * 4
-
-
-def test_the_released_log_gives_six_sets():
-    """The ImageNet-R log's slots, replayed as decisions, are the same partition with six live sets."""
-    logged = {0: 3, 1: 1, 2: 6, 3: 3, 4: 5, 5: 5, 6: 6, 7: 9, 8: 8, 9: 9}
-    pool, newest = Pool(), {}
-    for task, slot in logged.items():
-        newest[slot] = pool.reuse(newest[slot]) if slot in newest else pool.grow(torch.nn.Module())
-        assert pool.task_to_set[task] == newest[slot]
-    assert len(pool) == 6
-    assert pool.task_to_set == [0, 1, 2, 0, 3, 3, 2, 4, 5, 4]
 
 
 def test_presets_carry_the_authors_values():

@@ -11,7 +11,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
-from lw2g_prompts.l2p import L2P, PromptPool
+from lw2g_prompts.l2p import L2P
 from lw2g_prompts.options import L2PConfig
 from lw2g_prompts.plugin import L2P as L2P_COMPONENT
 
@@ -49,15 +49,6 @@ def test_selected_prompts_join_the_tokens(bench, top_k):
     baseline.features(batch, pool.force(0))
     handle.remove()
     assert counts == [17 + 5 * top_k]
-
-
-def test_prompts_without_tokens_are_the_plain_model(bench):
-    """With k L = 0 the feature is the un-prompted one."""
-    baseline, pool, _ = begun(bench)
-    empty = PromptPool(10, 0, 48)
-    routing = attrs.evolve(pool.force(0), sets=(empty,))
-    batch = bench.batch(0)
-    assert torch.equal(baseline.features(batch, routing), batch.query)
 
 
 @pytest.mark.parametrize("pooling", ["class-token", "prompt-mean"])

@@ -27,13 +27,6 @@ def test_counts_are_those_of_the_official_run(vit_b, num_classes, total):
     assert sum(p.numel() for module in modules for p in module.parameters()) == total
 
 
-@pytest.mark.parametrize(("sets", "vectors"), [(10, 2000), (18, 3600), (30, 6000), (60, 12_000)])
-def test_a_set_is_200_vectors(vit_b, sets, vectors):
-    """The prompt overhead is 200 vectors per live set."""
-    prompt = SPromptPlusPlus(SPromptPlusPlusConfig(), vit_b(1, 2)).new_set(None)
-    assert sets * sum(p.numel() for p in prompt.parameters()) // 768 == vectors
-
-
 def test_it_is_dual_prompt_without_the_shared_prompt(bench):
     """On the same blocks from the same seed both give the same logits and losses, to the bit."""
     results = []

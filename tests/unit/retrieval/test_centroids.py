@@ -66,16 +66,6 @@ def test_centroids_are_reproducible_and_leave_the_generator_alone(world):
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_a_choice_does_not_depend_on_the_batch(world):
-    """Every sample gets the same task alone as in any company."""
-    strategy = Centroids(CentroidsConfig(clusters=2), world.build)
-    for index in range(3):
-        strategy.fit(index, torch.randn(20, 8))
-    query = torch.randn(30, 8)
-    alone = torch.cat([strategy.retrieve(row[None], range(3), TASK_OF_CLASS) for row in query])
-    assert torch.equal(alone, strategy.retrieve(query, range(3), TASK_OF_CLASS))
-
-
 def test_old_centroids_stay(world):
     """Later tasks, in the same set or not, leave the centroids of earlier ones alone."""
     strategy = Centroids(CentroidsConfig(clusters=2), world.build)

@@ -98,19 +98,6 @@ def test_training_is_masked_to_the_tasks_classes(world):
     assert (rows > 0).tolist() == [False, False, True, True, False, False, False, False]
 
 
-def test_only_seen_classes_are_considered(world):
-    """An unseen class cannot win, nor can a class of a task that is not asked about."""
-    strategy = Classifier(CONFIG, world.build)
-    context = world.begin(strategy)
-    context = world.begin(strategy)
-    with torch.no_grad():
-        strategy.network[1].bias[4:] += 1e3
-        strategy.network[1].bias[2:4] += 1e2
-    query = torch.randn(20, 8)
-    assert strategy.retrieve(query, [0, 1], context.task_of_class()).tolist() == [1] * 20
-    assert strategy.retrieve(query, [0], context.task_of_class()).tolist() == [0] * 20
-
-
 def test_a_wrong_class_of_the_right_task_counts(world):
     """The task of the predicted class is returned, whichever class it is."""
     strategy = Classifier(CONFIG, world.build)
@@ -121,14 +108,3 @@ def test_a_wrong_class_of_the_right_task_counts(world):
     assert torch.equal(strategy.retrieve(query, [0, 1], context.task_of_class()), predicted // 2)
     one_set = torch.zeros(2, dtype=torch.long)
     assert (one_set[predicted // 2] == 0).all()
-
-
-def test_a_choice_does_not_depend_on_the_batch(world):
-    """Every sample gets the same task alone as in any company."""
-    strategy = Classifier(CONFIG, world.build)
-    context = world.begin(strategy)
-    context = world.begin(strategy)
-    query = torch.randn(30, 8)
-    table = context.task_of_class()
-    alone = torch.cat([strategy.retrieve(row[None], [0, 1], table) for row in query])
-    assert torch.equal(alone, strategy.retrieve(query, [0, 1], table))

@@ -54,18 +54,6 @@ def test_learned_keys_find_their_task(world, keys):
         assert found.tolist() == [index] * 12
 
 
-def test_keys_of_future_tasks_are_never_chosen(world):
-    """A key of a task that has not come cannot win, however well it fits."""
-    strategy = KeyCosine(KeyCosineConfig(), world.build)
-    world.begin(strategy)
-    world.begin(strategy)
-    query = world.queries(0)[0]
-    with torch.no_grad():
-        strategy.key[3].copy_(query.mean(0))
-    assert int(strategy.retrieve(query, [0, 1], torch.arange(4) // 2).max()) <= 1
-    assert strategy.retrieve(query, [1], torch.arange(4) // 2).tolist() == [1] * 12
-
-
 def test_matching_ignores_the_length_of_keys(world):
     """Scaling keys by positive numbers changes no choice."""
     strategy = KeyCosine(KeyCosineConfig(), world.build)
@@ -77,18 +65,6 @@ def test_matching_ignores_the_length_of_keys(world):
         for factor, key in zip((0.01, 3.0, 70.0, 1.0), strategy.key, strict=True):
             key.mul_(factor)
     assert torch.equal(before, strategy.retrieve(query, range(4), torch.arange(8) // 2))
-
-
-def test_a_choice_does_not_depend_on_the_batch(world):
-    """Every sample gets the same task alone as in any company."""
-    strategy = KeyCosine(KeyCosineConfig(), world.build)
-    for _ in range(4):
-        world.begin(strategy)
-    query = torch.randn(30, 8)
-    together = strategy.retrieve(query, range(4), torch.arange(8) // 2)
-    alone = torch.cat([strategy.retrieve(row[None], range(4), torch.arange(8) // 2) for row in query])
-    assert torch.equal(together, alone)
-    assert len(together.unique()) > 1
 
 
 def test_the_batch_vote_is_a_named_deviation(world):
@@ -139,22 +115,6 @@ def test_per_set_the_pair_is_updated(world):
     assert moved == [True, False, False, False]
     found = strategy.retrieve(world.queries(2)[0], range(3), torch.arange(6) // 2)
     assert world.pool.sets_of(found).tolist() == [0] * 12
-
-
-def test_merging_tasks_never_lowers_retrieval(world):
-    """For fixed keys, putting two tasks into one set can only help, and one set is always right."""
-    strategy = KeyCosine(KeyCosineConfig(), world.build)
-    for _ in range(4):
-        world.begin(strategy)
-    queries = torch.cat([torch.randn(40, 8) for _ in range(4)])
-    true = torch.arange(4).repeat_interleave(40)
-    found = strategy.retrieve(queries, range(4), torch.arange(8) // 2)
-    shares = []
-    for task_to_set in ([0, 1, 2, 3], [0, 1, 1, 3], [0, 1, 1, 0], [0, 0, 0, 0]):
-        owner = torch.tensor(task_to_set)
-        shares.append(float((owner[found] == owner[true]).float().mean()))
-    assert shares == sorted(shares)
-    assert shares[0] < shares[-1] == 1.0
 
 
 def test_without_pull_nothing_is_trained(world):

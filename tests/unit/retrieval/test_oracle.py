@@ -35,11 +35,3 @@ def test_the_strategies_are_offered():
         "oracle": True,
         "ridge": False,
     }
-
-
-def test_every_strategy_builds_from_its_defaults(world):
-    """Default options are complete and the built strategy is on the run's device in floating numbers."""
-    for component in lw2g_retrievals():
-        strategy = component.build(component.config(), world.build)
-        floats = {p.dtype for p in strategy.state_dict().values() if p.is_floating_point()}
-        assert floats <= {torch.float32, torch.float64}  # sums in double precision

@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional
 
 from lw2g.blocks.heads import CosineClassifier
-from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
@@ -102,16 +101,6 @@ def test_tokens_join_for_one_block_each(stream_of, last):
     torch.testing.assert_close(baseline.adapted(images, tokens), model.norm(h)[:, 0], atol=1e-4, rtol=1e-4)
 
 
-def test_zero_tokens_are_no_no_op(stream_of):
-    """A norm maps them to its bias, so they take part in attention; everything stays finite."""
-    stream = stream_of(PAIRS)
-    baseline = VARIANTS["aper-vpt-deep"](stream.build)
-    images = stream.images([0, 1])
-    adapted = baseline.adapted(images, baseline.new_set(None))
-    assert torch.isfinite(adapted).all()
-    assert not torch.allclose(adapted, stream.backbone.features(images), atol=1e-3)
-
-
 def test_adapters_add_a_tenth_of_their_branch(stream_of):
     """The block written out, where 0.1 multiplies the bias of the up-projection too."""
     stream = stream_of(PAIRS)
@@ -183,19 +172,6 @@ def test_later_tasks_add_class_means_alone(stream_of, name):
     assert all(torch.equal(before[key], value) for key, value in pool[0].state_dict().items())
     assert list(baseline.parameters()) == []
     assert len(pool) == 1
-
-
-def test_a_checkpoint_of_a_later_task_fits(stream_of):
-    """Beginning the tasks again gives modules that take the state: the first task's classifier is gone."""
-    stream = stream_of(PAIRS)
-    for tasks in (1, 2):
-        baseline, _ = learned(stream, VARIANTS["aper-adapter"], tasks=tasks)
-        again = VARIANTS["aper-adapter"](stream.build)
-        for index in range(tasks):
-            again.begin_task(stream.tasks[index])
-        again.load_state_dict(baseline.state_dict())
-        assert ("classifier.sigma" in again.state_dict()) == (tasks == 1)
-        assert torch.equal(again.closed_form.total, baseline.closed_form.total)
 
 
 @both
@@ -306,14 +282,6 @@ def test_frozen_features_are_computed_once(session_of, name):
         again, _ = session.evaluator.evaluate(*arguments)
         assert torch.equal(kept, session.evaluator.features_of(len(found.sample)))
         assert (found.predicted == again.predicted).all()
-
-
-@both
-def test_it_runs_under_always_alone(quick, name):
-    """There is nothing to decide with one set that is learned once."""
-    with pytest.raises(ConfigError, match="does not grow"):
-        quick(baseline=name, policy="min")
-    assert quick(baseline=name).config.policy.name == "always"
 
 
 def test_presets_hold_the_official_recipes():

@@ -136,18 +136,6 @@ def test_a_task_adds_its_rows_only(build):
     assert not first["total"][2:].any()
 
 
-def test_accuracy_of_a_task_never_rises(build):
-    """More classes can only take samples away, so forgetting is never negative."""
-    baseline, snapshots = learned(build, PAIRS)
-    features, labels = queries(range(2))
-    accuracies = []
-    for task, snapshot in enumerate(snapshots):
-        baseline.closed_form.load_state_dict(snapshot)
-        found = baseline.logits(features + 3)[:, : 2 * task + 2].argmax(1)
-        accuracies.append(float((found == labels).float().mean()))
-    assert accuracies == sorted(accuracies, reverse=True)
-
-
 def test_simple_cil_has_nothing_to_train(build):
     """No parameter, no image, no optimizer: one computation on cached features."""
     baseline, pool = SimpleCIL(SimpleCILConfig(), build), Pool()

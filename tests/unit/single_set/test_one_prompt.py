@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
-from lw2g.blocks.prefixes import PrefixSet
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.options import published_differences
@@ -22,7 +21,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training.progress import Interrupted, Reporter
 from lw2g.training.runner import resume, start
-from lw2g_single_set.one_prompt import OnePrompt, TwoLengths
+from lw2g_single_set.one_prompt import OnePrompt
 from lw2g_single_set.options import OnePromptConfig
 from lw2g_single_set.outliers import (
     around_origin,
@@ -104,32 +103,6 @@ def test_features_need_no_query_and_no_choice(stream_of):
     assert not torch.allclose(forced, batch.query, atol=1e-3)
 
 
-def test_empty_prefixes_are_the_plain_model(stream_of):
-    """Without prefix tokens the feature is the un-prompted one, to the bit."""
-    stream = stream_of(PAIRS)
-    baseline, pool, _ = begun(stream)
-    empty = TwoLengths(PrefixSet(2, 0, 32), PrefixSet(3, 0, 32))
-    batch = stream.batch((0, 1))
-    features = baseline.features(batch, attrs.evolve(pool.force(0), sets=(empty,)))
-    assert torch.equal(features, batch.query)
-
-
-def test_prefix_tokens_have_no_order(stream_of):
-    """Moving keys together with their values changes nothing; moving keys alone does."""
-    stream = stream_of(PAIRS)
-    baseline, pool, _ = begun(stream)
-    batch, order = stream.batch((0, 1)), torch.randperm(20)
-    with torch.no_grad():
-        before = baseline.features(batch, pool.force(0))
-        deep = pool[0].deep
-        deep.key.copy_(deep.key[:, order].clone())
-        moved = baseline.features(batch, pool.force(0))
-        deep.value.copy_(deep.value[:, order].clone())
-        after = baseline.features(batch, pool.force(0))
-    torch.testing.assert_close(after, before, atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(moved, before, atol=1e-4)
-
-
 def test_the_loss_is_cross_entropy_over_the_tasks_classes(stream_of):
     """Logits of earlier and later classes do not count, and there is no other term."""
     stream = stream_of(PAIRS)
@@ -191,18 +164,6 @@ def test_outliers_change_the_tasks_rows_of_the_head_alone(stream_of, outliers):
     assert torch.equal(baseline.head.weight[others], head.weight[others])
     assert torch.equal(baseline.head.bias[others], head.bias[others])
     assert (baseline.head.weight[2:4] != head.weight[2:4]).any(dim=1).all()
-
-
-def test_a_step_trains_prefixes_and_head_alone(stream_of):
-    """The frozen network has no gradient and the same values after training."""
-    stream = stream_of(PAIRS)
-    baseline, pool, context = begun(stream, OVOR)
-    weights = copy.deepcopy(stream.backbone.state_dict())
-    trained = {id(parameter) for parameter in baseline.phases(context)[0].trained}
-    assert trained == {id(p) for module in (pool[0], baseline.head) for p in module.parameters()}
-    stream.learn(baseline, context)
-    assert not any(parameter.requires_grad for parameter in stream.backbone.parameters())
-    assert all(torch.equal(weights[key], value) for key, value in stream.backbone.state_dict().items())
 
 
 @pytest.mark.parametrize("outliers", ["paper", "shipped"])

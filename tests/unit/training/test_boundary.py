@@ -352,25 +352,6 @@ def test_a_policy_that_returns_no_decision_is_told_what_to_return(go, acts, resu
         go()
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda query: None,
-        lambda query: query[:, 0] * 0 + 0.5,
-        lambda query: query[:, 0].long() * 0 - 1,
-        lambda query: query[:, 0].long() * 0 + 1,
-        lambda query: torch.zeros(3, dtype=torch.long),
-        lambda query: [0] * len(query),
-    ],
-    ids=["none", "half", "minus one", "not seen", "three", "list"],
-)
-def test_a_retrieval_that_returns_no_seen_tasks_is_told_what_to_return(go, acts, act):
-    """What are no int64 tasks, one per query and seen so far, is a contract error with the remedy."""
-    acts["retrieve"] = act
-    with pytest.raises(ContractError, match=r"'bad-retrieval': retrieve returned .*; return "):
-        go()
-
-
 WARNED = r"plugin 'BadPlugin': tracker 'bad-tracker'"
 
 

@@ -36,18 +36,6 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def test_newest_returns_what_was_saved_last(tmp_path: Path) -> None:
-    """Tensors and progress come back as they were."""
-    store = CheckpointStore(tmp_path)
-    store.save(checkpoint(1.0))
-    store.save(checkpoint(2.0))
-    found, complaints = CheckpointStore(tmp_path).newest()
-    assert complaints == []
-    assert found is not None
-    assert found.progress == {"value": 2.0}
-    assert torch.equal(found.tensors["a"], torch.full((3,), 2.0))
-
-
 @pytest.mark.parametrize("how", ["truncated", "emptied", "tensors", "header", "length"])
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(tmp_path: Path, how: str) -> None:
     """A truncated or altered file is found out by its checksum."""
@@ -140,40 +128,6 @@ def test_another_end_of_the_task_before_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "b" / "task-000.safetensors").replace(tmp_path / "a" / "task-000.safetensors")
     with pytest.raises(DataError, match=r"'task-001.safetensors' builds on another end"):
         store.of_task(1)
-
-
-def test_a_checkpoint_within_a_task_brings_the_end_of_the_task_before(tmp_path: Path) -> None:
-    """Both states come back, each with the ledger it had, and changing them changes nothing that is saved."""
-    store = CheckpointStore(tmp_path)
-    store.save(checkpoint(1.0, task_done=0, ledger={"sets": [0], "images": 5}))
-    store.save(checkpoint(2.0, ledger={"sets": [0, 1], "images": 7}))
-    store = CheckpointStore(tmp_path)
-    found, _ = store.newest()
-    assert found is not None
-    assert found.base is not None
-    assert (dict(found.ledger), dict(found.base.ledger)) == (
-        {"sets": [0, 1], "images": 7},
-        {"sets": [0], "images": 5},
-    )
-    assert (found.base.task_done, float(found.base.tensors["a"][0]), float(found.tensors["a"][0])) == (
-        0,
-        1,
-        2,
-    )
-    found.base.tensors["a"].fill_(9.0)
-    found.base.ledger["sets"].append(9)
-    store.save(checkpoint(9.0, task_done=1, ledger={"sets": [0, 9], "images": 7}))
-    again = CheckpointStore(tmp_path).of_task(1)
-    assert (float(again.tensors["a"][0]), again.ledger["sets"]) == (9.0, [0, 9])
-
-
-def test_training_in_place_is_seen_as_a_change(tmp_path: Path) -> None:
-    """What is compared is what was saved, not the tensor that goes on changing."""
-    store, weight = CheckpointStore(tmp_path), torch.zeros(4)
-    for task in range(3):
-        store.save(Checkpoint(tensors={"w": weight}, progress={}, task_done=task))
-        weight += 1
-    assert [float(store.of_task(task).tensors["w"][0]) for task in range(3)] == [0.0, 1.0, 2.0]
 
 
 def test_what_is_written_behind_is_the_state_at_the_call(tmp_path: Path) -> None:

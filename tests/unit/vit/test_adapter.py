@@ -35,27 +35,6 @@ def test_equals_the_formula(backbone, images, randn):
     assert not torch.allclose(ours, backbone.tokens(images), atol=1e-2)
 
 
-def test_zero_up_is_a_no_op(backbone, images, randn):
-    """An adapter whose up-projection is zero leaves all tokens bit-equal."""
-    branch, (_, up) = _branch(randn)
-    nn.init.zeros_(up.weight)
-    nn.init.zeros_(up.bias)
-    injection = AdapterInjection(dict.fromkeys(range(4), branch))
-    assert torch.equal(backbone.tokens(images, [injection]), backbone.tokens(images))
-
-
-def test_scale_covers_the_bias(backbone, images, randn):
-    """What the branch returns is added as it is: a scale multiplies the bias of the up-projection too."""
-    bias = randn(48)
-    taps = [Tap(2, "block_in"), Tap(3, "block_in")]
-    plain = backbone.activations(images, taps)
-    read = backbone.activations(images, taps, [AdapterInjection({2: lambda h: 0.1 * bias.expand_as(h)})])
-    assert torch.equal(read[taps[0]], plain[taps[0]])
-    torch.testing.assert_close(
-        read[taps[1]] - plain[taps[1]], (0.1 * bias).expand(3, 17, 48), atol=1e-4, rtol=1e-4
-    )
-
-
 def test_two_adapters_at_one_block_add_up(backbone, images, randn):
     """Branches of two injections at one block are summed."""
     (a, _), (b, _) = _branch(randn), _branch(randn)
