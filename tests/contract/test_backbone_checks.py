@@ -10,36 +10,28 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
+from broken_components import Broken, NoOptions, require_failure
 from lw2g.interfaces.component import BackboneComponent
-from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_backbone, tiny_catalogue
+from lw2g.testing import ContractCase, contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.vit.backbone import Backbone, load_backbone
-
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """Nothing to choose."""
 
 
 def component(name: str, build: Callable[..., Any]) -> BackboneComponent:
     return BackboneComponent(name=name, config=NoOptions, summary="for tests", build=build)
 
 
-def breaks(check: str, words: str) -> Any:
-    """Return a decorator that notes down a change which breaks one promise, and how the check says so."""
+def changed(name: str, change: Callable[[Backbone], Any]) -> BackboneComponent:
+    """Return a backbone that a change has broken."""
 
-    def note(change: Callable[[Backbone], Any]) -> Any:
-        def build(config: NoOptions, weights: Any, image_size: int | None) -> Any:
-            backbone = tiny_backbone(depth=2, image_size=image_size or 16)
-            return change(backbone) or backbone
+    def build(config: NoOptions, weights: Any, image_size: int | None) -> Any:
+        backbone = tiny_backbone(depth=2, image_size=image_size or 16)
+        return change(backbone) or backbone
 
-        record = component(f"broken-{change.__name__.replace('_', '-')}", build)
-        BROKEN.append(pytest.param(record, check, words, id=change.__name__))
-        return change
+    return component(name, build)
 
-    return note
+
+BROKEN = Broken(changed)
+breaks = BROKEN.breaks
 
 
 @breaks("sizes_are_those_of_the_model", "states heads 8 and its model has 4; build it with Backbone.wrap")
@@ -183,18 +175,16 @@ def test_other_backbones_keep_their_promises_or_are_not_here(record: BackboneCom
     assert len({result.status for result in results}) == 1
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
 def test_a_broken_backbone_fails_with_what_to_do(record: BackboneComponent, check: str, words: str) -> None:
     """Each check fails on a backbone that breaks its promise, and says what the author must do."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
-    with pytest.raises(ContractViolation, match=words), torch.random.fork_rng():
-        case.run()
+    with torch.random.fork_rng():
+        require_failure(record, check, words)
 
 
 def test_every_check_of_backbones_is_shown_to_fail() -> None:
     """No check is without a backbone that breaks it."""
-    names = {case.check.name for case in contract_cases("micro")}
-    assert names == {one.values[1] for one in BROKEN}
+    BROKEN.require_every_check("micro")
 
 
 def test_weights_that_would_be_fetched_are_skipped_without_a_wait() -> None:

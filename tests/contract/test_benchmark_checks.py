@@ -14,14 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
+from broken_components import Broken, require_all_pass, require_failure
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
 from lw2g.testing import ContractCase, ContractViolation, NotApplicable, contract_cases, tiny_catalogue
 
 TINY = tiny_catalogue().get("benchmark", "tiny")
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,21 +55,14 @@ class Sane:
         return SimpleNamespace(tasks=tuple(tasks), **{name: getattr(made, name) for name in names})
 
 
-def benchmark(cls: type[Sane]) -> BenchmarkComponent:
-    name = f"broken-{cls.__name__.lower()}"
+def benchmark(name: str, cls: type[Sane]) -> BenchmarkComponent:
     return BenchmarkComponent(
         name=name, family="tiny", config=Options, summary="for tests", build=cls, like_for_like=cls.held
     )
 
 
-def breaks(check: str, words: str) -> Any:
-    """Return a decorator that notes down a benchmark which breaks one promise, and how the check says so."""
-
-    def note(cls: type[Sane]) -> type[Sane]:
-        BROKEN.append(pytest.param(benchmark(cls), check, words, id=cls.__name__))
-        return cls
-
-    return note
+BROKEN = Broken(benchmark)
+breaks = BROKEN.breaks
 
 
 def evolved(made: Any, **changes: Any) -> Any:
@@ -381,24 +373,20 @@ def test_registered_benchmarks_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
 def test_a_broken_benchmark_fails_with_what_to_do(record: BenchmarkComponent, check: str, words: str) -> None:
     """Each check fails on a benchmark that breaks its promise, and says what the author must do."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
-    with pytest.raises(ContractViolation, match=words):
-        case.run()
+    require_failure(record, check, words)
 
 
 def test_every_check_of_benchmarks_is_shown_to_fail() -> None:
     """No check is without a benchmark that breaks it."""
-    names = {case.check.name for case in contract_cases("digits")}
-    assert names == {one.values[1] for one in BROKEN}
+    BROKEN.require_every_check("digits")
 
 
 def test_a_sane_benchmark_passes() -> None:
     """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    results = [case.result() for case in contract_cases(benchmark(Sane))]
-    assert [result.message for result in results if result.status != "passed"] == []
+    require_all_pass(benchmark("sane", Sane))
 
 
 def test_the_folder_benchmark_keeps_its_promises_with_images(tmp_path: Path) -> None:
@@ -425,7 +413,7 @@ def test_random_training_transforms_are_legal() -> None:
             train = lambda image: made.test(image).flip(-1) if torch.rand(()) < 0.5 else made.test(image)  # noqa: E731
             return evolved(made, train=train, train_is_deterministic=False)
 
-    assert {case.result().status for case in contract_cases(benchmark(Flips))} == {"passed"}
+    assert {case.result().status for case in contract_cases(benchmark("flips", Flips))} == {"passed"}
 
 
 def test_data_that_are_missing_skip_the_checks_once() -> None:
@@ -437,7 +425,7 @@ def test_data_that_are_missing_skip_the_checks_once() -> None:
             asked.append("stream")
             raise DataError("no images in 'x'; put some there")
 
-    results = {case.check.name: case.result() for case in contract_cases(benchmark(Absent))}
+    results = {case.check.name: case.result() for case in contract_cases(benchmark("absent", Absent))}
     judged = {name for name, result in results.items() if result.status != "skipped"}
     assert judged <= {"like_for_like_names_options"}  # of the record alone
     assert all(
@@ -461,7 +449,7 @@ def test_what_is_missing_must_be_said(error: Exception, remedy: str) -> None:
         def stream(self) -> Any:
             raise error
 
-    case = contract_cases(benchmark(Silent))[0]
+    case = contract_cases(benchmark("silent", Silent))[0]
     with pytest.raises(ContractViolation, match=f"it raises {type(error).__name__} .*; {remedy}"):
         case.run()
 
@@ -476,6 +464,6 @@ def test_checks_reach_no_network() -> None:
             except OSError as error:
                 raise DataError(f"cannot fetch ({error}); bring the file") from error
 
-    case = contract_cases(benchmark(Fetches))[0]
+    case = contract_cases(benchmark("fetches", Fetches))[0]
     with pytest.raises(NotApplicable, match="the network is not to be used here"):
         case.run()

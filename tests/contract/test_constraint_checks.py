@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import attrs
 import pytest
 import torch
 
+from broken_components import Broken, NoOptions, require_all_pass, require_failure
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import ConstraintComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Restriction
-from lw2g.testing import ContractCase, ContractViolation, contract_cases
-
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
+from lw2g.testing import ContractCase, contract_cases
 
 
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """Nothing to choose."""
-
-
-def constraint(cls: type[Constraint]) -> ConstraintComponent:
-    name = f"broken-{cls.__name__.lower()}"
+def constraint(name: str, cls: type[Constraint]) -> ConstraintComponent:
     return ConstraintComponent(
         name=name, config=NoOptions, summary="for tests", build=lambda config, context: cls()
     )
 
 
-def breaks(check: str, words: str) -> Any:
-    """Return a decorator that notes down a constraint which breaks one promise, and how the check says so."""
-
-    def note(cls: type[Constraint]) -> type[Constraint]:
-        BROKEN.append(pytest.param(constraint(cls), check, words, id=cls.__name__))
-        return cls
-
-    return note
+BROKEN = Broken(constraint)
+breaks = BROKEN.breaks
 
 
 class Sane(Constraint):
@@ -220,23 +205,19 @@ def test_registered_constraints_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
 def test_a_broken_constraint_fails_with_what_to_do(
     record: ConstraintComponent, check: str, words: str
 ) -> None:
     """Each check fails on a constraint that breaks its promise, and says what the author must do."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
-    with pytest.raises(ContractViolation, match=words):
-        case.run()
+    require_failure(record, check, words)
 
 
 def test_every_check_of_constraints_is_shown_to_fail() -> None:
     """No check is without a constraint that breaks it."""
-    names = {case.check.name for case in contract_cases("orthogonal")}
-    assert names == {one.values[1] for one in BROKEN}
+    BROKEN.require_every_check("orthogonal")
 
 
 def test_a_sane_constraint_passes() -> None:
     """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    results = [case.result() for case in contract_cases(constraint(Sane))]
-    assert [result.message for result in results if result.status != "passed"] == []
+    require_all_pass(constraint("sane", Sane))

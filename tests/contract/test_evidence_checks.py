@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
+from broken_components import Broken, NoOptions, require_all_pass, require_failure
 from lw2g.interfaces.component import EvidenceComponent
 from lw2g.interfaces.evidence import Measure
 from lw2g.interfaces.growth import Measured
-from lw2g.testing import ContractCase, ContractViolation, contract_cases
-from lw2g_growth.options import PlainConfig
-
-BROKEN: list[Any] = []
+from lw2g.testing import ContractCase, contract_cases
 
 
-def evidence(name: str, build: Any) -> EvidenceComponent:
-    return EvidenceComponent(name=name, config=PlainConfig, summary="for tests", build=build)
+def evidence(name: str, cls: type) -> EvidenceComponent:
+    return EvidenceComponent(name=name, config=NoOptions, summary="for tests", build=lambda config: cls())
 
 
-def breaks(check: str, words: str) -> Any:
-    """Return a decorator that notes down a measure which breaks one promise, and how the check says so."""
-
-    def note(cls: type) -> type:
-        record = evidence(f"broken-{cls.__name__.lower()}", lambda config: cls())
-        BROKEN.append(pytest.param(record, check, words, id=cls.__name__))
-        return cls
-
-    return note
+BROKEN = Broken(evidence)
+breaks = BROKEN.breaks
 
 
 class Sane(Measure):
@@ -135,21 +124,18 @@ def test_registered_measures_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
 def test_a_broken_measure_fails_with_what_to_do(record: EvidenceComponent, check: str, words: str) -> None:
     """Each check fails on a measure that breaks its promise, and says what the author must do."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
-    with pytest.raises(ContractViolation, match=words):
-        case.run()
+    require_failure(record, check, words)
 
 
 def test_every_check_of_measures_is_shown_to_fail() -> None:
     """No check is without a measure that breaks it."""
-    assert {case.check.name for case in contract_cases("energy")} == {one.values[1] for one in BROKEN}
+    BROKEN.require_every_check("energy")
 
 
 def test_a_sane_measure_passes() -> None:
     """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    results = [case.result() for case in contract_cases(evidence("sane", lambda config: Sane()))]
-    assert [result.message for result in results if result.status != "passed"] == []
+    require_all_pass(evidence("sane", Sane))
     assert torch.is_grad_enabled()

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 import torch
 
+from broken_components import Broken, NoOptions, require_all_pass, require_failure
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
-from lw2g.testing import ContractCase, ContractViolation, NotApplicable, contract_cases
-
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """Nothing to choose."""
+from lw2g.testing import ContractCase, NotApplicable, contract_cases
 
 
 def policy(name: str, build: Any, **said: Any) -> PolicyComponent:
-    return PolicyComponent(name=name, config=NoOptions, summary="for tests", build=build, **said)
+    return PolicyComponent(
+        name=name, config=NoOptions, summary="for tests", build=lambda config: build(), **said
+    )
 
 
-def breaks(check: str, words: str, **said: Any) -> Any:
-    """Return a decorator that notes down a policy which breaks one promise, and how the check says so."""
-
-    def note(cls: type) -> type:
-        record = policy(f"broken-{cls.__name__.lower()}", lambda config: cls(), **said)
-        BROKEN.append(pytest.param(record, check, words, id=cls.__name__))
-        return cls
-
-    return note
+BROKEN = Broken(policy)
+breaks = BROKEN.breaks
 
 
 class Sane:
@@ -167,24 +154,20 @@ def test_registered_policies_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
 def test_a_broken_policy_fails_with_what_to_do(record: PolicyComponent, check: str, words: str) -> None:
     """Each check fails on a policy that breaks its promise, and says what the author must do."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
-    with pytest.raises(ContractViolation, match=words):
-        case.run()
+    require_failure(record, check, words)
 
 
 def test_every_check_of_policies_is_shown_to_fail() -> None:
     """No check is without a policy that breaks it."""
-    names = {case.check.name for case in contract_cases("min")}
-    assert names == {one.values[1] for one in BROKEN}
+    BROKEN.require_every_check("min")
 
 
 def test_a_sane_policy_passes() -> None:
     """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    results = [case.result() for case in contract_cases(policy("sane", lambda config: Sane()))]
-    assert [result.message for result in results if result.status != "passed"] == []
+    require_all_pass(policy("sane", Sane))
 
 
 def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:
@@ -194,7 +177,7 @@ def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:
         def decide(self, evidence: Evidence, rng: np.random.Generator) -> Grow | Reuse:
             return Reuse(evidence.candidates[0].set) if evidence.candidates else Grow()
 
-    record = policy("first", lambda config: First(), measures=())
+    record = policy("first", First, measures=())
     assert {case.result().status for case in contract_cases(record)} == {"passed"}
 
 
@@ -210,9 +193,7 @@ def test_evidence_that_options_refuse_is_left_out() -> None:
         def decide(self, evidence, rng):
             raise ConfigError("policy.map: no such task")
 
-    case = next(
-        c for c in contract_cases(policy("refuses", lambda config: Refuses())) if c.check == case.check
-    )
+    case = next(c for c in contract_cases(policy("refuses", Refuses)) if c.check == case.check)
     with pytest.raises(NotApplicable, match="its options refuse every record of evidence"):
         case.run()
 
@@ -220,7 +201,7 @@ def test_evidence_that_options_refuse_is_left_out() -> None:
 def test_options_that_are_missing_skip_the_checks() -> None:
     """A component that says what it needs is not judged without it."""
 
-    def build(config: NoOptions) -> Any:
+    def build() -> Any:
         raise ConfigError("policy.file: no file; give one")
 
     case = next(one for one in contract_cases(policy("needy", build)) if one.check.name == "policy_is_total")

@@ -13,9 +13,7 @@ from torch import nn
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import RetrievalComponent
-from lw2g.interfaces.options import option
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, StepOutput, TrainingPhase
-from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import hookimpl
 from lw2g.testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
@@ -61,54 +59,6 @@ KEPT = [case for case in contract_cases() if case.check.kind == "retrieval"]
 @pytest.mark.parametrize("case", KEPT, ids=str)
 def test_registered_strategies_keep_their_promises(case: ContractCase) -> None:
     """Every registered retrieval strategy passes every check."""
-    case.run()
-
-
-@attrs.frozen(kw_only=True)
-class MahalanobisConfig:
-    ridge: float = option(0.01, "added to the diagonal of the covariance")
-
-
-class Mahalanobis(RetrievalStrategy):
-    """The task whose mean is nearest under one covariance, which it keeps as a Cholesky factor."""
-
-    def __init__(self, config, context):
-        super().__init__(context)
-        self.config, dim = config, context.backbone.dim
-        self.register_buffer("mean", torch.zeros(context.num_tasks, dim))
-        self.register_buffer("scatter", torch.zeros(dim, dim))
-        self.register_buffer("count", torch.zeros((), dtype=torch.long))
-        self.register_buffer("factor", torch.eye(dim))
-
-    def phases(self, context):
-        def run(progress):
-            queries = torch.cat([batch.query for batch in context.statistics(64)])
-            self.mean[context.task.index] = queries.mean(0)
-            centred = queries - queries.mean(0)
-            self.scatter += centred.T @ centred
-            self.count += len(queries)
-            ridge = self.config.ridge * torch.eye(len(self.scatter))
-            self.factor.copy_(torch.linalg.cholesky(self.scatter / self.count + ridge))
-
-        return (ComputePhase(name="retrieval-covariance", run=run),)
-
-    def scores(self, query, seen, task_of_class):
-        if bool(self.factor.triu(1).any()) or bool((self.factor.diagonal() <= 0).any()):
-            raise ValueError("expected a Cholesky factor but got another matrix")
-        apart = query[:, None] - self.mean[list(seen)]
-        white = torch.linalg.solve_triangular(self.factor, apart.flatten(0, 1).T, upper=False)
-        distance = white.square().sum(0).reshape(len(query), len(seen))
-        return -distance
-
-
-WHITENED = RetrievalComponent(
-    name="whitened", config=MahalanobisConfig, build=Mahalanobis, summary="nearest under one covariance"
-)
-
-
-@pytest.mark.parametrize("case", contract_cases(WHITENED), ids=str)
-def test_structured_state_keeps_its_structure(case: ContractCase) -> None:
-    """A strategy whose state must not be shaken at random (a Cholesky factor) passes every check."""
     case.run()
 
 

@@ -8,40 +8,22 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
+from broken_components import Broken, NoOptions, require_all_pass, require_failure
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import TrackerComponent
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskEvaluated
-from lw2g.testing import ContractCase, ContractViolation, contract_cases
-
-BROKEN: list[Any] = []
-"""``(component, check that must fail, words of its message)``."""
+from lw2g.testing import ContractCase, contract_cases
 
 
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """Nothing to choose."""
+def tracker(name: str, cls: Any) -> TrackerComponent:
+    build = lambda config, directory: cls(directory)  # noqa: E731
+    return TrackerComponent(name=name, config=NoOptions, summary="for tests", build=build)
 
 
-def tracker(cls: Any) -> TrackerComponent:
-    return TrackerComponent(
-        name=f"broken-{cls.__name__.lower()}",
-        config=NoOptions,
-        summary="for tests",
-        build=lambda config, directory: cls(directory),
-    )
-
-
-def breaks(check: str, words: str) -> Any:
-    """Return a decorator that notes down a tracker which breaks one promise, and how the check says so."""
-
-    def note(cls: Any) -> Any:
-        BROKEN.append(pytest.param(tracker(cls), check, words, id=cls.__name__))
-        return cls
-
-    return note
+BROKEN = Broken(tracker)
+breaks = BROKEN.breaks
 
 
 class Sane:
@@ -137,24 +119,20 @@ def test_registered_trackers_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN)
+@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
 def test_a_broken_tracker_fails_with_what_to_do(record: TrackerComponent, check: str, words: str) -> None:
     """Each check fails on a tracker that breaks its promise, and says what the author must do."""
-    (case,) = [one for one in contract_cases(record) if one.check.name == check]
-    with pytest.raises(ContractViolation, match=words):
-        case.run()
+    require_failure(record, check, words)
 
 
 def test_every_check_of_trackers_is_shown_to_fail() -> None:
     """No check is without a tracker that breaks it."""
-    names = {case.check.name for case in contract_cases("tensorboard")}
-    assert names == {one.values[1] for one in BROKEN}
+    BROKEN.require_every_check("tensorboard")
 
 
 def test_a_sane_tracker_passes() -> None:
     """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    results = [case.result() for case in contract_cases(tracker(Sane))]
-    assert [result.message for result in results if result.status != "passed"] == []
+    require_all_pass(tracker("sane", Sane))
 
 
 def test_a_tracker_is_checked_away_from_the_users_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +150,7 @@ def test_a_tracker_is_checked_away_from_the_users_runs(monkeypatch: pytest.Monke
                 with pytest.raises(OSError, match="the network is not to be used here"):
                     urllib.request.urlopen("http://192.0.2.1")
 
-    assert {case.result().status for case in contract_cases(tracker(Curious))} == {"passed"}
+    assert {case.result().status for case in contract_cases(tracker("curious", Curious))} == {"passed"}
     for folder, directory, service in seen:
         assert folder != before
         assert directory.parent.name == folder.name

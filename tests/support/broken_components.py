@@ -1,0 +1,59 @@
+"""Components that each break one promise, beside how the check of that promise says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from lw2g.testing import ContractViolation, contract_cases
+
+__all__ = ["Broken", "NoOptions", "require_all_pass", "require_failure"]
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """Nothing to choose."""
+
+
+class Broken:
+    """The broken components of a module of tests.
+
+    Args:
+        record: Makes the component of a name and of what is broken, and of what else the decorator is given.
+
+    Attributes:
+        cases: ``(component, check that must fail, words of its message)`` each, for ``parametrize``.
+    """
+
+    def __init__(self, record: Callable[..., Any]) -> None:
+        self.record, self.cases = record, []
+
+    def breaks(self, check: str, words: str, **said: Any) -> Any:
+        """Return a decorator that notes down what breaks one promise, and how the check says so."""
+
+        def note(broken: Any) -> Any:
+            record = self.record(f"broken-{broken.__name__.lower().replace('_', '-')}", broken, **said)
+            self.cases.append(pytest.param(record, check, words, id=broken.__name__))
+            return broken
+
+        return note
+
+    def require_every_check(self, name: str) -> None:
+        """Assert that each check of a registered component has something that breaks it."""
+        assert {case.check.name for case in contract_cases(name)} == {one.values[1] for one in self.cases}
+
+
+def require_failure(record: Any, check: str, words: str) -> None:
+    """Assert that a check of a component fails with these words."""
+    (case,) = [one for one in contract_cases(record) if one.check.name == check]
+    with pytest.raises(ContractViolation, match=words):
+        case.run()
+
+
+def require_all_pass(record: Any) -> None:
+    """Assert that a component passes every check."""
+    results = [case.result() for case in contract_cases(record)]
+    assert [result.message for result in results if result.status != "passed"] == []
