@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from broken_baselines import BrokenBaselines, kept
+from listening import At, power_cut
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup
-from lw2g.interfaces.tracker import EpochEnded, Event
+from lw2g.interfaces.tracker import EpochEnded
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing import ContractCase
 from lw2g.training.models.saved import open_model
@@ -188,27 +189,15 @@ def test_a_broken_baseline_fails_its_check(component: BaselineComponent, check: 
     BROKEN.require_failure(component, check, words)
 
 
-class PowerCutError(Exception):
-    """Nothing is written after it."""
-
-
 def test_a_run_without_a_finished_task_says_how_to_go_on(
     catalogue: Catalogue, quick: Any, tmp_path: Path
 ) -> None:
     """Prediction before the first task fails with a remedy, whether the run has begun or not."""
-
-    class Cut:
-        def on_event(self, event: Event) -> None:
-            if isinstance(event, EpochEnded):
-                raise PowerCutError
-
-        def close(self) -> None:
-            """Nothing to close."""
-
     resolved: Resolved = quick()
     with pytest.raises(DataError, match=r"no run at .*start one with lw2g run"):
         open_model(tmp_path / "run", catalogue)
-    with pytest.raises(PowerCutError):
-        start(resolved, catalogue, tmp_path / "run", [Cut()])
+    cut = At(lambda event: isinstance(event, EpochEnded), power_cut)
+    with pytest.raises(RuntimeError, match="power cut"):
+        start(resolved, catalogue, tmp_path / "run", [cut])
     with pytest.raises(DataError, match="no task is finished; go on: lw2g resume"):
         open_model(tmp_path / "run", catalogue)

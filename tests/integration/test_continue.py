@@ -16,11 +16,13 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
+from listening import At, power_cut
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.tracker import EpochEnded
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import TinyBenchmarkConfig
 from lw2g.training.continuing import extend, proceed
@@ -199,18 +201,10 @@ def test_an_interrupted_run_still_stops_where_it_was_meant_to(
     catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
 ) -> None:
     """Where to stop survives a crash; a damaged note of it is said, and can be said anew."""
-
-    class Crash:
-        def on_event(self, event: object) -> None:
-            if type(event).__name__ == "EpochEnded":
-                raise ArithmeticError
-
-        def close(self) -> None:
-            """Nothing to close."""
-
     run = tmp_path / "run"
-    with pytest.raises(ArithmeticError):
-        start(quick(SMALL), catalogue, run, [Crash()], tasks=1)
+    crash = At(lambda event: isinstance(event, EpochEnded), power_cut)
+    with pytest.raises(RuntimeError, match="power cut"):
+        start(quick(SMALL), catalogue, run, [crash], tasks=1)
     assert len(resume(run, catalogue)["accuracy_matrix"]) == 1
     (run / "goal.json").write_text("{}")
     with pytest.raises(DataError, match=r"goal.json.*say where to stop anew: lw2g continue"):

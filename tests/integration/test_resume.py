@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from listening import At
 from lw2g.config.directory import new_directory
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
@@ -155,17 +156,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(
     """The newest checkpoint is cut short: resume says so, uses the previous one, and ends the same."""
     _, reference = finished
     directory = tmp_path / "run"
-
-    class AfterSecondTask:
-        def on_event(self, event: Event) -> None:
-            if isinstance(event, EpochEnded) and event.task == 2:
-                raise CrashError
-
-        def close(self) -> None:
-            """Nothing to close."""
-
+    cut = At(lambda event: isinstance(event, EpochEnded) and event.task == 2, crash)
     with pytest.raises(CrashError):
-        start(quick({"growth.measures": ["energy"]}), catalogue, directory, [AfterSecondTask()])
+        start(quick({"growth.measures": ["energy"]}), catalogue, directory, [cut])
     newest = max((directory / "checkpoints").glob("*.safetensors"))
     newest.write_bytes(newest.read_bytes()[:100])
     watch = Watch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
 
+from listening import At, power_cut
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
+from lw2g.interfaces.tracker import TaskDecided
 from lw2g.metrics import adjusted_rand_index
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.recomputed import rand_index
@@ -139,17 +142,9 @@ def test_an_unfinished_run_holds_as_far_as_it_came(
     catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
 ) -> None:
     """Without a record, checkpoints tell what configuration and samples must be."""
-
-    class Stop:
-        def on_event(self, event: object) -> None:
-            if type(event).__name__ == "TaskDecided":
-                raise KeyboardInterrupt
-
-        def close(self) -> None:
-            """Nothing to close."""
-
+    stop = At(lambda event: isinstance(event, TaskDecided), partial(power_cut, KeyboardInterrupt))
     with pytest.raises(Interrupted):
-        start(quick(), catalogue, tmp_path / "run", [Stop()])
+        start(quick(), catalogue, tmp_path / "run", [stop])
     found = {one.what: one.holds for one in verify(tmp_path / "run")}
     assert found == {
         "record.json": None,

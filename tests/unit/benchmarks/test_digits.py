@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from lw2g.errors import ConfigError
 from lw2g_benchmarks.digits import DigitsBenchmark
 from lw2g_benchmarks.options import DigitsConfig
 
@@ -57,12 +55,6 @@ def test_seeded_order_moves_classes_not_samples():
         }
 
     assert digits(seeded) == digits(natural)
-
-
-def test_uneven_increment_is_refused():
-    """An increment that does not divide ten classes is refused with the ones that do."""
-    with pytest.raises(ConfigError, match="choose one of 1, 2, 5, 10"):
-        DigitsBenchmark(DigitsConfig(increment=3)).stream()
 
 
 def test_transforms_enlarge_without_augmentation():

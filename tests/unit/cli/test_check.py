@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +14,6 @@ from attrs.validators import ge
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import PolicyComponent, TrackerComponent
@@ -103,20 +99,6 @@ def found(*arguments: str) -> list[dict[str, Any]]:
     """Return what the command prints in JSON."""
     results: list[dict[str, Any]] = json.loads(invoke(*arguments, "--json").stdout)
     return results
-
-
-def test_help_answers_without_torch() -> None:
-    """The command is listed and explained without anything heavy in the process."""
-    code = (
-        "import sys\nfrom lw2g.cli.main import main\n"
-        "try: main(['check', '--help'], prog_name='lw2g')\nexcept SystemExit as end: code = end.code\n"
-        "heavy = {'torch', 'timm', 'rich', 'numpy', 'lw2g.testing'} & set(sys.modules)\n"
-        "sys.exit(f'imported {heavy}' if heavy else code)"
-    )
-    environment = {"PYTHONPATH": str(Path(lw2g.__file__).parents[1]), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "--all" in done.stdout
 
 
 def test_a_component_that_keeps_all_promises_ends_with_0() -> None:

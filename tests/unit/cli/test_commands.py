@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -146,21 +145,6 @@ def runner_calls(monkeypatch):
 def invoke(*arguments):
     """Run the command line."""
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["completion", "zsh"]])
-def test_help_and_version_do_not_import_torch(arguments):
-    """What needs no computation answers without torch, timm or rich in the process."""
-    code = (
-        "import sys\nfrom lw2g.cli.main import main\n"
-        f"try: main({arguments!r}, prog_name='lw2g')\nexcept SystemExit as end: code = end.code\n"
-        "heavy = {'torch', 'timm', 'torchvision', 'rich', 'sklearn', 'numpy'} & set(sys.modules)\n"
-        "sys.exit(f'imported {heavy}' if heavy else code)"
-    )
-    environment = {"PYTHONPATH": str(Path(lw2g.__file__).parents[1]), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "lw2g" in done.stdout
 
 
 def test_an_unknown_command_is_answered_with_the_nearest():

@@ -56,6 +56,10 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),
         (["run", "--help"], {}, "--baseline"),
+        (["--help"], {}, "lw2g"),
+        (["--version"], {}, "lw2g"),
+        (["completion", "zsh"], {}, "lw2g"),
+        (["check", "--help"], {}, "--all"),
     ],
     ids=lambda value: " ".join(value) or "completion" if isinstance(value, list) else "",
 )

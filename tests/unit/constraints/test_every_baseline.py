@@ -9,6 +9,7 @@ import attrs
 import pytest
 import torch
 
+from listening import At, power_cut
 from lw2g.config.resolve import resolve
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.tracker import EpochEnded
@@ -182,28 +183,15 @@ def test_the_host_draws_what_it_would_draw_alone(small, catalogue, tmp_path, mon
     assert not torch.equal(states[()][-2], states[()][-1])
 
 
-class Crash:
-    """Stands for a power cut after so many epochs."""
-
-    def __init__(self, epochs):
-        self.left = epochs
-
-    def on_event(self, event):
-        self.left -= isinstance(event, EpochEnded)
-        if not self.left:
-            raise RuntimeError("power cut")
-
-    def close(self):
-        """Nothing to close."""
-
-
 def test_a_run_with_text_and_spaces_resumes_to_the_same_bits(small, catalogue, tmp_path):
     """Cut in the second task of three with lgcl and pgp, it ends as if nothing had happened."""
     overrides = {"baseline.epochs": 2, "benchmark.tasks": 3}
     resolved = small("dual-prompt", "lgcl", "pgp", **overrides)
     quiet = start(resolved, catalogue, tmp_path / "quiet")
+    # the second epoch of the second task
+    cut = At(lambda one: isinstance(one, EpochEnded) and (one.task, one.epoch) == (1, 1), power_cut)
     with pytest.raises(RuntimeError, match="power cut"):
-        start(resolved, catalogue, tmp_path / "cut", [Crash(4)])
+        start(resolved, catalogue, tmp_path / "cut", [cut])
     assert resume(tmp_path / "cut", catalogue)["metrics"] == quiet["metrics"]
     assert same(tensors(tmp_path / "cut", 2), tensors(tmp_path / "quiet", 2))
 

@@ -16,7 +16,6 @@ from guidance import (
     DIM,
     SEEDS,
     TASKS,
-    Recorder,
     World,
     batch_of,
     built,
@@ -61,17 +60,6 @@ def test_the_bounds_are_reached():
     assert float(task_loss(7 * x[None], x, torch.stack([y, -y, y]))) == 0
     assert float(task_loss(x[None], x, -x[None])) == float(class_loss(x[None], x[None], -x[None])) == -1
     assert float(task_loss(-x[None], x, -x[None])) == float(class_loss(-x[None], x[None], -x[None])) == 3
-
-
-@pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
-def test_lengths_of_text_vectors_do_not_count(scale):
-    """Encoders need not normalise."""
-    losses = []
-    for factor in (1.0, scale):
-        world, guidance = keyed(), guided(Recorder(scale=factor))
-        world.begin(guidance)
-        losses.append(loss_of(guidance, world.begin(guidance)))
-    torch.testing.assert_close(*losses)
 
 
 # -- a run's first and later tasks --------------------------------------------------------------------------

@@ -205,15 +205,6 @@ def test_the_released_memory_extends_by_the_one_sided_residual(bench):
         assert new.rank - old.rank == int((share < energy).sum()) + 1
 
 
-def test_known_inputs_add_nothing_and_full_energy_spans_the_data():
-    """An update with inputs inside the memory is none; energy 1 is the rank of the data."""
-    rows = torch.randn(3, 8)
-    space = build(moment_of(rows), 1.0, power=4)
-    assert space.rank == 3
-    again = extend(space, moment_of(torch.randn(20, 3) @ rows), 0.999, power=4)
-    assert torch.equal(again.basis, space.basis)
-
-
 def test_reuse_keeps_the_design_and_protects_behind_it(bench):
     """No second design; ``up z`` stays for every protected z, while the set goes on learning."""
     baseline, pool, context = learned(bench, rank=8)

@@ -108,12 +108,6 @@ def test_components_are_sorted_by_kind_and_name_whatever_the_order_of_plugins():
     assert load(first, second).components()[0].origin.plugin == "second"
 
 
-def test_get_returns_the_record_itself():
-    """Asking by kind and name gives the very record that the plugin returned."""
-    record = policy("mine")
-    assert load(plugin("p", lw2g_policies=[record])).get("policy", "mine") is record
-
-
 def test_unknown_name_suggests_the_nearest_and_names_broken_plugins():
     """An unknown name is answered with the nearest one, the command that lists all, and suspects."""
     catalogue = load(plugin("good", lw2g_policies=[policy("minimum")]), plugin("broken", lw2g_policies=None))
@@ -165,19 +159,24 @@ def test_good_records_beside_a_bad_one_are_kept():
     assert len(catalogue.problems) == 1
 
 
-def test_a_hook_that_raises_is_a_problem():
-    """Whatever a hook raises is told with its type, even an exception class of its own."""
+class Odd(Exception):
+    """An exception class of a plugin's own."""
 
-    class Odd(Exception):
-        pass
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(Odd("no luck"), "Odd: no luck"), (SystemExit("bye\nfor good"), "SystemExit: bye for good")],
+)
+def test_a_hook_that_raises_is_a_problem(error, told):
+    """Whatever a hook raises is told with its type, and a request to end the program ends nothing."""
 
     def lw2g_policies():
-        raise Odd("no luck")
+        raise error
 
     bad = ModuleType("bad")
     bad.lw2g_policies = hookimpl(lw2g_policies)
     catalogue = load(bad, plugin("good", lw2g_policies=[policy("fine")]))
-    assert [problem.what for problem in catalogue.problems] == ["fails in lw2g_policies: Odd: no luck"]
+    assert [problem.what for problem in catalogue.problems] == [f"fails in lw2g_policies: {told}"]
     assert catalogue.names("policy") == ("fine",)
 
 
@@ -336,21 +335,6 @@ def test_whatever_a_config_class_raises_stays_with_its_component(config, raised)
     assert problem.what == f"registers policy 'bad' whose config fails: {raised}"
     with pytest.raises(PluginError, match="cannot be used"):
         catalogue.get("policy", "bad")
-
-
-def test_a_request_to_end_the_program_is_a_problem_like_any_other():
-    """A hook that calls sys.exit ends nothing."""
-
-    def lw2g_policies():
-        raise SystemExit("bye\nfor good")
-
-    bad = ModuleType("bad")
-    bad.lw2g_policies = hookimpl(lw2g_policies)
-    catalogue = load(bad, plugin("good", lw2g_policies=[policy("fine")]))
-    assert [problem.what for problem in catalogue.problems] == [
-        "fails in lw2g_policies: SystemExit: bye for good"
-    ]
-    assert catalogue.names("policy") == ("fine",)
 
 
 def test_an_attribute_that_cannot_be_read_is_a_problem():

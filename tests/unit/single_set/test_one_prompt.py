@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import signal
+from functools import partial
 
 import attrs
 import pytest
@@ -13,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional
 
+from listening import At
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.options import published_differences
@@ -369,20 +371,15 @@ def test_a_run_with_outliers_under_projection(quick, catalogue, tmp_path):
 @pytest.mark.slow
 def test_a_run_stopped_before_the_heads_epochs_goes_on_exactly(quick, catalogue, tmp_path):
     """Adam's state and the crops of the head's epochs are the same after a resume."""
-
-    class Stopper:
-        def on_event(self, event):
-            if isinstance(event, EpochEnded) and (event.task, event.epoch) == (1, 2):
-                os.kill(os.getpid(), signal.SIGINT)
-
-        def close(self):
-            pass
-
     overrides = {"baseline.outliers": "paper", "baseline.epochs": 5, "baseline.outlier_share": 0.4}
     chosen = quick(overrides | {"benchmark.random_crops": True}, baseline="one-prompt")
     whole = start(chosen, catalogue, tmp_path / "whole")
+    stop = At(
+        lambda event: isinstance(event, EpochEnded) and (event.task, event.epoch) == (1, 2),
+        partial(os.kill, os.getpid(), signal.SIGINT),
+    )
     with pytest.raises(Interrupted):
-        start(chosen, catalogue, tmp_path / "stopped", [Stopper()])
+        start(chosen, catalogue, tmp_path / "stopped", [stop])
     resumed = resume(tmp_path / "stopped", catalogue)
     keys = ("accuracy_matrix", "metrics")
     assert {key: resumed[key] for key in keys} == {key: whole[key] for key in keys}

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from listening import At, power_cut
 from lw2g.config.model import RoutingConfig
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError
-from lw2g.interfaces.tracker import Event, TaskDecided
+from lw2g.interfaces.tracker import TaskDecided
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.costs.flops import count_flops
 from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
@@ -145,17 +146,6 @@ def test_images_are_held_back_evenly_and_at_most_a_fifth(session_of: Callable[..
     assert hold_back(stream, 0, 1)[1] == (None, None, None)
 
 
-class PowerCut:
-    """Ends a run within its last task, after sets and constants of two were learned."""
-
-    def on_event(self, event: Event) -> None:
-        if isinstance(event, TaskDecided) and event.task == 2:
-            raise RuntimeError("power cut")
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 # -- promises ------------------------------------------------------------------------------------------------
 
 
@@ -240,8 +230,9 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
         policy="always",
     )
     whole = start(resolved, catalogue, tmp_path / "whole")
+    cut = At(lambda event: isinstance(event, TaskDecided) and event.task == 2, power_cut)
     with pytest.raises(RuntimeError, match="power cut"):
-        start(resolved, catalogue, tmp_path / "cut", [PowerCut()])
+        start(resolved, catalogue, tmp_path / "cut", [cut])
     record = resume(tmp_path / "cut", catalogue)
     times = ("seconds", "images_per_second", "sha256")
     assert {k: v for k, v in record.items() if k not in times} == {
