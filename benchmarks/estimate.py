@@ -18,8 +18,8 @@ import torch  # noqa: E402
 from lw2g.cli.experiment import run as command  # noqa: E402
 from lw2g.cli.options import ExperimentOptions  # noqa: E402
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
-from lw2g.training.costs.estimate import estimate  # noqa: E402
 from lw2g.training.devices.peak import PeakMemory  # noqa: E402
+from lw2g.training.estimate import Range, estimate  # noqa: E402
 from lw2g.training.runner import start  # noqa: E402
 
 _MIB = 2**20
@@ -30,17 +30,17 @@ if __name__ == "__main__":
     catalogue = load_catalogue()
     values = command.make_context("run", words).params
     resolved = ExperimentOptions.of(values).resolve(catalogue)
-    found = estimate(resolved.config, catalogue)
+    cost = estimate(resolved.config, catalogue)
     with tempfile.TemporaryDirectory() as folder:
         peak, began = PeakMemory(torch.device("cpu")), time.perf_counter()
         record = start(resolved, catalogue, Path(folder) / "run")
         taken = time.perf_counter() - began
         disk = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-    rows = [(part, found.parts[part], record["seconds"][clock]) for part, clock in _CLOCKS.items()]
+    rows = [(part, cost.parts[part], record["seconds"][clock]) for part, clock in _CLOCKS.items()]
     rows += [
-        ("whole run [s]", found.seconds, taken),
-        ("memory [MiB]", found.memory, peak.machine),
-        ("disk [MiB]", found.disk, disk),
+        ("whole run [s]", cost.seconds, taken),
+        ("memory [MiB]", Range(cost.memory, cost.memory), peak.machine),
+        ("disk [MiB]", cost.disk, disk),
     ]
     for name, told, true in rows:
         unit = _MIB if "MiB" in name else 1

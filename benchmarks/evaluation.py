@@ -29,11 +29,10 @@ def seconds(tasks: int, full: bool) -> float:
     for index in range(tasks):
         session.begin_task(index)
         session.pool.grow(session.new_set(None))
-        history = [session.info(earlier) for earlier in range(index + 1)]
         if full:
             session.evaluator.forget()
         began = time.perf_counter()
-        session.evaluator.evaluate(session.baseline, session.pool, session.retrieval, history, quiet)
+        session.evaluate(index, quiet)
         total += time.perf_counter() - began
     return total
 

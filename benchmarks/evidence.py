@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from lw2g.config.resolve import resolve
-from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.training.evidence.collecting import collect_evidence
 from lw2g.training.evidence.spaces import absorb_task
@@ -50,10 +49,9 @@ def give_sets(session: Session, count: int) -> None:
         session.begin_task(0)
         pool.grow(session.new_set(None))
         images = session.image_set([session.stream.tasks[0].train], train=False)
-        context, probe = session.task_context(0, images), session.probe(0, images)
-        rules = ConstraintContext(task=context, memory=memory, pretrained_space=probe.pretrained_space)
+        context, d_sub = session.task_context(0, images), session.d_sub(0, images)
         _stir(pool[0])
-        absorb_task(session, context, probe, rules)
+        absorb_task(session, context, d_sub)
         session.begin_task(1)
     state = memory.state_dict()
     first = {key.removeprefix("0/"): value for key, value in state.items() if key.startswith("0/")}
@@ -74,7 +72,7 @@ def seconds(session: Session) -> float:
     """Collect the second task's evidence from a D_sub that nobody has read, and return the CPU seconds."""
     images = session.image_set([session.stream.tasks[1].train], train=False)
     began = time.process_time()
-    collect_evidence(session, session.probe(1, images))
+    collect_evidence(session, session.d_sub(1, images))
     return time.process_time() - began
 
 

@@ -28,7 +28,7 @@ from lw2g.interfaces.growth import error_of_difference
 from lw2g.interfaces.tracker import Event, TaskDecided
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.training.evidence.collecting import collect_evidence
-from lw2g.training.evidence.probe import Probe
+from lw2g.training.evidence.d_sub import DSub
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.state import restore
 from lw2g.training.images.image_set import ImageSet
@@ -120,8 +120,8 @@ def spread(
             torch.manual_seed(repeat)
             session.baseline.load_state_dict(own)
             session.baseline.draw_head(session.info(task))
-        probe = Probe(session.info(task), pictures, session.backbone, session.engine, growth, 1000 + repeat)
-        found = [one.measures["hindrance"] for one in collect_evidence(session, probe).candidates]
+        d_sub = DSub(session.info(task), pictures, session.backbone, session.engine, growth, 1000 + repeat)
+        found = [one.measures["hindrance"] for one in collect_evidence(session, d_sub).candidates]
         z.append([one.value for one in found])
         replicates.append([one.replicates for one in found])
     session.baseline.load_state_dict(own)

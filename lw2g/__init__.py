@@ -1,6 +1,6 @@
 """lw2g: continual learning on frozen pre-trained ViTs.
 
-``lw2g.run`` and ``lw2g.load`` do from Python what ``lw2g run`` and ``lw2g predict`` do on the command line.
+``lw2g.run`` and ``lw2g.load`` are the Python counterparts of ``lw2g run`` and ``lw2g predict``.
 Importing this package imports neither torch nor any plugin.
 """
 
@@ -36,17 +36,16 @@ def run(
     Args:
         config: A TOML file.
         out: The run's directory; None for a new one under ``runs/``.
-        tasks: After how many tasks to stop (:func:`continue_run` goes on); None for the whole stream.
-        progress: Whether to show how far the run has come: a bar in notebooks and on terminals, else plain
-            lines on stderr.
+        tasks: Number of tasks after which to stop (:func:`continue_run` continues); None for all.
+        progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
         **names_and_overrides: ``baseline``, ``retrieval``, ``policy``, ``constraints`` and ``trackers``
             (lists), ``benchmark``, ``backbone``, ``weights``, ``protocol``, ``seed``, ``device``,
             ``devices``, ``precision``; and single options by their dotted keys, as in
             ``run(policy="min", **{"baseline.epochs": 3})``.
 
     Raises:
-        ConfigError: Something cannot be used; the message lists every problem.
-        Interrupted: The run was stopped by Ctrl-C and can be resumed.
+        ConfigError: The configuration is invalid; the message lists every problem.
+        Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
     from lw2g.config.directory import new_directory
     from lw2g.config.resolve import resolve
@@ -69,18 +68,18 @@ def run(
 def continue_run(
     run: str | Path, *, tasks: int | None = None, devices: int | None = None, progress: bool = True
 ) -> dict[str, Any]:
-    """Go on with a run that was meant to stop, as if it had not, and return its record.
+    """Continue a run that stopped after ``tasks``, as if it had not stopped, and return its record.
 
     Args:
         run: The run's directory.
-        tasks: After how many tasks, counted from the first, to stop; None for the whole stream.
-        devices: How many processes work on it from now on; None: as many as are configured.
+        tasks: Number of tasks, counted from the first, after which to stop; None for all.
+        devices: Number of processes from now on; None for the configured number.
         progress: As for :func:`run`.
 
     Raises:
         DataError: There is no run, or its configuration, data or weights have changed.
         ConfigError: It has finished that many tasks, or its stream has fewer.
-        Interrupted: The run was stopped by Ctrl-C and can be resumed.
+        Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.continuing import proceed
@@ -100,13 +99,13 @@ def fork(
     progress: bool = True,
     **overrides: Any,
 ) -> dict[str, Any]:
-    """Start a run from the end of a task of another one, with other choices, and return its record.
+    """Start a run from the end of a task of another run, with other choices, and return its record.
 
-    With nothing changed it is the other run from there on; that one stays as it is.
+    The other run stays unchanged. If no choice changes, the new run repeats it.
 
     Args:
         run: The other run's directory.
-        at_task: How many of its tasks are taken over.
+        at_task: Number of tasks to take over.
         out: The new run's directory; None for a new one under ``runs/``.
         policy: Growth policy from there on.
         constraints: Constraints from there on; None for those of the other run.
@@ -116,8 +115,8 @@ def fork(
 
     Raises:
         DataError: There is no such run or task, or its files, data or weights have changed.
-        ConfigError: What was learned rests on a choice that is changed.
-        Interrupted: The new run was stopped by Ctrl-C and can be resumed.
+        ConfigError: The finished tasks depend on a changed option.
+        Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
     from lw2g.config.directory import new_directory
     from lw2g.registry.catalogue import load_catalogue
@@ -156,19 +155,19 @@ def load(
 ) -> TrainedModel:
     """Open a saved run or an exported model: ``model(images)`` gives logits, ``model.predict(images)`` names.
 
-    Images are paths, PIL images or tensors; the model's docstring says which.
+    It needs neither the run's data nor its benchmark, policy and constraints. Images are paths, PIL images
+    or tensors; the model's docstring says which.
 
     Args:
         run: The directory of the run or the export.
-        task: The finished task (from 0) whose checkpoint is wanted; None for the newest.
-        device: Where it computes, such as ``"cuda:1"``; None for the run's own, for an export a GPU if there
-            is one.
-        batch_size: Images per forward, to which fewer are filled up; None for the run's own.
-        weights: A file with the backbone's weights; None for where they come from.
+        task: The finished task (from 0) whose checkpoint to open; None for the newest.
+        device: The device, such as ``"cuda:1"``; None for the run's own, or for an export a GPU if present.
+        batch_size: Images per forward, to which smaller batches are padded; None for the run's own.
+        weights: A file with the backbone's weights; None for their recorded source.
 
     Raises:
-        DataError: There is no such model, it is damaged, or its backbone is another one or nowhere.
-        ConfigError: The device is not there.
+        DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
+        ConfigError: The device does not exist.
     """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.saved import open_model
@@ -177,23 +176,33 @@ def load(
     return open_model(Path(run), load_catalogue(), task, device=device, batch_size=batch_size, weights=file)
 
 
-def export(run: str | Path, out: str | Path, *, task: int | None = None, with_backbone: bool = False) -> int:
-    """Write a run's model into a new folder, from which :func:`load` opens it, and return its bytes.
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    task: int | None = None,
+    with_backbone: bool = False,
+    weights: str | Path | None = None,
+) -> int:
+    """Write a run's model into a new folder, from which :func:`load` opens it, and return its size in bytes.
 
-    It needs neither run nor data any more, and answers as the run does. Weights carry no code: whoever opens
-    it has the baseline, the retrieval strategy and the backbone installed, and nothing else of the run.
+    The export predicts as the run does and needs neither the run nor its data. It contains no code: to open
+    it, install the baseline, the retrieval strategy and the backbone.
 
     Args:
         run: The run's directory.
         out: The folder.
-        task: The finished task (from 0) whose model is wanted; None for the newest.
-        with_backbone: Whether the frozen weights are put inside; else they are known by their checksum.
+        task: The finished task (from 0) whose model to export; None for the newest.
+        with_backbone: Whether to include the frozen weights; otherwise only their checksum.
+        weights: A file with the backbone's weights; None for their recorded source.
 
     Raises:
         DataError: There is no such run or task.
-        ConfigError: The folder is in use, or the run has no model that could be taken away.
+        ConfigError: The folder is in use, or the run has no model to export.
     """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.saved import export_run
 
-    return export_run(Path(run), load_catalogue(), Path(out), task, with_backbone=with_backbone)
+    file = None if weights is None else Path(weights)
+    catalogue = load_catalogue()
+    return export_run(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)

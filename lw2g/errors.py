@@ -1,4 +1,4 @@
-"""The errors that lw2g raises for a user's or a plugin author's mistake (bugs keep their tracebacks)."""
+"""The errors that lw2g raises for mistakes of users and plugin authors (bugs keep their tracebacks)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,33 @@ __all__ = [
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
+    "error_text",
     "nearest",
     "shown",
-    "told",
+    "with_remedy",
 ]
 
 
 class Lw2gError(Exception):
     """Base of all errors that the command line prints as one line.
 
+    >>> str(DataError("no file 'x'", "check the path"))
+    "no file 'x'; check the path"
+
     Attributes:
-        exit_code: With which a command then ends.
+        what: What is wrong.
+        remedy: What to do about it; may be empty.
+        exit_code: The exit code of the command.
     """
 
     exit_code = 2
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.what, self.remedy = what, remedy
+
+    def __str__(self) -> str:
+        return with_remedy(self.what, self.remedy)
 
 
 class UnknownComponentError(Lw2gError):
@@ -38,15 +51,23 @@ class ConfigError(Lw2gError):
 
 
 class PluginError(Lw2gError):
-    """A plugin that cannot be loaded or registered; names plugin, distribution, version and remedy."""
+    """A plugin that cannot be loaded or registered; the message names its distribution and version."""
 
 
 class ContractError(Lw2gError):
-    """A component that breaks a promise of its interface; names the component and the promise."""
+    """A component that breaks a promise of its interface; names the component and the promise.
+
+    Attributes:
+        component: Kind and name of the component, such as ``"policy 'min'"``; empty if unknown.
+    """
+
+    def __init__(self, what: str, remedy: str = "", component: str = "") -> None:
+        super().__init__(what, remedy)
+        self.component = component
 
 
 class ComponentError(Lw2gError):
-    """A component raised an error during a run; names plugin, component and method. The cause is attached."""
+    """A component raised an error during a run; the message names plugin, component and method."""
 
     exit_code = 1
 
@@ -55,11 +76,16 @@ class DataError(Lw2gError):
     """Data, weights or run files that are missing, incomplete or altered."""
 
 
+def with_remedy(what: str, remedy: str) -> str:
+    """Return a problem and its remedy in one line."""
+    return f"{what}; {remedy}" if remedy else what
+
+
 _LONGEST = 200
 
 
 def shown(value: object) -> str:
-    """Return the ``repr`` of a value for a message, cut where it is long.
+    """Return the ``repr`` of a value for a message, shortened if it is long.
 
     >>> shown("joint"), shown(10**4999)
     ("'joint'", 'a number of 16607 bits')
@@ -68,20 +94,20 @@ def shown(value: object) -> str:
         return f"a number of {value.bit_length()} bits"
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits inside
+    except (RecursionError, ValueError):  # nested too deeply, or a number with too many digits
         return f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}... ({len(text)} characters)"
 
 
-def told(error: BaseException, kind: str = "") -> str:
-    """Return an error of a component in one line: its class (or ``kind`` in its place) and what it says.
+def error_text(error: BaseException, kind: str = "") -> str:
+    """Return a component's error in one line: its class (or ``kind`` instead) and its message.
 
-    >>> told(KeyError("x")), told(StopIteration())
+    >>> error_text(KeyError("x")), error_text(StopIteration())
     ("KeyError: 'x'", 'StopIteration')
     """
     try:
         text = " ".join(str(error).split())
-    except Exception:  # a stranger's __str__
+    except Exception:  # raised by a plugin's __str__
         text = "(its message cannot be read)"
     return ": ".join(filter(None, (kind or type(error).__name__, text)))
 
@@ -92,5 +118,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"])
     " (did you mean 'hide-prompt'?)"
     """
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

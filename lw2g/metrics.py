@@ -1,8 +1,8 @@
 """Metrics of continual learning, computed from an accuracy matrix and the map from tasks to sets.
 
 ``matrix[i][t]`` is the accuracy in percent on task i after learning task t, None for i > t; tasks count
-from 0. A run that is not finished is the matrix over the tasks seen so far. What is not defined is None,
-never 0. Arrays are taken as well, NaN for None; all of it is quick enough to be asked after every task.
+from 0. The matrix of an unfinished run covers the tasks seen so far. Undefined metrics are None, never 0.
+Arrays with NaN for None are accepted too. All metrics are fast enough to compute after every task.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,45 +19,26 @@ if TYPE_CHECKING:  # a report reads stored numbers; it must not wait for torch
     from torch import Tensor
 
 __all__ = [
-    "DEFINITIONS",
     "AccuracyMatrix",
     "accuracy",
     "adjusted_rand_index",
     "bwt",
     "caa",
     "chance_pra",
+    "coverage_3",
     "faa",
+    "faa_of_answers",
     "faa_samples",
     "ffm",
     "ffm_code",
     "pra",
     "ssp",
+    "task_accuracy",
 ]
 
 Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer[Any]]
 AccuracyMatrix = Sequence[Sequence[float | None]] | Array
-
-DEFINITIONS: Mapping[str, str] = {
-    "A[i,t]": "accuracy on task i after task t, in percent; T is the last task",
-    "faa": "final average accuracy: mean over tasks i of A[i,T]",
-    "faa_samples": "final accuracy over samples: A[i,T] weighted by the test samples of task i",
-    "caa": "cumulative average accuracy: mean over t of the mean over i <= t of A[i,t]",
-    "ffm": "forgetting, as in the LW2G paper: mean over i < T of max over i <= t < T of A[i,t], minus A[i,T]",
-    "ffm_code": "forgetting, as in its released code: the maximum includes t = T, so no task counts negative",
-    "bwt": "backward transfer: mean over i < T of A[i,T] - A[i,i]; negative where tasks are forgotten",
-    "pra": "retrieval accuracy: mean over tasks of the share of test samples that get their task's set",
-    "task_accuracy": "mean over tasks of the share of samples whose predicted class is one of their task",
-    "faa_hard": "where several sets answer: FAA of the first choice's answer alone, hard routing",
-    "faa_told": "where all sets answer: FAA of the answer under the set of the sample's own task",
-    "faa_within": "the same among the classes of that task alone: what its set has learned",
-    "coverage_3": "mean over tasks of the share of samples whose task's set is among retrieval's first 3",
-    "ssp": "size of the pool: number of sets that hold a task",
-    "chance_pra": "PRA under uniform guessing of a task: fewer sets make retrieval easier by construction",
-    "adjusted_rand_index": "agreement of sets with planted groups of tasks: 1 equal, about 0 by chance",
-    "feature drift": "mean relative change of test features since the evaluation before (samples that kept "
-    "their set)",
-}
-"""What each number is that a run is judged by."""
 
 
 def accuracy(predicted: Tensor, true: Tensor) -> float | None:
@@ -157,8 +138,8 @@ def bwt(matrix: AccuracyMatrix) -> float | None:
 def pra(retrieval: AccuracyMatrix | None) -> float | None:
     """Return prompt retrieval accuracy: the mean over tasks of the last column of the retrieval matrix.
 
-    An entry is the share of a task's test samples whose retrieved set is the one that holds the task. None
-    where a method makes no hard choice of a set: no matrix, or a matrix of None.
+    An entry is the percentage of a task's test samples for which retrieval names the set that holds the task.
+    None if a method makes no hard choice of a set: no matrix, or a matrix of None.
 
     Raises:
         ValueError: as :func:`faa`.
@@ -167,6 +148,40 @@ def pra(retrieval: AccuracyMatrix | None) -> float | None:
         return None
     values = _numbers(retrieval)
     return None if np.isnan(values).all() else faa(values)
+
+
+def faa_of_answers(task: Integers, true: Integers, answers: Integers) -> float:
+    """Return the mean over tasks of the percentage of samples whose answer is the true class.
+
+    Args:
+        task: Task of each sample, ``[N]``.
+        true: Its class.
+        answers: The predicted class.
+
+    >>> faa_of_answers(np.array([0, 0, 1]), np.array([3, 4, 5]), np.array([3, 5, 5]))
+    75.0
+    """
+    return _share(task, answers == true)
+
+
+def task_accuracy(task: Integers, true: Integers, predicted: Integers) -> float:
+    """Return the mean over tasks of the percentage of samples whose predicted class is one of their task.
+
+    A task's classes begin with the lowest one that has a test sample; arguments are ``[N]``.
+    """
+    first = np.full(int(task.max()) + 1, true.max())
+    np.minimum.at(first, task, true)
+    return _share(task, np.searchsorted(first, predicted, side="right") - 1 == task)
+
+
+def coverage_3(task: Integers, rank: Integers) -> float:
+    """Return the mean over tasks of the percentage of samples whose task's set is among the first 3 choices.
+
+    Args:
+        task: Task of each sample, ``[N]``.
+        rank: Number of sets that retrieval prefers to the one that holds the task.
+    """
+    return _share(task, rank < 3)
 
 
 def ssp(task_to_set: Mapping[int, int]) -> int:
@@ -178,11 +193,15 @@ def ssp(task_to_set: Mapping[int, int]) -> int:
     return len(set(task_to_set.values()))
 
 
-def chance_pra(task_to_set: Mapping[int, int]) -> float | None:
-    """Return the PRA in percent of guessing a task at random: fewer sets alone make retrieval easier.
+def chance_pra(task_to_set: Mapping[int, int], retrieval: AccuracyMatrix | None = None) -> float | None:
+    """Return the PRA in percent of guessing a task at random; fewer sets alone make retrieval easier.
 
-    PRA is a mean over tasks, and so is this: a sample of task i is right with the share of tasks that are
-    held by the set of i, and the shares are averaged over tasks. None without tasks.
+    Like PRA it is a mean over tasks: a sample of task i is right with the share of tasks that the set of i
+    holds. None without tasks.
+
+    Args:
+        task_to_set: The set that holds each task.
+        retrieval: Ignored.
 
     >>> round(chance_pra({0: 0, 1: 0, 2: 1}), 1)
     55.6
@@ -209,7 +228,7 @@ def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Ha
         raise ValueError(f"expected a planted group for every task but got none for {missing}")
     if len(task_to_set) < 2:
         return None
-    from sklearn.metrics import adjusted_rand_score  # slow to import, wanted by few
+    from sklearn.metrics import adjusted_rand_score  # slow to import, rarely needed
 
     labels: dict[Hashable, int] = {}
     groups = [labels.setdefault(planted[task], len(labels)) for task in task_to_set]
@@ -247,3 +266,9 @@ def _check_samples(samples: Sequence[int], tasks: int) -> None:
 
 def _mean(values: Array) -> float | None:
     return math.fsum(values.flat) / values.size if values.size else None
+
+
+def _share(task: Integers, right: npt.NDArray[np.bool_]) -> float:
+    """Return the mean over tasks of the percentage of samples that are right."""
+    shares: list[float] = (100.0 * (np.bincount(task, right) / np.bincount(task))).tolist()
+    return sum(shares) / len(shares)

@@ -16,7 +16,8 @@ from docstrings import inline
 
 from lw2g.cli.data import facts_of
 from lw2g.cli.plugins import differences, traits
-from lw2g.config.describe import OWN_SECTIONS, describe_options, plain
+from lw2g.config.describe import describe_options, plain
+from lw2g.config.model import OWN_SECTIONS
 from lw2g.interfaces.component import (
     KINDS,
     BackboneComponent,

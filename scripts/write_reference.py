@@ -20,7 +20,10 @@ TARGET = ROOT / "docs" / "reference.md"
 WHOLE = {
     "From Python": ["lw2g/__init__.py"],
     "What a plugin offers": [
-        *(f"lw2g/interfaces/{name}.py" for name in ["component", "options", "deviations", "dataset"]),
+        *(
+            f"lw2g/interfaces/{name}.py"
+            for name in ["component", "options", "tables", "deviations", "dataset"]
+        ),
         "lw2g/registry/markers.py",
     ],
     "Contracts": [
@@ -33,15 +36,17 @@ WHOLE = {
             "pool",
             "memory",
             "site",
+            "scope",
             "retrieval",
             "calibration",
             "growth",
             "evidence",
             "constraint",
             "stream",
+            "metric",
         ]
     ],
-    "Testing": [f"lw2g/testing/{name}.py" for name in ["kit", "tiny", "evidence", "simulated_device"]],
+    "Testing": [f"lw2g/testing/{name}.py" for name in ["kit", "tiny", "evidence"]],
 }
 """Parts with whole docstrings."""
 
@@ -66,7 +71,7 @@ BRIEF = {
     ],
     "Building blocks of measures": ["lw2g/blocks/comparisons.py"],
     "Building blocks of benchmarks": [
-        f"lw2g/blocks/{name}.py" for name in ["rows", "preprocessing", "augmentation", "image_files"]
+        f"lw2g/blocks/{name}.py" for name in ["presets", "preprocessing", "augmentation", "image_files"]
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"
@@ -79,8 +84,8 @@ BRIEF = {
         "lw2g/metrics.py",
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
-    "A trained model": ["lw2g/training/models/model.py"],
-    "What a run would cost": ["lw2g/training/costs/estimate.py"],
+    "A trained model": ["lw2g/training/models/model.py", "lw2g/training/models/answers.py"],
+    "What a run would cost": ["lw2g/training/estimate.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }
@@ -89,7 +94,7 @@ BRIEF = {
 PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for path in paths)
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
-INTERNAL = tuple(f"lw2g/vit/{name}.py" for name in ["hollow", "offline", "room", "weights"])
+INTERNAL = tuple(f"lw2g/vit/{name}.py" for name in ["offline", "room", "weights"])
 """Modules of the public packages that are nobody's to rely on."""
 
 HEAD = """# Reference

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from lw2g.config.resolve import Resolved, resolve
@@ -25,6 +26,13 @@ settings.register_profile("fast", settings.get_profile("thorough"), max_examples
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Collect tests alone here: the examples of docstrings are those of the packages."""
+    return [module for module in (yield) if not isinstance(module, DoctestModule)]
+
 
 QUICK = {
     "baseline.epochs": 2,

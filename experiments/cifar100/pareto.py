@@ -18,7 +18,7 @@ from typing import Any
 
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.report.columns import COLUMNS
-from lw2g.report.runs import Run, find_runs
+from lw2g.report.runs import ReportedRun, find_runs
 from lw2g.report.statistics import summary
 from lw2g.report.table import Row, tables_of
 
@@ -26,7 +26,7 @@ PRICES = {"kept": "numbers kept", "work": "TFLOP of training", "passes": "passes
 CONTROLS = "controls"
 
 
-def numbers_of(run: Run, latency: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
+def numbers_of(run: ReportedRun, latency: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
     """Return what the table says of a run; None where its record does not."""
     record = run.record
     stored, seconds = record["storage"], record["seconds"]

@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import lw2g
 from lw2g.blocks.carrying import motion
 from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
+from lw2g.training.models.model import TrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "routing"))
-from compare import asked
+from compare import asked, opened
 
 Rows = tuple[Tensor, Tensor]
 """Features ``[n, dim]`` and labels ``[n]``."""
@@ -42,14 +42,14 @@ def features(run: Path, every: int, kept: Path | None) -> dict[str, Rows]:
     images (``test@after``) under these. What was found is kept in a file as it comes.
     """
     found: dict[str, Rows] = torch.load(kept) if kept is not None and kept.exists() else {}
-    tasks = len(lw2g.load(run, task=0)._parts.stream.tasks)
+    tasks = len(opened(run, task=0)._parts.stream.tasks)
     for after in range(tasks):
         whole = after in (0, tasks - 1)
         wanted = range(tasks) if whole else (after, after + 1)
         missing = [task for task in wanted if f"{task}@{after}" not in found]
         if not missing and not (whole and f"test@{after}" not in found):
             continue
-        model = lw2g.load(run, task=after)
+        model = opened(run, task=after)
         session = model._parts
         if len(session.pool) != 1:
             raise SystemExit(f"{run} has {len(session.pool)} sets: give a run whose tasks share one")
@@ -65,7 +65,7 @@ def features(run: Path, every: int, kept: Path | None) -> dict[str, Rows]:
 
 
 @torch.no_grad()
-def _under_the_set(model: lw2g.TrainedModel, images: object, every: int) -> Rows:
+def _under_the_set(model: TrainedModel, images: object, every: int) -> Rows:
     rows = np.arange(0, len(images), every)  # type: ignore[arg-type]
     answers = asked(model, images, rows, np.zeros((len(rows), 1), dtype=int), retrieve=False)
     return answers.features[:, 0].double(), answers.labels

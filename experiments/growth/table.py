@@ -29,7 +29,7 @@ import numpy as np
 from forks import GROW, read_forks
 from scipy import stats
 
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, GrowthPolicy, Measured, Reuse
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, GrowthPolicy, Measurement, Reuse
 from lw2g.registry.catalogue import load_catalogue
 
 Choice = int | str
@@ -304,7 +304,7 @@ def product_policies(names: Iterable[str]) -> dict[str, GrowthPolicy]:
 
 def candidate_from(entry: Mapping[str, Any]) -> CandidateEvidence:
     """Return the evidence on a set as a policy is told it, out of a record."""
-    measures = {name: Measured(**one) for name, one in entry["measures"].items()}
+    measures = {name: Measurement(**one) for name, one in entry["measures"].items()}
     return CandidateEvidence(**{**entry, "measures": measures})
 
 

@@ -20,14 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import lw2g
 from lw2g.blocks.prefixes import PrefixSet
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Routing
+from lw2g.registry import catalogue as registry
 from lw2g.training.evidence.draws import head_draws
+from lw2g.training.opening import reopen
 from lw2g.vit.taps import Tap
 
 
@@ -101,8 +102,7 @@ def main() -> None:
     parser.add_argument("--task", type=int, help="the new task, from 1; the last one by default")
     parser.add_argument("--images", type=int, default=256)
     asked = parser.parse_args()
-    model = lw2g.load(asked.run)
-    session: Any = model._parts
+    session: Any = reopen(asked.run, registry.load_catalogue())
     new = (asked.task or len(session.infos)) - 1
     own, energy = batches(session, new, asked.images), session.config.growth.energy
     blocks, heads = session.baseline.blocks, session.backbone.heads

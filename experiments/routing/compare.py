@@ -26,16 +26,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import lw2g
 from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import task_of_class
+from lw2g.registry.catalogue import load_catalogue
 from lw2g.training.evaluation.mixing import Mixer, owned_classes
-from lw2g.training.evaluation.pairs import pair_features
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.models.model import TrainedModel
+from lw2g.training.models.predictor import Predictor
+from lw2g.training.opening import reopen
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -56,6 +57,12 @@ class Opinion:
     classes: Tensor
 
 
+def opened(run: Path, task: int | None = None) -> TrainedModel:
+    """Return the model of a run as it stood after a task, with the run's data behind it."""
+    session = reopen(run, load_catalogue(), task)
+    return TrainedModel(session, len(session.pool.task_to_set) - 1)
+
+
 def asked(
     model: TrainedModel, images: ImageSet, rows: np.ndarray, which: np.ndarray, *, retrieve: bool
 ) -> Answers:
@@ -69,8 +76,8 @@ def asked(
     features = torch.empty(len(rows), 0)
     if which.size:
         pairs, sets = np.tile(rows, which.shape[1]), which.T.flatten()
-        parts = (session.baseline, session.pool, session.engine)
-        found = pair_features(images, pairs, sets, parts, model.batch_size, _count)
+        predictor = Predictor.of(session, model.task)
+        found = predictor.pair_features(images, pairs, sets, model.batch_size, _count)
         features = torch.cat([part.cpu() for _, part in found])
         features = features.unflatten(0, (which.shape[1], -1)).transpose(0, 1)
     return Answers(features=features, queries=queries, own_queries=own, labels=images.labels[rows])
@@ -146,7 +153,7 @@ class Routing:
             "lda": self._closed_form(Discriminant(train.queries.shape[1], seen)),
             "ridge": self._closed_form(Ridge(train.queries.shape[1], seen, 1000, 0)),
         }
-        if session.retrieval is not None and not getattr(session.retrieval, "control", False):
+        if session.retrieval is not None and not session.retrieval.control:
             self.opinions["published"] = self._own(session.retrieval)
 
     def _closed_head(self, seen: int) -> Callable[[Tensor], Tensor]:
@@ -262,7 +269,7 @@ def compare(
     run: Path, folders: Sequence[Path], per_class: int, tests: int | None, heads: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the rows of one run."""
-    model = lw2g.load(run)
+    model = opened(run)
     session = model._parts
     count = sum(session.evaluator.sizes(model.task + 1))
     step = 1 if tests is None else max(1, count // tests)

@@ -1,14 +1,14 @@
-"""Building block: parameter sets in the form of bottlenecks parallel to the MLP (AdaptFormer).
+"""Building block: sets of bottleneck adapters parallel to the MLP (AdaptFormer).
 
-The branch of a block is ``scale * (up relu(down h + down_bias) + up_bias)``, with h the stream after
-attention, not normalised: a few of its coordinates are huge. What multiplies h is a site at the tap
-``block_mid``; what multiplies the inner activations is one at what the injection publishes.
+The branch of a block is ``scale * (up relu(down h + down_bias) + up_bias)``, with h the residual stream after
+attention; h is not normalised, so a few of its coordinates are huge. ``down`` multiplies h, a site at the tap
+``block_mid``; ``up`` multiplies the inner activations, a site at the tap ``published``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +20,19 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Site
+from lw2g.interfaces.scope import EACH
+from lw2g.interfaces.site import Site
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.taps import Tap
 
 __all__ = ["DROPOUT", "SCALE", "AdapterBaseline", "AdapterSet", "as_buffers", "bottlenecks"]
 
 SCALE, DROPOUT = 0.1, 0.1
-"""Factor on a branch, and the dropout between its layers in training: those of Aper, EASE, TUNA and MOS."""
+"""Factor on a branch, and dropout between its layers in training, as in Aper, EASE, TUNA and MOS."""
 
 
 class AdapterSet(nn.Module):
-    """A bottleneck for every block; they change nothing at first, because ``up`` is zero.
+    """One bottleneck per block; a new set changes nothing, because ``up`` is zero.
 
     Args:
         num_blocks: Number of blocks.
@@ -58,13 +59,13 @@ class AdapterSet(nn.Module):
 def bottlenecks(
     routing: Routing, num_blocks: int, *, scale: float = SCALE, dropout: float = 0.0
 ) -> list[Bottleneck]:
-    """Return the branch of every block, of each sample's set.
+    """Return the branch of every block for the chosen sets.
 
     Args:
         routing: Over :class:`AdapterSet` s, with a choice.
         num_blocks: Number of blocks.
         scale: Factor on a branch.
-        dropout: Between its layers.
+        dropout: Dropout between the layers of a branch.
     """
     down, down_bias, up, up_bias = (
         routing.select(lambda item, name=name: cast(Tensor, getattr(item, name)))  # type: ignore[misc]
@@ -84,30 +85,27 @@ def bottlenecks(
 
 
 def as_buffers(adapters: AdapterSet, *, zero: bool = False) -> nn.Module:
-    """Return a module that answers like a set and is never trained: its tensors are buffers.
+    """Return a module with the form of a set that is never trained: its tensors are buffers.
 
     Args:
-        adapters: Where they are copied from.
-        zero: Whether they are all zero instead, so that they change nothing, and no state need keep them.
+        adapters: The set to copy.
+        zero: Whether all values are zero instead: the module then changes nothing and has no state.
     """
-    made = nn.Module()
+    module = nn.Module()
     for name, value in adapters.named_parameters():
-        copied = torch.zeros_like(value.detach()) if zero else value.detach().clone()
-        made.register_buffer(name, copied, persistent=not zero)
-    return made
+        buffer = torch.zeros_like(value.detach()) if zero else value.detach().clone()
+        module.register_buffer(name, buffer, persistent=not zero)
+    return module
 
 
 class AdapterBaseline(Baseline):
     """A baseline whose sets are adapters at all blocks.
 
-    With the scope ``"each"`` every live set answers for every image. Subclasses give phases and classifier.
-
-    Args:
-        config: Sizes of the sets, and how they are trained.
-        context: What is known before the first task.
+    With the scope ``EACH`` every live set computes features of every image. A subclass adds phases and the
+    classifier.
     """
 
-    feature_scope: ClassVar[Literal["each"]] = "each"
+    scope = EACH
 
     def __init__(self, config: AdapterSetOptions, context: BuildContext) -> None:
         super().__init__(context)
@@ -116,18 +114,18 @@ class AdapterBaseline(Baseline):
     def new_set(self, source: nn.Module | None) -> AdapterSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
         backbone = self.context.backbone
-        made = AdapterSet(backbone.depth, backbone.dim, self.options.bottleneck).to(self.context.device)
+        adapters = AdapterSet(backbone.depth, backbone.dim, self.options.bottleneck).to(self.context.device)
         if source is not None:
-            made.load_state_dict(source.state_dict())
-        return made
+            adapters.load_state_dict(source.state_dict())
+        return adapters
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the set of the last task, which a new one may start from."""
-        return pool[pool.task_to_set[-1]] if len(pool) and self.options.init_from == "previous" else None
+        """Return the set of the last task if the options start new sets from it."""
+        return pool.newest if self.options.init_from == "previous" else None
 
     @property
     def takes_copies(self) -> bool:
-        """Each sample gets its own set."""
+        """True: each sample gets its own set."""
         return True
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
@@ -135,14 +133,14 @@ class AdapterBaseline(Baseline):
         return self._adapted(batch, routing, 0.0)
 
     def training_features(self, batch: Batch, context: TaskContext) -> Tensor:
-        """Return features under the task's set, with dropout within its adapters."""
+        """Return features under the task's set, with dropout in its adapters."""
         return self._adapted(batch, context.pool.force(context.set_id), DROPOUT)
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
-        """Return what a task trains of its set.
+        """Return the parameters of its set that a task trains.
 
-        Biases multiply 1: whatever moves them moves the outputs of old images too. A reused set keeps them
-        unless its up-projections are free.
+        Every change of a bias changes the outputs for old tasks' images too. A reused set therefore keeps its
+        biases, unless its up-projections are free.
         """
         own = cast(AdapterSet, context.parameters)
         if context.grew or self.options.up_on_reuse == "free":
@@ -155,12 +153,12 @@ class AdapterBaseline(Baseline):
         step: Callable[[Batch], StepOutput],
         adjust: Callable[[], None] | None = None,
     ) -> TrainingPhase:
-        """Return the phase that trains a task's set, by SGD with momentum and half a cosine.
+        """Return the phase that trains a task's set, by SGD with momentum 0.9 and half a cosine.
 
         Args:
-            groups: What is trained, at which rates.
-            step: The loss of a batch.
-            adjust: What follows every optimizer step.
+            groups: The trained parameters with their learning rates.
+            step: Returns the loss of a batch.
+            adjust: Called after every optimizer step.
         """
         return TrainingPhase(
             name="adapters",
@@ -176,7 +174,7 @@ class AdapterBaseline(Baseline):
         )
 
     def group(self, parameters: Sequence[nn.Parameter], factor: float = 1.0) -> ParameterGroup:
-        """Return parameters at a multiple of the options' learning rate, with their weight decay."""
+        """Return a group with the options' weight decay and ``factor`` times their learning rate."""
         options = self.options
         return ParameterGroup(
             parameters=tuple(parameters), lr=factor * options.lr, weight_decay=options.weight_decay
@@ -188,10 +186,10 @@ class AdapterBaseline(Baseline):
         return backbone.features(batch.images, (AdapterInjection(dict(enumerate(branches))),))
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
-        """Return a block's down-projection, measured, and its up-projection where that is protected.
+        """Return every block's down-projection, and its up-projection if the options protect it.
 
-        Inner activations are as wide as the bottleneck, so angles there do not compare with those of the
-        down-projections: they are no evidence, and no soft rule acts on them.
+        An up-projection is as wide as the bottleneck, so its angles are not comparable with those of the
+        down-projections: it is not measured, and no soft constraint acts on it.
         """
         own, blocks = cast(AdapterSet, parameters), range(self.context.backbone.depth)
         down = [
@@ -199,7 +197,7 @@ class AdapterBaseline(Baseline):
                 name=f"blocks.{block}.adapter_down",
                 parameter=own.down,
                 index=(block,),
-                activation=Activation(tap=Tap(block=block, kind="block_mid")),
+                activation=Tap(block=block, kind="block_mid"),
             )
             for block in blocks
         ]
@@ -212,7 +210,7 @@ class AdapterBaseline(Baseline):
                     name=f"blocks.{block}.adapter_up",
                     parameter=own.up,
                     index=(block,),
-                    activation=Activation(tap=Tap(block=block, kind="published")),
+                    activation=Tap(block=block, kind="published"),
                     measured=False,
                     soft=False,
                 )

@@ -1,8 +1,8 @@
-"""Random augmentation by the batch, on the device where the images are.
+"""Random augmentation of whole batches on the device of the images.
 
-What is drawn for a sample is integer arithmetic on a seed and the sample's position, so it is the same on
+A sample's draws come from integer arithmetic on a seed and the sample's position, so they are the same on
 every device and in every batch. Images are bytes, channels last; those of one batch may differ in size, and
-then lie in the top left corner of their rows.
+then lie in the top left corner of the canvas.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FIRST, _SECOND = -4658895280553007687, -7723592293110705685
 
 _TRIES = 10
 CROP_DRAWS = 2 * _TRIES + 2
-"""Uniform draws that a random crop takes."""
+"""Number of uniform draws for a random crop."""
 
 
 def canvas_of(images: Sequence[Tensor]) -> Tensor:
-    """Return images uint8 ``[h, w, 3]`` in the top left corners of a batch as small as holds them."""
+    """Return images uint8 ``[h, w, 3]`` in the top left corners of the smallest batch that holds them."""
     height, width = (max(image.shape[side] for image in images) for side in (0, 1))
     if all(image.shape[:2] == (height, width) for image in images):
         return torch.stack(list(images))
@@ -40,12 +40,12 @@ def canvas_of(images: Sequence[Tensor]) -> Tensor:
 
 
 def uniforms(seed: int, positions: Tensor, count: int) -> Tensor:
-    """Return ``count`` uniform draws in [0, 1) for each of some samples, ``[n, count]`` float32.
+    """Return ``count`` uniform draws in [0, 1) for each sample, ``[n, count]`` float32.
 
-    A row depends on the seed and the sample's position alone; the bits are those of any other device.
+    A row depends on the seed and the sample's position alone, with the same bits on every device.
 
     Args:
-        seed: Of the pass over the images.
+        seed: The seed of the pass over the images.
         positions: Positions of the samples, ``[n]`` int64.
         count: Draws per sample.
     """
@@ -55,7 +55,7 @@ def uniforms(seed: int, positions: Tensor, count: int) -> Tensor:
 
 
 def _mixed(state: Tensor) -> Tensor:
-    """Return the output function of SplitMix64; int64 wraps around, and shifts are made logical."""
+    """Return the output function of SplitMix64 by wrapping int64 arithmetic and logical shifts."""
     state = (state ^ _shifted_right(state, 30)) * _FIRST
     state = (state ^ _shifted_right(state, 27)) * _SECOND
     return state ^ _shifted_right(state, 31)
@@ -69,8 +69,8 @@ def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4
     """Return the boxes of random resized crops, ``[n, 4]`` int64: top, left, height, width.
 
     The distribution is that of torchvision's ``RandomResizedCrop``: a share of the area between ``least`` and
-    1, an aspect ratio between ``1 / stretch`` and ``stretch`` (log-uniform), and where ten tries do not fit
-    the largest central crop of an allowed ratio.
+    1, an aspect ratio between ``1 / stretch`` and ``stretch`` (log-uniform), and the largest central crop of
+    an allowed ratio if ten tries do not fit.
 
     Args:
         draws: Uniform draws, ``[n, CROP_DRAWS]``.
@@ -84,21 +84,21 @@ def crop_boxes(draws: Tensor, sizes: Tensor, *, least: float, stretch: float = 4
     heights, widths = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
     fits = (heights > 0) & (heights <= height) & (widths > 0) & (widths <= width)
     first = fits.byte().argmax(1, keepdim=True)
-    found = fits.gather(1, first)
-    tall = torch.where(found, heights.gather(1, first), torch.minimum(height, (width * stretch).round()))
-    wide = torch.where(found, widths.gather(1, first), torch.minimum(width, (height * stretch).round()))
-    place = torch.where(found, draws[:, 2 * _TRIES :], 0.5)
-    top = (place[:, :1] * (height - tall + found)).floor()
-    left = (place[:, 1:] * (width - wide + found)).floor()
+    fitted = fits.gather(1, first)
+    tall = torch.where(fitted, heights.gather(1, first), torch.minimum(height, (width * stretch).round()))
+    wide = torch.where(fitted, widths.gather(1, first), torch.minimum(width, (height * stretch).round()))
+    place = torch.where(fitted, draws[:, 2 * _TRIES :], 0.5)
+    top = (place[:, :1] * (height - tall + fitted)).floor()
+    left = (place[:, 1:] * (width - wide + fitted)).floor()
     return torch.cat([top, left, tall, wide], dim=1).long()
 
 
 def resampled(
     images: Tensor, boxes: Tensor, mirrored: Tensor, *, size: int, interpolation: Interpolation
 ) -> Tensor:
-    """Cut a box from each image, mirror some, and resample them to one size, with antialiasing.
+    """Crop a box from each image, mirror some, and resample all to one size, with antialiasing.
 
-    On the CPU torch's kernel for bytes does it image by image, elsewhere two products of matrices for the
+    On the CPU torch's kernel for bytes resamples image by image, elsewhere two matrix products resample the
     whole batch; they agree up to rounding.
 
     Args:
@@ -117,15 +117,15 @@ def resampled(
 
 
 def _one_by_one(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
-    made = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
+    batch = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
     for image, out, (top, left, height, width), mirror in zip(
-        images, made, boxes.tolist(), mirrored.tolist(), strict=True
+        images, batch, boxes.tolist(), mirrored.tolist(), strict=True
     ):
         crop = image[top : top + height, left : left + width]
         whole = (crop.flip(1) if mirror else crop).permute(2, 0, 1)[None]
         scaled = F.interpolate(whole, (size, size), mode=interpolation, antialias=True, align_corners=False)
         out.copy_(scaled[0].permute(1, 2, 0))
-    return made
+    return batch
 
 
 def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interpolation: str) -> Tensor:
@@ -135,21 +135,20 @@ def _together(images: Tensor, boxes: Tensor, mirrored: Tensor, size: int, interp
     down = _weights(top, tall, straight, size, height, interpolation)
     across = _weights(left, wide, mirrored, size, width, interpolation)
     columns = images.float().transpose(1, 2).reshape(count, width, height * 3)
-    narrow = torch.bmm(across, columns).round_().clamp_(0, 255)  # bytes in between, as the CPU's kernel has
+    narrow = torch.bmm(across, columns).round_().clamp_(0, 255)  # rounded to bytes as in the CPU's kernel
     rows = narrow.view(count, size, height, 3).transpose(1, 2).reshape(count, height, size * 3)
-    made = torch.bmm(down, rows).round_().clamp_(0, 255)
-    return made.view(count, size, size, 3).byte()
+    return torch.bmm(down, rows).round_().clamp_(0, 255).view(count, size, size, 3).byte()
 
 
 def _weights(
     start: Tensor, length: Tensor, mirrored: Tensor, size: int, limit: int, interpolation: str
 ) -> Tensor:
-    """Return each sample's matrix from ``limit`` pixels of a side to ``size`` of a part, ``[B, S, L]``."""
+    """Return the weights that resample a part of ``limit`` pixels to ``size``, ``[B, size, limit]``."""
     device = start.device
     target = torch.arange(size, device=device) + 0.5
     target = torch.where(mirrored[:, None], size - target, target)
     scale = (length / size)[:, None]
-    stretch = scale.clamp(min=1)  # a filter as wide as the step between two pixels keeps patterns away
+    stretch = scale.clamp(min=1)  # antialiasing: the filter is at least as wide as a step between pixels
     centre = start[:, None] + target * scale
     pixel = torch.arange(limit, device=device) + 0.5
     inside = (pixel > start[:, None]) & (pixel < (start + length)[:, None])
@@ -190,12 +189,12 @@ def shifted(images: Tensor, draws: Tensor, mirrored: Tensor, *, most: int) -> Te
 
 
 def brightened(images: Tensor, draws: Tensor, *, most: float) -> Tensor:
-    """Multiply each image by a factor within ``most`` of 1, and cut at white.
+    """Multiply each image by a random factor from ``1 - most`` to ``1 + most``, clipped at white.
 
     Args:
         images: uint8 ``[B, H, W, 3]``.
         draws: Uniform draws, ``[B]``.
-        most: Largest change, a share.
+        most: Largest relative change.
     """
     factor = 1 + most * (2 * draws - 1)
     return images.mul(factor[:, None, None, None]).clamp_(max=255).byte()

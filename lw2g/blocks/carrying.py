@@ -1,11 +1,11 @@
-"""Building block: statistics of old classes that move along when what makes their features goes on learning.
+"""Building block: drift compensation, which carries the statistics of old classes along with their features.
 
-Where a task trains a set that older tasks share, or parts that all sets share, features of old classes move,
-and no image of theirs is left to measure them again. The new task's own images show the motion: an affine map
-is fitted to their features under the old set, before and after the task, and applied to what is known of the
-classes of that set. This is the linear map of LDC (Gomez-Villa et al., "Exemplar-free Continual
-Representation Learning via Learnable Drift Compensation", ECCV 2024), solved for in closed form instead of
-trained, and shrunk towards the identity by as much as classes that were left out of the fit ask for.
+If a task trains a set that old tasks share, or parameters that all sets share, the features of old classes
+drift, and no image is left to measure them again. The new task's images show the drift: an affine map is
+fitted to their features under the old set, before and after the task, and applied to the statistics of that
+set's classes. This is the linear map of LDC (Gomez-Villa et al., "Exemplar-free Continual Representation
+Learning via Learnable Drift Compensation", ECCV 2024), solved in closed form instead of trained, and shrunk
+towards the identity by the strength that suits held-out classes best.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 __all__ = ["STRENGTHS", "Before", "Motion", "motion", "take_shape"]
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
-"""Candidates of the pull towards the identity, in mean variances of the features."""
+"""Candidates for the shrinkage towards the identity, in mean variances of the features."""
 
 _HELD = 5
-"""One class (image, if there is one class) of so many chooses among them."""
+"""Every fifth class (image, if there is one class) is held out to choose among the candidates."""
 
 
 @attrs.frozen(eq=False)
@@ -39,18 +39,18 @@ class Motion:
     shift: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return where features ``[..., dim]`` have moved."""
+        """Return features ``[..., dim]`` after the drift."""
         return rows @ self.matrix + self.shift
 
 
 def motion(before: Tensor, after: Tensor, labels: Tensor, strengths: Sequence[float] = STRENGTHS) -> Motion:
-    """Return the map that takes features of images to where they have moved.
+    """Return the map that fits the drift of images' features.
 
     Args:
-        before: ``[n, dim]``, n >= 1.
-        after: Of the same images.
-        labels: Their classes, ``[n]``: every fifth class chooses the strength, fitted to the others.
-        strengths: How far the matrix is drawn towards the identity; all of them are tried.
+        before: Features before the drift, ``[n, dim]``, n >= 1.
+        after: Features of the same images after it.
+        labels: Their classes, ``[n]``: every fifth class chooses the strength of a fit to the others.
+        strengths: Candidates for the shrinkage of the matrix towards the identity.
 
     >>> rows = torch.eye(4, dtype=torch.float64)
     >>> moved = motion(rows, rows + 2, torch.tensor([0, 0, 1, 1]))
@@ -62,8 +62,8 @@ def motion(before: Tensor, after: Tensor, labels: Tensor, strengths: Sequence[fl
     held = (places if len(classes) > 1 else torch.arange(len(labels), device=labels.device)) % _HELD == 0
     if len(strengths) == 1 or bool(held.all()):
         return _solved(before, after, strengths[-1])
-    tried = [_solved(before[~held], after[~held], one) for one in strengths]
-    errors = [float((one(before[held]) - after[held]).square().sum()) for one in tried]
+    motions = [_solved(before[~held], after[~held], strength) for strength in strengths]
+    errors = [float((fitted(before[held]) - after[held]).square().sum()) for fitted in motions]
     return _solved(before, after, strengths[errors.index(min(errors))])
 
 
@@ -71,7 +71,7 @@ def _solved(before: Tensor, after: Tensor, strength: float) -> Motion:
     centre, moved = before.mean(0), after.mean(0)
     rows = before - centre
     scatter = rows.T @ rows
-    # of images that are all alike nothing but the shift is known
+    # identical images determine the shift alone
     held = (strength * scatter.diagonal().mean()).clamp(min=torch.finfo(scatter.dtype).tiny)
     held = held * torch.eye(len(scatter), dtype=scatter.dtype, device=scatter.device)
     matrix = torch.linalg.solve(scatter + held, rows.T @ (after - moved) + held)
@@ -79,11 +79,12 @@ def _solved(before: Tensor, after: Tensor, strength: float) -> Motion:
 
 
 class Before(nn.Module):
-    """Features of a task's images as they were when it began, until it ends.
+    """Features of a task's images from its beginning, kept until it ends.
 
     Attributes:
-        rows: ``[views, n, dim]`` float32, under each set whose classes the task may move; none between tasks.
-        forwards: Images that were passed through the backbone for carrying, so far in the run.
+        rows: ``[views, n, dim]`` float32, one view per set under which features may drift; empty between
+            tasks.
+        forwards: Number of images that the run has passed through the backbone for carrying.
     """
 
     rows: Tensor
@@ -95,11 +96,11 @@ class Before(nn.Module):
         self.register_buffer("forwards", torch.zeros((), dtype=torch.int64))
 
     def put(self, rows: Sequence[Tensor]) -> None:
-        """Remember features ``[n, dim]`` of each view."""
-        self.rows = torch.stack([one.detach().to(self.rows) for one in rows])
+        """Store the features ``[n, dim]`` of each view."""
+        self.rows = torch.stack([view.detach().to(self.rows) for view in rows])
 
     def take(self) -> Tensor:
-        """Return what was remembered, and forget it."""
+        """Return the stored features, and drop them."""
         rows, self.rows = self.rows, self.rows[:0, :0]
         return rows
 
@@ -110,5 +111,5 @@ class Before(nn.Module):
 
 def take_shape(module: nn.Module, name: str, state: Mapping[str, Any], prefix: str) -> None:
     """Give a buffer the shape that it has in a state about to be loaded."""
-    if (known := state.get(prefix + name)) is not None:
-        setattr(module, name, torch.empty_like(known, device=module.get_buffer(name).device))
+    if (value := state.get(prefix + name)) is not None:
+        setattr(module, name, torch.empty_like(value, device=module.get_buffer(name).device))

@@ -1,9 +1,9 @@
-"""Building block: classifiers in closed form, fitted from sums over features as they come.
+"""Building block: closed-form classifiers, fitted from running sums over features.
 
-A classifier is told features and labels in any batches and any order, and is the one that all of them at
-once would give, up to rounding in float64. No image is kept, nothing is drawn but by its own seed, and there
-are no epochs. They classify what they are fed: un-prompted features (for retrieval: no set can move
-them) or those of a baseline's head.
+Features and labels may come in any batches and any order: the classifier is the same as for all of them at
+once, up to rounding in float64. It keeps no image, has no epochs, and draws random numbers only from its own
+seed. Its input is un-prompted features (in retrieval, where no set makes them drift) or the input of a
+baseline's head.
 
 Sources: class means and LDA are textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023);
 ``Ridge`` is RanPAC's (McDonnell et al., NeurIPS 2023); ``KernelDiscriminant`` is KLDA (Momeni et al., 2024).
@@ -33,22 +33,22 @@ __all__ = [
 ]
 
 PENALTIES = tuple(10.0**power for power in range(-8, 9))
-"""RanPAC's candidates of the ridge parameter."""
+"""RanPAC's candidates for the ridge parameter."""
 
 _FITTED = 0.8
-"""Share of a task's images on which candidates are fitted; the others choose."""
+"""Share of a task's images to which candidates are fitted; the others choose."""
 
 _ROWS = 1024
-"""So many rows are lifted at once: a task's would take as much memory as the sums."""
+"""Rows lifted at once: the lifted rows of a whole task would take as much memory as the sums."""
 _CLASSES = 64
-"""So many classes are asked at once: all of a long stream would take as much memory as their covariances."""
+"""Classes scored at once: all classes of a long stream would take as much memory as their covariances."""
 
 
 class ClosedForm(nn.Module, ABC):
-    """A classifier that is solved for, not trained; its buffers are what a checkpoint holds.
+    """A classifier that is solved in closed form; a checkpoint holds its buffers.
 
     Attributes:
-        count: Features seen of each class, ``[num_classes]`` int64.
+        count: Number of features of each class, ``[num_classes]`` int64.
     """
 
     count: Tensor
@@ -60,52 +60,52 @@ class ClosedForm(nn.Module, ABC):
 
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor, owner: int = 0) -> None:
-        """Take in features ``[n, dim]`` of images with labels ``[n]``, measured under the set ``owner``."""
+        """Add features ``[n, dim]`` of images with labels ``[n]``, measured under the set ``owner``."""
         if len(features):
             self._add(features.double(), labels, owner)
             self.count += torch.bincount(labels, minlength=len(self.count))
             self._solved = None
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
-        """Take in all features of a task, and choose by them what is chosen task by task (here: nothing).
+        """Add all features of a task, and choose what is chosen once per task (by default nothing).
 
         Args:
             features: ``[n, dim]``.
             labels: ``[n]``.
-            generator: On the CPU; draws which images choose.
-            owner: The set under which the features were measured, where classes of different sets are to be
-                carried apart; else 0.
+            generator: On the CPU; draws the images that choose.
+            owner: The set under which the features were measured, if classes of different sets are carried
+                separately; else 0.
         """
         self.update(features, labels, owner)
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return scores of all classes of the stream, ``[B, num_classes]``; 0 for those not shown yet."""
+        """Return scores of all classes of the stream, ``[B, num_classes]``; 0 for unseen ones."""
         shown = int((self.count > 0).sum())
         scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
         return functional.pad(scores, (0, len(self.count) - shown)).float()
 
     @property
     def carries(self) -> bool:
-        """Whether what it keeps can follow features that move."""
+        """Whether :meth:`carry` can make its sums follow features that drift."""
         return type(self)._carry is not ClosedForm._carry
 
     @torch.no_grad()
     def carry(self, motion: Motion, classes: Sequence[int], owner: int = 0) -> None:
-        """Move what is known of the classes measured under a set to where their features have moved.
+        """Correct the sums of old classes for the drift of their features.
 
         Args:
-            motion: How their features have moved.
+            motion: The drift of their features.
             classes: All classes that were learned under ``owner``.
-            owner: As they were learned (:meth:`learn`).
+            owner: The set under which they were learned (:meth:`learn`).
 
         Raises:
-            TypeError: What this head keeps cannot follow (:attr:`carries` is False).
+            TypeError: The sums of this classifier cannot follow (:attr:`carries` is False).
         """
         self._carry(motion, torch.as_tensor(classes, device=self.count.device), owner)
         self._solved = None
 
     def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
-        """Move the sums of classes, ``[k]`` int64; a head whose sums can follow overrides it."""
+        """Correct the sums of classes ``[k]`` int64; a classifier whose sums can follow overrides it."""
         raise TypeError(f"expected a head that can follow features but got {type(self).__name__}")
 
     @torch.no_grad()
@@ -113,7 +113,7 @@ class ClosedForm(nn.Module, ABC):
         """Return a score for each of the first ``seen`` classes, ``[n, seen]`` float64; the largest wins.
 
         Raises:
-            ValueError: One of these classes was never shown.
+            ValueError: One of these classes has no features.
         """
         missing = (self.count[:seen] == 0).nonzero()
         if len(missing):
@@ -127,7 +127,7 @@ class ClosedForm(nn.Module, ABC):
 
     @abstractmethod
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
-        """Add to the sums; called before the count is."""
+        """Add to the sums; called before the counts are updated."""
 
     @abstractmethod
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
@@ -139,7 +139,7 @@ class ClosedForm(nn.Module, ABC):
 
 
 class Cosine(ClosedForm):
-    """The nearest class mean by angle; the means are of features as they are.
+    """Nearest class mean by cosine; the means are those of unnormalised features.
 
     Args:
         dim: Width of the features.
@@ -166,7 +166,7 @@ class Cosine(ClosedForm):
 
 
 class _Moments(ClosedForm):
-    """Class means, and scatters about them: of each class, or of the classes of each set together."""
+    """Class means and the scatter about them, of each class or pooled over the classes of each set."""
 
     mean: Tensor
     scatter: Tensor
@@ -186,7 +186,7 @@ class _Moments(ClosedForm):
             centre, old = rows.mean(0), int(self.count[label])
             away = centre - self.mean[label]
             scatter = self._scatter_of(label, owner)
-            # what both have about their own mean, and what the two means have about the common one
+            # the scatter of the rows about their own mean, then that of both means about the common one
             scatter += (rows - centre).T @ (rows - centre)
             scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
             self.mean[label] += away * (len(rows) / (old + len(rows)))
@@ -196,13 +196,13 @@ class Discriminant(_Moments):
     """Linear discriminant analysis: class means and one covariance, equal priors.
 
     The score of class c is ``m_c P z - m_c P m_c / 2`` with P the inverse of the shrunk covariance: its log
-    likelihood but for what all classes share. The scatter is kept apart for each owner of classes, so that
-    those of one owner can be carried exactly; their sum gives the covariance.
+    likelihood up to a term that all classes share. There is one scatter per owner of classes, so that each
+    can be carried exactly; their sum gives the covariance.
 
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
-        shrinkage: Share of the covariance that gives way to a multiple of the identity of equal trace.
+        shrinkage: Share of the covariance that a multiple of the identity with equal trace replaces.
     """
 
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
@@ -238,19 +238,19 @@ class KernelDiscriminant(Discriminant):
     """Linear discriminant analysis on random Fourier features of a Gaussian kernel (KLDA).
 
     The features ``sqrt(2 / D) cos(sqrt(2 s) z O + b)``, O ~ N(0, 1) and b ~ U(0, 2 pi), have inner products
-    near ``exp(-s |x - y|^2)``. The bandwidth s is 1 over the median squared distance within the first task
-    (:meth:`learn`), and then stays; nothing can be added before.
+    near ``exp(-s |x - y|^2)``. The first task (:meth:`learn`) fixes the bandwidth s: the inverse of the
+    median squared distance between its features. Nothing can be added before.
 
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
         features: Number D of random features. The state is D x D.
         seed: Draws O and b, which are not part of the state.
-        shrinkage: As of :class:`Discriminant`.
+        shrinkage: As for :class:`Discriminant`.
     """
 
     bandwidth: Tensor
-    _carry = ClosedForm._carry  # no affine map moves what lies behind a cosine
+    _carry = ClosedForm._carry  # no affine map carries random Fourier features
 
     def __init__(self, dim: int, num_classes: int, features: int, seed: int, shrinkage: float = 0.01) -> None:
         super().__init__(features, num_classes, shrinkage)
@@ -267,7 +267,7 @@ class KernelDiscriminant(Discriminant):
         return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
-        """Take in all features of a task; those of the first one choose the bandwidth."""
+        """Add all features of a task; those of the first task fix the bandwidth."""
         if not self.bandwidth:
             apart = torch.pdist(features[:: -(-len(features) // _ROWS)].double()).square()
             apart = apart[apart > 0]
@@ -284,15 +284,15 @@ class KernelDiscriminant(Discriminant):
 
 
 class Mahalanobis(_Moments):
-    """The nearest class mean under each class's own covariance, shrunk and scaled to a correlation (FeCAM).
+    """Nearest class mean by Mahalanobis distance, with one shrunk correlation matrix per class (FeCAM).
 
-    Features are normalised to length 1, means are means of those. There is no determinant and no prior: the
-    score is ``-(z - m_c) R_c^-1 (z - m_c)``.
+    Features are normalised to length 1 before their means are taken. There is no determinant and no prior:
+    the score is ``-(z - m_c) R_c^-1 (z - m_c)``.
 
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
-        diagonal: Multiple of the mean variance that is added to the diagonal.
+        diagonal: Multiple of the mean variance to add to the diagonal.
     """
 
     def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0) -> None:
@@ -306,7 +306,7 @@ class Mahalanobis(_Moments):
         freedom = (self.count[:seen] - 1).clamp(min=1)
         covariance = self.scatter[:seen] / freedom[:, None, None]
         variance = covariance.diagonal(dim1=1, dim2=2)
-        # a class of one image has no covariance: the plain distance is left
+        # a class of one image has no covariance: the added diagonal leaves the Euclidean distance
         added = self.diagonal * variance.mean(1).clamp(min=torch.finfo(torch.float64).tiny)
         covariance = covariance + torch.diag_embed(added[:, None].expand_as(variance))
         scale = covariance.diagonal(dim1=1, dim2=2).rsqrt()
@@ -315,11 +315,11 @@ class Mahalanobis(_Moments):
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         means, factors = solution
         rows = functional.normalize(features, dim=-1)
-        found = [
+        distances = [
             torch.linalg.solve_triangular(factor, (rows - mean[:, None]).mT, upper=False).square().sum(1)
             for mean, factor in zip(torch.split(means, _CLASSES), torch.split(factors, _CLASSES), strict=True)
         ]
-        return -torch.cat(found).T
+        return -torch.cat(distances).T
 
 
 class Ridge(ClosedForm):
@@ -330,9 +330,9 @@ class Ridge(ClosedForm):
         num_classes: Number of classes of the stream.
         features: Width M of the random projection R ~ N(0, 1); 0 for none. The state is M x M.
         seed: Draws R, which is not part of the state.
-        penalty: The ridge parameter lambda, until one is chosen.
-        running: Whether :meth:`learn` chooses by the errors of all tasks so far, or by the last one's alone
-            (RanPAC).
+        penalty: The ridge parameter lambda until :meth:`learn` chooses one.
+        running: Whether :meth:`learn` chooses by the errors of all tasks so far, or by those of the last task
+            alone (RanPAC).
     """
 
     gram: Tensor
@@ -364,17 +364,16 @@ class Ridge(ClosedForm):
         return features if projection is None else (features @ projection).relu_()
 
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
-        for part, own in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+        for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             rows = self._lifted(part)
             self.gram += rows.T @ rows
-            self.cross += functional.one_hot(own, len(self.cross)).to(rows).T @ rows
+            self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
-        """Take in all features of a task; choose the penalty by a fifth of them (RanPAC).
+        """Add all features of a task, and choose the penalty on a fifth of them (RanPAC).
 
-        What is fitted for the choice is the other four fifths, of this task alone; the penalty is then used
-        with the sums of all tasks. Images of a single class choose nothing: their labels are all alike, and
-        whatever fits a constant would win.
+        The candidates are fitted to the other four fifths of this task alone; the chosen penalty then applies
+        to the sums of all tasks. A task with a single class chooses nothing, because its labels are constant.
         """
         self.update(features, labels, owner)
         fitted = int(_FITTED * len(labels))
@@ -382,14 +381,14 @@ class Ridge(ClosedForm):
             return
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
         rows = self._lifted(features[order].double())
-        wanted = functional.one_hot(torch.unique(labels[order], return_inverse=True)[1]).to(rows)
-        errors = held_out_errors(rows, wanted, fitted, PENALTIES)
+        targets = functional.one_hot(torch.unique(labels[order], return_inverse=True)[1]).to(rows)
+        errors = held_out_errors(rows, targets, fitted, PENALTIES)
         if self.errors is not None:
             errors = self.errors.add_(errors)
-        # smaller ones are lost in rounding when the sums are solved; they fit as the least of the others does
+        # smaller penalties are lost in rounding when the sums are solved; the least of the others fits alike
         lost = torch.finfo(rows.dtype).eps * float(self.gram.trace())
-        sound = [place for place, one in enumerate(PENALTIES) if one > lost] or [len(PENALTIES) - 1]
-        self.penalty.fill_(PENALTIES[sound[int(errors[sound].argmin())]])
+        usable = [place for place, penalty in enumerate(PENALTIES) if penalty > lost] or [len(PENALTIES) - 1]
+        self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
         self._solved = None
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
@@ -402,26 +401,26 @@ class Ridge(ClosedForm):
 
 
 @torch.no_grad()
-def held_out_errors(rows: Tensor, wanted: Tensor, fitted: int, penalties: Sequence[float]) -> Tensor:
-    """Return the squared error of ridge regression for each penalty, ``[penalties]``.
+def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Sequence[float]) -> Tensor:
+    """Return the squared error of ridge regression on held-out rows for each penalty, ``[penalties]``.
 
-    One decomposition serves all penalties: of the smaller of the two matrices of inner products.
+    One eigendecomposition, of the smaller of the two matrices of inner products, serves all penalties.
 
     Args:
         rows: ``[n, width]`` float64.
-        wanted: What they should give, ``[n, k]``.
-        fitted: So many of the rows are fitted, the others make the error.
+        targets: Targets of the regression, ``[n, k]``.
+        fitted: Number of leading rows to fit; the others are held out.
         penalties: The candidates.
     """
     own, held = rows[:fitted], rows[fitted:]
     if len(own) < rows.shape[1]:
-        product, left, right = own @ own.T, held @ own.T, wanted[:fitted]
+        product, left, right = own @ own.T, held @ own.T, targets[:fitted]
     else:
-        product, left, right = own.T @ own, held, own.T @ wanted[:fitted]
+        product, left, right = own.T @ own, held, own.T @ targets[:fitted]
     values, vectors = torch.linalg.eigh(product)
     left, right, values = left @ vectors, vectors.T @ right, values.clamp(min=0)[:, None]
-    found = [left @ (right / (values + one)) - wanted[fitted:] for one in penalties]
-    return torch.stack([error.square().sum() for error in found])
+    residuals = [left @ (right / (values + penalty)) - targets[fitted:] for penalty in penalties]
+    return torch.stack([residual.square().sum() for residual in residuals])
 
 
 def _shrunk(covariance: Tensor, share: float) -> Tensor:
@@ -431,10 +430,10 @@ def _shrunk(covariance: Tensor, share: float) -> Tensor:
 
 
 def _factor(matrix: Tensor) -> Tensor:
-    """Return the Cholesky factor of a matrix, or of a stack of them.
+    """Return the Cholesky factor of a matrix or a stack of matrices.
 
     Raises:
-        ValueError: One is singular in float64.
+        ValueError: A matrix is singular in float64.
     """
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex((matrix + matrix.mT) / 2)

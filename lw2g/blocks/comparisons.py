@@ -1,9 +1,8 @@
-"""Half-samples of the groups of D_sub: the errors of measures, and which groups are compared for Z.
+"""Half-samples of the groups of D_sub: the standard errors of measures, and the comparisons behind Z.
 
-The error of a statistic comes from the same statistic on disjoint halves of the groups: it holds where an
-integer rank cut, or a noisy gradient's squared length, makes a delete-one jackknife fail. Z compares the
-gradient of some groups with the pre-trained space of others (ruling f), so that a half is a plan of
-comparisons itself.
+The error of a statistic comes from its values on disjoint halves of the groups. This also works if an integer
+rank or the squared length of a noisy gradient makes a delete-one jackknife fail. Z compares the gradient of
+some groups with the pre-trained space of other groups, so that each half is a plan of comparisons itself.
 """
 
 from __future__ import annotations
@@ -15,7 +14,15 @@ import attrs
 import torch
 from torch import Tensor
 
-__all__ = ["Comparisons", "Spread", "disjoint_halves", "half_samples", "in_sample", "spread_over_halves"]
+__all__ = [
+    "Comparisons",
+    "Spread",
+    "disjoint_halves",
+    "half_samples",
+    "in_sample",
+    "mean_of_known",
+    "spread_over_halves",
+]
 
 _PARTITIONS = 8
 _PERMUTATIONS = 8
@@ -24,18 +31,18 @@ _Pairs = list[tuple[Tensor, Tensor]]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Comparisons:
-    """Subsets of groups, which of them are compared, and what the comparisons add up to.
+    """A plan of comparisons between gradients and spaces of subsets of groups, with their weights.
 
-    A table of values, ``[..., width, subsets]``, holds one value per comparison: entry ``[w, s]`` is that of
+    A table of values, ``[..., width, subsets]``, holds one value per comparison: entry ``[w, s]`` compares
     the gradient of subset ``gradient[w, s]`` with the space of subset ``s``.
 
     Attributes:
         subsets: Which groups belong to a subset, ``[subsets, groups]``, 0 or 1.
-        gradient: Subsets of the gradients, ``[width, subsets]``; where nothing is compared, any.
-        whole: Weights of the comparisons that make Z, ``[width, subsets]``.
-        halves: The same for the statistic on either half of the groups, ``[2, n, width, subsets]``; n is 0
-            where there are too few groups.
-        share: Groups in a half, as a share of all groups.
+        gradient: Subsets of the gradients, ``[width, subsets]``; arbitrary where the weights are 0.
+        whole: Weights of the comparisons that give Z, ``[width, subsets]``.
+        halves: The same for the statistic on either half of the groups, ``[2, n, width, subsets]``; n is 0 if
+            there are too few groups.
+        share: Number of groups in a half over that of all groups.
     """
 
     subsets: Tensor
@@ -49,12 +56,10 @@ class Comparisons:
         return _weighted(table, self.whole)
 
     def spread(self, table: Tensor, left_out: float = 1.0) -> Spread:
-        """Return the standard error of the statistic, from a table by draw, ``[draws, width, subsets]``.
-
-        Draws differ by what is drawn beside the images (a head), and by what it and the images do together.
+        """Return the spread of the statistic.
 
         Args:
-            table: The values.
+            table: The values for each draw of a head, ``[draws, width, subsets]``.
             left_out: Share of all images that are not in the sample: a sample of all images has no error.
         """
         halves = _weighted(table.nanmean(dim=0), self.halves)
@@ -63,12 +68,12 @@ class Comparisons:
 
 @attrs.frozen(kw_only=True)
 class Spread:
-    """How far a statistic would move on other images.
+    """The variation of a statistic over samples of images.
 
     Attributes:
-        error: Its standard error; None where there are too few groups.
-        replicates: Deviations under resampling, whose mean square is the square of the error; those of two
-            statistics of the same halves and draws go together
+        error: Its standard error; None if there are too few groups.
+        replicates: Deviations under resampling; their mean square is the square of the error. Statistics with
+            the same halves and draws have paired replicates
             (:func:`~lw2g.interfaces.growth.error_of_difference`).
     """
 
@@ -79,22 +84,23 @@ class Spread:
     def of(cls, differences: Tensor, share: float, left_out: float, draws: Tensor | None = None) -> Spread:
         """Return the spread of a statistic from its differences between disjoint half-samples.
 
-        The difference of two disjoint halves, each a share a of the groups, has the variance 2 V / a.
+        With the variance V of the statistic, the difference of two disjoint halves, each a share a of the
+        groups, has the variance 2 V / a.
 
         Args:
             differences: ``[n]``; NaN where undefined.
-            share: Groups in a half, as a share of all groups.
+            share: Number of groups in a half over that of all groups.
             left_out: Share of all images that are not in the sample.
-            draws: The statistic by draw of something else, ``[draws]``, NaN where undefined; their mean is
-                reported.
+            draws: The statistic for each draw of a head, ``[draws]``, NaN where undefined; the statistic is
+                their mean.
         """
         defined = int((~differences.isnan()).sum())
         if not defined:
             return cls()
         parts = [differences.double() * math.sqrt(share / 2 * left_out / defined)]
-        if draws is not None and (known := int((~draws.isnan()).sum())) > 1:
-            parts.append((draws.double() - draws.nanmean()) / math.sqrt(known * (known - 1)))
-        # what is undefined keeps its place: replicates of two candidates are compared one by one
+        if draws is not None and (count := int((~draws.isnan()).sum())) > 1:
+            parts.append((draws.double() - draws.nanmean()) / math.sqrt(count * (count - 1)))
+        # undefined deviations stay, as zeros: replicates of two candidates are paired by position
         deviations = torch.nan_to_num(torch.cat([part.cpu() for part in parts]), nan=0.0)
         replicates = deviations * math.sqrt(len(deviations))
         return cls(error=float(deviations.norm()), replicates=tuple(replicates.tolist()))
@@ -103,22 +109,22 @@ class Spread:
 def half_samples(
     groups: Tensor, generator: torch.Generator, count: int = _PERMUTATIONS
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return pairs of disjoint halves of a sample that is cut into groups, as positions of images.
+    """Return random pairs of disjoint halves of a grouped sample, as positions of images.
 
     Args:
         groups: The group of each image, from 0, ``[n]``.
-        generator: Draws them.
-        count: How many pairs.
+        generator: Draws the halves.
+        count: Number of pairs.
 
     Returns:
-        No pairs where there is but one group.
+        No pairs if there is only one group.
     """
     number = int(groups.max()) + 1
-    found = []
+    pairs = []
     for _ in range(count if number > 1 else 0):
         a, b = torch.randperm(number, generator=generator)[: number // 2 * 2].chunk(2)
-        found.append((torch.isin(groups, a).nonzero()[:, 0], torch.isin(groups, b).nonzero()[:, 0]))
-    return found
+        pairs.append((torch.isin(groups, a).nonzero()[:, 0], torch.isin(groups, b).nonzero()[:, 0]))
+    return pairs
 
 
 def spread_over_halves(
@@ -126,15 +132,15 @@ def spread_over_halves(
     halves: Sequence[tuple[Tensor, Tensor]],
     left_out: float,
 ) -> Spread:
-    """Return the spread of a statistic of some images.
+    """Return the spread of a statistic from its values on half-samples.
 
     Args:
-        statistic: Its value on the images at given positions; None where it is undefined.
-        halves: What :func:`half_samples` returned.
+        statistic: Returns its value on the images at given positions; None if undefined.
+        halves: Half-samples that :func:`half_samples` returned.
         left_out: Share of all images that are not in the sample.
     """
-    pairs = [(statistic(one), statistic(other)) for one, other in halves]
-    differences = [math.nan if one is None or other is None else one - other for one, other in pairs]
+    pairs = [(statistic(first), statistic(second)) for first, second in halves]
+    differences = [math.nan if a is None or b is None else a - b for a, b in pairs]
     return Spread.of(torch.tensor(differences, dtype=torch.float64), 0.5, left_out)
 
 
@@ -170,12 +176,12 @@ def in_sample(groups: int, generator: torch.Generator) -> Comparisons:
     return _table(groups, [(everything, everything)], halves, size / groups)
 
 
-def _swapped(one: Tensor, other: Tensor) -> _Pairs:
-    return [(one, other), (other, one)]
+def _swapped(first: Tensor, second: Tensor) -> _Pairs:
+    return [(first, second), (second, first)]
 
 
 def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], share: float) -> Comparisons:
-    """Number the subsets and lay all comparisons out by the subset of their space."""
+    """Number the subsets, and arrange all comparisons by the subset of their space."""
     numbers: dict[tuple[int, ...], int] = {}
     gradients: dict[int, list[int]] = {}
 
@@ -196,15 +202,15 @@ def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], 
     gradient = torch.tensor([(gradients[s] * width)[:width] for s in range(len(numbers))]).T
 
     def weights(chosen: Sequence[tuple[int, int]]) -> Tensor:
-        found = torch.zeros(shape, dtype=torch.float64)
-        for at in chosen:
-            found[at] += 1
-        return found
+        counts = torch.zeros(shape, dtype=torch.float64)
+        for entry in chosen:
+            counts[entry] += 1
+        return counts
 
     either = [[weights(both[side]) for both in half_places] for side in (0, 1)]
     return Comparisons(
         subsets=torch.stack(
-            [torch.isin(torch.arange(groups), torch.tensor(one)).to(torch.float64) for one in numbers]
+            [torch.isin(torch.arange(groups), torch.tensor(subset)).to(torch.float64) for subset in numbers]
         ),
         gradient=gradient,
         whole=weights(places),
@@ -215,6 +221,12 @@ def _table(groups: int, whole: _Pairs, halves: Sequence[tuple[_Pairs, _Pairs]], 
 
 def _weighted(table: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted means of the defined values, NaN where there are none."""
-    known = ~table.isnan()
-    total = (weights * known).sum(dim=(-2, -1))
-    return (weights * torch.where(known, table, 0.0)).sum(dim=(-2, -1)) / total
+    defined = ~table.isnan()
+    total = (weights * defined).sum(dim=(-2, -1))
+    return (weights * torch.where(defined, table, 0.0)).sum(dim=(-2, -1)) / total
+
+
+def mean_of_known(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that are defined; None where there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

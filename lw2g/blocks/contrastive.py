@@ -1,4 +1,4 @@
-"""Building block: the contrastive loss that keeps features away from the centroids of old classes."""
+"""Building block: a contrastive loss that pushes features away from the centroids of old classes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["self_identification_loss"]
 
 
 def self_identification_loss(features: Tensor, centroids: Tensor, temperature: float = 0.8) -> Tensor:
-    """Return how badly rows tell themselves from all others (HiDe-Prompt's contrastive term, as released).
+    """Return the cross-entropy of telling each row from all others (HiDe-Prompt's contrastive term).
 
     With the rows ``M = [centroids; features]`` and ``S = M M^T / temperature`` it is the mean over rows r of
-    the cross-entropy of ``S_r`` against target r. Rows are *not* normalised, and samples of one class count
-    as negatives too. The sum runs in float64: squared norms of ViT features are large, their differences are
-    what matters.
+    the cross-entropy of ``S_r`` against target r, as released: rows are *not* normalised, and samples of one
+    class are negatives too. It is computed in float64, because the differences between the large squared
+    norms of ViT features matter.
 
     Args:
         features: ``[B, d]``, with gradient.
-        centroids: Of old classes, ``[m, d]``, m >= 0; they get no gradient.
+        centroids: Centroids of old classes, ``[m, d]``, m >= 0; they get no gradient.
         temperature: Divides the similarities.
 
     Returns:

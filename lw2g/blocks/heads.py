@@ -1,8 +1,8 @@
 """Building block: classifiers over all classes of the stream, trained or in closed form.
 
-A method with a linear head derives from :class:`HeadedBaseline`, its options derive from
-:class:`lw2g.blocks.options.HeadOptions`, and its phases pass through :meth:`~HeadedBaseline.with_head`: then
-another head may take the place of the trained one at prediction.
+A method with a linear head derives from :class:`HeadedBaseline`, its options from
+:class:`lw2g.blocks.options.HeadOptions`, and it passes its phases through
+:meth:`~HeadedBaseline.with_head`. Then a closed-form head can replace the trained one at prediction.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class CosineClassifier(nn.Module):
-    """What the classes of one task are told apart by while it is learned, and then thrown away.
+    """A cosine classifier of one task's classes, for training alone.
 
     Attributes:
         weight: ``[classes, dim]``, uniform within ``1 / sqrt(dim)``.
@@ -57,7 +57,7 @@ class CosineClassifier(nn.Module):
         self.draw()
 
     def draw(self) -> None:
-        """Draw the weight anew, from torch's global generator."""
+        """Redraw the weight from torch's global generator."""
         bound = self.weight.shape[1] ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
 
@@ -68,10 +68,7 @@ class CosineClassifier(nn.Module):
 
 
 def linear_head(dim: int, num_classes: int) -> nn.Linear:
-    """Return a linear head at full size: truncated normal weights (std 0.02), zero bias.
-
-    Rows of classes outside the current task get no gradient as long as their logits are masked.
-    """
+    """Return a linear head over all classes: truncated normal weights (std 0.02), zero bias."""
     head = nn.Linear(dim, num_classes)
     nn.init.trunc_normal_(head.weight, std=0.02)
     nn.init.zeros_(head.bias)
@@ -79,28 +76,26 @@ def linear_head(dim: int, num_classes: int) -> nn.Linear:
 
 
 def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm | None:
-    """Return the classifier in closed form that the options name, on features as wide as the backbone's.
-
-    None stands for the trained linear head.
+    """Return the closed-form head that the options name; None for the trained linear head.
 
     Raises:
-        ConfigError: ``klda`` without random features; statistics to be carried that cannot be.
+        ConfigError: ``klda`` without random features, or ``head_carry`` with a head that cannot carry.
     """
-    made = None if options.head == "linear" else closed_form(options.head, options.head_features, context)
-    if options.head_carry and (made is None or not made.carries):
+    head = None if options.head == "linear" else closed_form(options.head, options.head_features, context)
+    if options.head_carry and (head is None or not head.carries):
         raise ConfigError(
-            f"baseline.head_carry: what {options.head!r} keeps cannot be moved along with features; "
-            "use 'lda' or 'cosine', or leave head_carry out"
+            f"baseline.head_carry: what {options.head!r} keeps cannot be moved along with features",
+            "use 'lda' or 'cosine', or leave head_carry out",
         )
-    return made
+    return head
 
 
 def closed_form(kind: ClosedFormKind, width: int, context: BuildContext) -> ClosedForm:
-    """Return a classifier in closed form on features as wide as the backbone's.
+    """Return a closed-form classifier for features of the backbone's width.
 
     Args:
-        kind: Its name.
-        width: Number of random features of ``ridge`` and ``klda``.
+        kind: Name of the classifier.
+        width: Number of random features for ``ridge`` and ``klda``.
         context: What is known before the first task.
 
     Raises:
@@ -120,7 +115,7 @@ def closed_form(kind: ClosedFormKind, width: int, context: BuildContext) -> Clos
         case "klda":
             if not width:
                 raise ConfigError(
-                    "baseline.head_features: 0 leaves 'klda' nothing to work on; raise it, or use 'lda'"
+                    "baseline.head_features: 0 leaves 'klda' nothing to work on", "raise it, or use 'lda'"
                 )
             return KernelDiscriminant(dim, classes, width, seed)
 
@@ -128,13 +123,13 @@ def closed_form(kind: ClosedFormKind, width: int, context: BuildContext) -> Clos
 def fitting_phase(
     name: str, context: TaskContext, head: ClosedForm, features: Callable[[Batch], Tensor]
 ) -> ComputePhase:
-    """Return the phase that shows a task's images, under the test transform, to a classifier in closed form.
+    """Return the phase that fits a closed-form classifier to a task's images under the test transform.
 
     Args:
         name: Shown in the progress, and the purpose of the phase's generator.
         context: The task.
         head: The classifier.
-        features: Gives the features of a batch.
+        features: Returns the features of a batch.
     """
 
     def run(progress: Callable[[int, int], None]) -> None:
@@ -145,24 +140,22 @@ def fitting_phase(
 
 
 class HeadedBaseline(Baseline):
-    """A baseline with a linear head over all classes, in whose place another may predict.
+    """A baseline with a linear head over all classes, which a closed-form head can replace at prediction.
 
-    Training and evidence ask :attr:`head`, prediction asks :meth:`logits`. A head in closed form keeps sums
-    over features of each task under its own set, as they were when the task ended: where a later task goes on
-    training that set, or parts that all share, those of old classes are *stale*, since no image is left to
-    measure them again; the record tells their share (``stale_classes``). ``head_carry`` moves the sums of
-    every old class whose features the task moves, whatever moves them: the task's images are passed through
-    each old set that is concerned, before and after the task. That costs two passes over them for each such
-    set (one for the task's own); the record counts the images (``findings.carry_forwards``).
+    Training and evidence use :attr:`head`, prediction uses :meth:`logits`. A closed-form head keeps sums over
+    the features of each task under its own set, as they were at the end of the task. If a later task trains
+    that set or parameters that all sets share, these features drift and the sums are *stale*, because no old
+    image is left to measure them again; the record holds the share of such classes (``stale_classes``).
 
-    Args:
-        options: Name the head.
-        context: What is known before the first task.
+    ``head_carry`` corrects the sums of every old class whose features a task makes drift
+    (:mod:`lw2g.blocks.carrying`). It passes the task's images through each old set concerned before and after
+    the task: two passes per such set (one for the task's own). The record counts these images
+    (``findings.carry_forwards``).
 
     Attributes:
         head: The trained head.
-        closed_form: What predicts in its place, None for the head itself.
-        before: Features of the task's images when it began, where statistics are carried; else None.
+        closed_form: The closed-form head that predicts; None if :attr:`head` does.
+        before: Features of the task's images at its beginning, for ``head_carry``; else None.
     """
 
     closed_form: ClosedForm | None
@@ -171,17 +164,17 @@ class HeadedBaseline(Baseline):
     def __init__(self, options: HeadOptions, context: BuildContext) -> None:
         super().__init__(context)
         self.head = self.new_head().to(context.device)
-        made = closed_form_head(options, context)
-        self.register_module("closed_form", None if made is None else made.to(context.device))
-        kept = Before(context.backbone.dim).to(context.device) if options.head_carry else None
-        self.register_module("before", kept)
+        predictor = closed_form_head(options, context)
+        self.register_module("closed_form", None if predictor is None else predictor.to(context.device))
+        before = Before(context.backbone.dim).to(context.device) if options.head_carry else None
+        self.register_module("before", before)
 
     def new_head(self) -> nn.Linear:
-        """Return the classifier over all classes that is trained."""
+        """Return the trained classifier over all classes."""
         return linear_head(self.context.backbone.dim, self.context.num_classes)
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return logits of the linear head, or scores of that in its place, ``[B, num_classes]``."""
+        """Return logits of the linear head, or scores of the closed-form head, ``[B, num_classes]``."""
         return (
             cast(Tensor, self.head(features))
             if self.closed_form is None
@@ -193,21 +186,21 @@ class HeadedBaseline(Baseline):
         return functional.cross_entropy(mask_logits(self.head(features), task.classes), batch.labels)
 
     def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
-        """Return the loss whose gradient is the evidence: :meth:`class_loss`, whatever predicts."""
+        """Return the loss whose gradient is the evidence: :meth:`class_loss`, whichever head predicts."""
         return self.class_loss(features, batch, task)
 
     def with_head(self, context: TaskContext, *phases: Phase) -> Sequence[Phase]:
-        """Return a task's phases with what a head in closed form asks for around them, if there is one.
+        """Return a task's phases with those of the closed-form head, if there is one.
 
-        It looks at the task's images when everything else is done, and, where it carries statistics that the
-        task will move, once before.
+        That head is fitted after all other phases. If it carries statistics that the task will change, a
+        phase before the others stores the features of the task's images.
         """
         head, before = self.closed_form, self.before
         if head is None:
             return phases
         routing = context.pool.force(context.set_id)
         views = [] if before is None else self._views(context)
-        owner = context.set_id if before is not None and self.feature_scope != "pool" else 0
+        owner = 0 if before is None else self.scope.made_under(context.set_id)
 
         def rows(routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
             return collect_features(context, lambda batch: self.features(batch, routing), progress)
@@ -231,34 +224,30 @@ class HeadedBaseline(Baseline):
         return (ComputePhase(name="head-before", run=look), *phases, last)
 
     def _views(self, context: TaskContext) -> list[_View]:
-        """Return one view for each set under which old classes were measured whose features the task moves.
+        """Return one view per set under which features of old classes drift in this task.
 
-        What a new set adds to features that all sets make together moves them, too: before the task they were
-        made without it.
+        If features depend on all sets together, a new set makes them drift too: ``before`` leaves it out.
         """
-        pool, classes = context.pool, dict[int, list[int]]()
-        pooled, shared = self.feature_scope == "pool", self.feature_scope == "set+shared"
+        pool, scope, classes = context.pool, self.scope, dict[int, list[int]]()
         for task in context.history[:-1]:
             own = pool.task_to_set[task.index]
-            if pooled or shared or own == context.set_id:
-                classes.setdefault(0 if pooled else own, []).extend(task.classes)
-        if not pooled:
-            return [_View(one, pool.force(one), pool.force(one), of) for one, of in classes.items()]
-        old = tuple(pool[one] for one in pool.ids if not (context.grew and one == context.set_id))
-        return [_View(0, Routing(sets=old, chosen=0), pool.force(0), of) for of in classes.values()]
+            if scope.moves(context.set_id, own):
+                classes.setdefault(scope.made_under(own), []).extend(task.classes)
+        new = context.set_id if context.grew else None
+        return [_View(own, scope.before(pool, own, new), pool.force(own), of) for own, of in classes.items()]
 
     def findings(self) -> Mapping[str, Any]:
-        """Return how many images were passed through the backbone so that statistics could be carried."""
+        """Return the number of images that were passed through the backbone to carry statistics."""
         return {} if self.before is None else {"carry_forwards": int(self.before.forwards)}
 
 
 class _View(NamedTuple):
-    """Old classes whose features a task moves alike.
+    """Old classes whose features drift alike in a task.
 
     Attributes:
-        owner: The set under which they were measured; 0 where all sets make features together.
-        before: How features were made before the task.
-        after: How they are made after it.
+        owner: The set under which they were measured; 0 if features depend on all sets together.
+        before: The routing for their features before the task.
+        after: The routing for their features after it.
         classes: The classes.
     """
 

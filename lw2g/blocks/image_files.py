@@ -1,4 +1,4 @@
-"""Image files: examined without trust, and decoded to RGB of 8 bits."""
+"""Image files: validated, and decoded to 8-bit RGB."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from lw2g.errors import DataError
 __all__ = ["FORMATS", "ImageHeader", "examine_image", "read_image", "to_rgb"]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What is decoded; everything else that Pillow could open is nothing a data set holds."""
+"""The formats that are decoded; data sets hold no others of those that Pillow can open."""
 
 _MOST_PIXELS = 89_478_485
-"""Pillow's own bound of what it takes for an image rather than for a bomb."""
+"""Pillow's own limit, beyond which it takes an image for a decompression bomb."""
 _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
-"""Whose mode ``I`` holds 0 to 65535."""
+"""Formats whose mode ``I`` holds 0 to 65535."""
 _JPEG_SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
 
 
 @attrs.frozen(kw_only=True)
 class ImageHeader:
-    """What an examined file is.
+    """The header of an image file.
 
     Attributes:
-        mode: Pillow's name of its pixels, such as ``"RGB"``.
+        mode: Pillow's name for the pixel format, such as ``"RGB"``.
         size: Width and height in pixels.
         digest: SHA-256 of the file's bytes.
     """
@@ -45,12 +45,12 @@ class ImageHeader:
 
 
 def examine_image(path: Path) -> ImageHeader:
-    """Read a file once: whether it is a whole image that can be used, and what it holds.
+    """Check that a file is a complete, usable image, and return its header.
 
-    Nothing is decoded where the format says itself whether it is whole (PNG by checksums, JPEG by its end).
+    PNG (by its checksums) and JPEG (by its end marker) are checked without decoding them.
 
     Raises:
-        DataError: It is not; the message says why.
+        DataError: The file is no such image; the message says why.
     """
     try:
         content = _bytes_of(path)
@@ -61,9 +61,9 @@ def examine_image(path: Path) -> ImageHeader:
             elif image.format != "JPEG" or content.rfind(_JPEG_END) < content.rfind(_JPEG_SCAN):
                 image.load()
     except DataError as error:
-        raise DataError(f"{str(path)!r}: {error}") from error
-    except Exception as error:  # a decoder fed with noise raises whatever it runs into
-        raise DataError(f"{str(path)!r} cannot be decoded ({_reason(error)}); replace the file") from error
+        raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
+    except Exception as error:  # given noise, a decoder may raise anything
+        raise DataError(f"{str(path)!r} cannot be decoded ({_reason(error)})", "replace the file") from error
     return ImageHeader(mode=mode, size=size, digest=hashlib.sha256(content).digest())
 
 
@@ -71,22 +71,24 @@ def read_image(path: Path) -> Tensor:
     """Return the pixels of a file as RGB, uint8 ``[3, H, W]``.
 
     Raises:
-        DataError: It cannot be read, is no image of a known format, or not one that can be used.
+        DataError: The file cannot be read, or is no usable image of a known format.
     """
     try:
         with _opened(_bytes_of(path)) as image:
             return to_rgb(image)
     except DataError as error:
-        raise DataError(f"{str(path)!r}: {error}") from error
-    except Exception as error:  # a decoder fed with noise raises whatever it runs into
-        raise DataError(f"{str(path)!r} cannot be decoded ({_reason(error)}); give an image file") from error
+        raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
+    except Exception as error:  # given noise, a decoder may raise anything
+        raise DataError(
+            f"{str(path)!r} cannot be decoded ({_reason(error)})", "give an image file"
+        ) from error
 
 
 def to_rgb(image: Image.Image) -> Tensor:
-    """Return an image as RGB, uint8 ``[3, H, W]``: 16 bits are scaled to 8, transparency is left out.
+    """Return an image as RGB, uint8 ``[3, H, W]``: 16 bits are scaled to 8, transparency is dropped.
 
     Raises:
-        DataError: Nobody can say how its numbers are to be scaled.
+        DataError: The range of its pixel values is unknown.
     """
     _require_known(image)
     if image.mode not in _MODES:
@@ -103,17 +105,17 @@ def _bytes_of(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"it cannot be read ({error.strerror}); check the file") from error
+        raise DataError(f"it cannot be read ({error.strerror})", "check the file") from error
 
 
 def _opened(content: bytes) -> Image.Image:
-    """Open an image, or refuse it by its header, before any pixel is decoded."""
+    """Open an image, or refuse it by its header before any pixel is decoded."""
     try:
         image = Image.open(BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError as error:
-        raise DataError(f"it is no image of the formats {', '.join(FORMATS)}; convert it") from error
+        raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"its header claims more than {_MOST_PIXELS} pixels; scale it down") from error
+        raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error
     _require_known(image)
     return image
 
@@ -122,12 +124,12 @@ def _require_known(image: Image.Image) -> None:
     width, height = image.size
     if width * height > _MOST_PIXELS:
         raise DataError(
-            f"its header claims {width} x {height} pixels, and {_MOST_PIXELS} is the most; scale it down"
+            f"its header claims {width} x {height} pixels, and {_MOST_PIXELS} is the most", "scale it down"
         )
     whole = image.mode in _MODES_16 or (image.mode == "I" and image.format in _FORMATS_16)
     if image.mode not in _MODES and not whole:
         raise DataError(
-            f"pixels of mode {image.mode!r} have no known range; convert it to 8 or 16 bits yourself"
+            f"pixels of mode {image.mode!r} have no known range", "convert it to 8 or 16 bits yourself"
         )
 
 

@@ -1,9 +1,8 @@
-"""Building block: parameter sets in the form of low-rank updates of the query, key and value projections.
+"""Building block: sets of low-rank updates of the query, key and value projections (LoRA).
 
-The weight of a target grows by ``scale * up @ down``; ``down`` reduces the input of the block's fused qkv
-to a few numbers, ``up`` expands them. Methods differ in the words: peft and InfLoRA's code call down A and up
-B, the InfLoRA paper the other way round. Nothing is ever merged into the backbone: sets stay separable, so
-that one of them can be trained on.
+The weight of a target grows by ``scale * up @ down``: ``down`` projects the input of the block's fused qkv to
+a few numbers, ``up`` expands them. peft and InfLoRA's code call ``down`` A and ``up`` B, the InfLoRA paper
+the other way round. Nothing is ever merged into the backbone, so that a set can still be trained.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lw2g.blocks.options import LowRankOptions, UpOnReuse
 from lw2g.blocks.prefixes import check_blocks
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, StepOutput
+from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.lora import LowRank, LowRankInjection, UpdateTarget
@@ -75,7 +74,7 @@ class LowRankSet(nn.Module):
         self.up = nn.Parameter(torch.zeros(num_blocks, num_targets, dim, rank))
 
     def copy_from(self, source: nn.Module | None) -> LowRankSet:
-        """Take over the values of another set of the same shape; None changes nothing. Returns itself."""
+        """Copy the values of a set of the same shape (None: keep one's own), and return the set itself."""
         if source is not None:
             self.load_state_dict(source.state_dict())
         return self
@@ -87,7 +86,7 @@ class LowRankSet(nn.Module):
 
 
 def chosen_factors(routing: Routing) -> Factors:
-    """Return the factors of each sample's set, with a batch axis where samples differ.
+    """Return the factors of the chosen sets; a choice per sample adds a leading batch axis.
 
     Args:
         routing: Over :class:`LowRankSet` s, with a choice.
@@ -99,13 +98,13 @@ def chosen_factors(routing: Routing) -> Factors:
 
 
 def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> tuple[Factors, ...]:
-    """Return factors whose products add up to the sum over all sets: stacked along the rank.
+    """Return factors whose products add up to the sum over all sets, by stacking along the rank.
 
-    Sets that are trained are stacked apart from frozen ones, for which no gradient is then computed.
+    Trained sets are stacked separately from frozen ones, so that autograd skips the frozen ones.
 
     Args:
         sets: The sets.
-        weights: Factor on each product, ``[sets, num_blocks, num_targets]``; 1 where left out.
+        weights: Factor on each product, ``[sets, num_blocks, num_targets]``; 1 by default.
     """
     owned = [cast(LowRankSet, item) for item in sets]
     ups = [
@@ -131,13 +130,13 @@ def inject_factors(
     scale: float = 1.0,
     dense: Tensor | None = None,
 ) -> LowRankInjection:
-    """Return the injection that adds up the products of all factors.
+    """Return the injection of the sum of all products ``up @ down``.
 
     Args:
         blocks: The blocks, in the order of the factors' block axis.
         targets: The targets, in the order of their target axis.
-        factors: At least one pair; a target axis of one in ``down`` serves all targets.
-        scale: Factor on every product, and on ``dense``.
+        factors: At least one pair; a ``down`` with a target axis of length 1 serves all targets.
+        scale: Factor on every product and on ``dense``.
         dense: Increments ``[num_blocks, num_targets, dim, dim]`` to add to the products.
     """
 
@@ -168,7 +167,7 @@ def down_sites(parameters: nn.Module, blocks: Sequence[int]) -> tuple[Site, ...]
             name=f"blocks.{block}.down",
             parameter=down,
             index=(position,),
-            activation=Activation(tap=Tap(block=block, kind="attn_in")),
+            activation=Tap(block=block, kind="attn_in"),
         )
         for position, block in enumerate(blocks)
     )
@@ -179,9 +178,9 @@ def up_sites(
 ) -> tuple[Site, ...]:
     """Return one site per block and target: the up factor, which multiplies ``z = down x``.
 
-    Its space is the whole image of the input's space, because only together do both projections keep
-    ``up down x`` for every x in that space. It has the rank's width, so angles in it do not compare with
-    those of the down factor: it is no evidence, and no soft rule acts on it.
+    Its space is the whole image of the input's space: ``up down x`` stays the same for every x in that space
+    only if both factors are projected. The site is as wide as the rank, so its angles are not comparable with
+    those of the down factor: it is not measured, and no soft constraint acts on it.
     """
     own = cast(LowRankSet, parameters)
 
@@ -203,13 +202,13 @@ def up_sites(
 def factor_sites(
     parameters: nn.Module, blocks: Sequence[int], targets: Sequence[UpdateTarget], up_on_reuse: UpOnReuse
 ) -> tuple[Site, ...]:
-    """Return the sites of a set whose factors are both learned; a free up factor is none."""
+    """Return the sites of a set whose factors are both trained; a free up factor has none."""
     up = () if up_on_reuse == "free" else up_sites(parameters, blocks, targets)
     return (*down_sites(parameters, blocks), *up)
 
 
 def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Parameter, ...]:
-    """Return what a task trains of its set where both factors are learned."""
+    """Return the factors of its set that a task trains, for methods that train both."""
     own = cast(LowRankSet, context.parameters)
     return (own.down,) if up_on_reuse == "freeze" and not context.grew else (own.down, own.up)
 
@@ -217,9 +216,8 @@ def trained_factors(context: TaskContext, up_on_reuse: UpOnReuse) -> tuple[nn.Pa
 class LowRankBaseline(HeadedBaseline):
     """A baseline whose sets are low-rank updates and whose classifier is one linear head over all classes.
 
-    With ``feature_scope = "pool"`` the updates of all sets are summed, whatever a routing chooses; with
-    ``"set"`` each sample gets those of its set. Subclasses give the phases, through
-    :meth:`with_head`, and the sites.
+    With the scope ``POOL`` a forward sums the updates of all sets, whatever a routing chooses; with ``SET``
+    each sample gets those of its set. A subclass adds phases, through :meth:`with_head`, and sites.
 
     Attributes:
         set_class: The class of its sets.
@@ -243,12 +241,12 @@ class LowRankBaseline(HeadedBaseline):
 
     @property
     def bound(self) -> float:
-        """Bound of a new down factor: ``1 / sqrt(dim)`` by default, torch's start of a linear layer."""
+        """Bound of a new down factor: ``1 / sqrt(dim)`` by default, as torch initialises linear layers."""
         return float(self.context.backbone.dim**-0.5)
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
         """Return a new set: a copy of ``source``, or one that changes nothing yet."""
-        made = self.set_class(
+        updates = self.set_class(
             num_blocks=len(self.blocks),
             num_targets=len(self.targets),
             rank=self.options.rank,
@@ -256,17 +254,16 @@ class LowRankBaseline(HeadedBaseline):
             bound=self.bound,
             shared_down=self.shared_down,
         )
-        return made.to(self.context.device).copy_from(source)
+        return updates.to(self.context.device).copy_from(source)
 
     @property
     def takes_copies(self) -> bool:
-        """Whether each sample gets its own set: where all sets are summed, copies would be summed too."""
-        return self.feature_scope != "pool"
+        """Whether each sample gets its own set; a sum over all sets would count copies twice."""
+        return self.scope.choice
 
     def injection(self, routing: Routing) -> LowRankInjection:
-        """Return the updates for a routing: of all sets, or of each sample's."""
-        summed = self.feature_scope == "pool"
-        factors = summed_factors(routing.sets) if summed else (chosen_factors(routing),)
+        """Return the updates for a routing: those of all sets, or of each sample's set."""
+        factors = (chosen_factors(routing),) if self.scope.choice else summed_factors(routing.sets)
         return inject_factors(self.blocks, self.targets, factors, self.scale)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
@@ -279,8 +276,3 @@ class LowRankBaseline(HeadedBaseline):
             ParameterGroup(parameters=tuple(factors), lr=lr),
             ParameterGroup(parameters=tuple(self.head.parameters()), lr=lr * self.options.head_factor),
         )
-
-    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
-        """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
-        features = self.features(batch, context.pool.force(context.set_id))
-        return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)

@@ -1,16 +1,15 @@
-"""Building block: options that several methods share; free of torch, so that plugins are listed at once."""
+"""Building block: options that several methods share. Imports no torch, so that listing plugins is fast."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import attrs
-from attrs.validators import deep_iterable, ge, gt, in_, min_len, optional
+from attrs.validators import deep_iterable, ge, gt, min_len, optional
 
 from lw2g.interfaces.options import option
 
 __all__ = [
-    "STATISTICS_MODES",
     "AdapterSetOptions",
     "ClosedFormKind",
     "HeadKind",
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
-STATISTICS_MODES: tuple[StatisticsMode, ...] = get_args(StatisticsMode)
 UpOnReuse = Literal["project", "freeze", "free"]
 Stepping = Literal["official", "exact"]
 ClosedFormKind = Literal["cosine", "ridge", "mahalanobis", "lda", "klda"]
@@ -49,85 +47,79 @@ def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:
     return option(
         default,
         "learning rate over a task's epochs: constant, a tenth after every decay_epochs, or a cosine to 1e-5",
-        validator=in_(("constant", "step", "cosine")),
     )
 
 
-# without slots, as the next ones, so that a config class can derive from several records of options
+# without slots, like the next ones: a config class can derive from several of them
 @attrs.frozen(kw_only=True, slots=False)
 class SteppingOptions:
-    """How a schedule, given by a formula, is run over the epochs."""
+    """How the formula of a schedule is applied to the epochs."""
 
     stepping: Stepping = option(
         "official",
-        "official: every epoch but the first has the schedule's rate for the one before it, as the released "
-        "code does; exact: its own",
-        validator=in_(("official", "exact")),
+        "official: every epoch but the first has the schedule's rate of the epoch before, as in the released "
+        "code; exact: its own rate",
         published="official",
     )
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class RandomFeatureOptions:
-    """How wide heads with random features are."""
+    """The width of heads with random features."""
 
     head_features: int = option(
         2000,
-        "random features of ridge (0: none) and klda; their square is kept, in float64 (10000: 0.8 GB)",
+        "random features of ridge (0: none) and klda; the state is their square in float64 (10000: 0.8 GB)",
         validator=ge(0),
     )
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class HeadOptions(RandomFeatureOptions):
-    """What predicts, of the features that a linear head is trained on."""
+    """The head that predicts from the features on which the linear head is trained."""
 
     head: HeadKind = option(
         "linear",
-        "what predicts: the trained linear head, or sums over each task's features solved in closed form",
-        validator=in_(get_args(HeadKind)),
+        "head that predicts: the trained linear head, or a closed-form head on sums over features",
         published="linear",
     )
     head_carry: bool = option(
         False,
-        "whether sums of old classes (lda, cosine) move along with features of a set that goes on learning",
+        "whether the sums of old classes (lda, cosine) are corrected for the drift of their features",
     )
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class ScheduleOptions(SteppingOptions):
-    """Learning-rate schedules of the HiDe-Prompt family, which are timm's."""
+    """Learning-rate schedules of the HiDe-Prompt family (timm's)."""
 
     schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
     decay_epochs: int = option(30, "epochs between the drops of the step schedule", validator=ge(1))
     warmup_epochs: int = option(
         0,
-        "epochs over which a step or cosine schedule rises from 1e-6; what it would have done is left out",
+        "epochs over which a step or cosine schedule rises from 1e-6, in place of its own rates",
         validator=ge(0),
     )
     schedule_tasks: Literal["all", "first"] = option(
         "all",
-        "tasks in which the schedule acts; the others are trained at the full rate",
-        validator=in_(("all", "first")),
-        literal={"first": "the release goes on stepping the scheduler of the first task's optimizer"},
+        "tasks with the schedule; the others are trained at the full rate",
+        literal={"first": "the release keeps stepping the scheduler of the first task's optimizer"},
     )
 
 
 @attrs.frozen(kw_only=True)
 class PrefixOptions(ScheduleOptions, HeadOptions):
-    """Options that all prefix methods share; a method overrides what its authors chose differently."""
+    """Options that all prefix methods share; a method overrides defaults as its authors chose."""
 
     blocks: tuple[int, ...] = blocks_option((0, 1, 2, 3, 4), "blocks that get a set's prefix")
     length: int = option(20, "prefix tokens per block", validator=ge(1))
     init_from: Literal["previous", "random"] = option(
         "previous",
         "what a new set starts from: the most recently trained set, or U(-1, 1)",
-        validator=in_(("previous", "random")),
     )
     gather: Literal["per-sample", "reshaped"] = option(
         "per-sample",
-        "how a batch's prefixes are handed out: to each sample its own, or as most released ports do",
-        validator=in_(("per-sample", "reshaped")),
+        "how prefixes are distributed over a batch: to each sample its own, or as in most released ports",
         literal={"reshaped": "a missing transpose mixes keys and values across the batch"},
     )
     epochs: int = option(40, "passes over a task's training images", validator=ge(0))
@@ -162,18 +154,16 @@ class WeightedPrefixOptions(SteppingOptions):
     )
     init: Literal["exact", "official"] = option(
         "exact",
-        "how new components, keys and masks are made orthogonal to those of the live sets",
-        validator=in_(("exact", "official")),
+        "how new components, keys and masks become orthogonal to those of the live sets",
         published="official",
         literal={"official": "the released Gram-Schmidt is not orthogonal once old rows have been trained"},
     )
     keys_on_reuse: Literal["freeze", "free"] = option(
         "freeze",
-        "whether a reused set's keys and masks are trained; only frozen ones keep the weights of old queries",
-        validator=in_(("freeze", "free")),
+        "whether a reused set's keys and masks are trained; frozen ones keep the weights of old queries",
     )
     values_on_reuse: Literal["free", "freeze"] = option(
-        "free", "whether a reused set's prefix values are trained", validator=in_(("free", "freeze"))
+        "free", "whether a reused set's prefix values are trained"
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(128, "images per step", validator=ge(1), published=128)
@@ -188,7 +178,7 @@ def _are_distinct(_instance: object, field: attrs.Attribute[Any], value: tuple[s
 
 def targets_option(default: tuple[Literal["q", "k", "v"], ...]) -> Any:
     """Declare an option that lists projections; its default is the published value."""
-    members: Any = [deep_iterable(in_(("q", "k", "v")), iterable_validator=min_len(1)), _are_distinct]
+    members: Any = [min_len(1), _are_distinct]
     return option(
         default, "projections that are updated", validator=members, converter=tuple, published=default
     )
@@ -196,7 +186,7 @@ def targets_option(default: tuple[Literal["q", "k", "v"], ...]) -> Any:
 
 @attrs.frozen(kw_only=True)
 class LowRankOptions(SteppingOptions, HeadOptions):
-    """Options that all low-rank methods share; a method overrides what its authors chose differently."""
+    """Options that all low-rank methods share; a method overrides defaults as its authors chose."""
 
     blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)
     targets: tuple[Literal["q", "k", "v"], ...] = targets_option(("k", "v"))
@@ -210,23 +200,21 @@ class LowRankOptions(SteppingOptions, HeadOptions):
 
 @attrs.frozen(kw_only=True)
 class TrainedFactorsOptions(LowRankOptions):
-    """Options of methods that learn both factors."""
+    """Options of low-rank methods that train both factors."""
 
     up_on_reuse: UpOnReuse = option(
         "project",
-        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs move)",
-        validator=in_(("project", "freeze", "free")),
+        "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs drift)",
     )
 
 
 @attrs.frozen(kw_only=True, slots=False)
 class ReplayOptions:
-    """Options that all methods share which replay; a method overrides what its authors chose differently."""
+    """Options that all methods with replay share; a method overrides defaults as its authors chose."""
 
     statistics: StatisticsMode = option(
         "multi-centroid",
-        "what is kept of a class's features",
-        validator=in_(STATISTICS_MODES),
+        "statistics kept of a class's features",
         published="multi-centroid",
     )
     clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
@@ -239,21 +227,19 @@ class ReplayOptions:
 
 @attrs.frozen(kw_only=True)
 class AdapterSetOptions:
-    """Options that methods share whose sets are adapters; defaults are EASE's for CIFAR-100."""
+    """Options that adapter methods share; defaults are EASE's for CIFAR-100."""
 
     bottleneck: int = option(64, "inner width of an adapter", validator=ge(1))
     init_from: Literal["previous", "random"] = option(
         "random",
         "what a new set starts from: the most recently trained set, or a random one",
-        validator=in_(("previous", "random")),
     )
     up_on_reuse: UpOnReuse = option(
         "freeze",
         "up-projections of a reused set: protected like the down-projections, frozen, or free (with all "
-        "biases: then old outputs move); an inner width of few numbers is soon full",
-        validator=in_(("project", "freeze", "free")),
+        "biases: then old outputs drift); the space of a narrow bottleneck is soon full",
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(48, "images per step", validator=ge(1))
     lr: float = option(0.025, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
-    weight_decay: float = option(5e-4, "L2 coefficient, on everything that is trained", validator=ge(0))
+    weight_decay: float = option(5e-4, "L2 coefficient on all trained parameters", validator=ge(0))

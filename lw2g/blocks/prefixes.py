@@ -1,4 +1,4 @@
-"""Building block: prompt sets in the form of prefixes, extra keys and values in the attention of some blocks.
+"""Building block: sets of prefixes, which are extra keys and values in the attention of some blocks.
 
 A method whose parameter set is a prefix and whose classifier is one linear head derives from
 :class:`PrefixBaseline` and adds its phases.
@@ -18,9 +18,9 @@ from lw2g.blocks.schedules import chosen_schedule
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Owner, Site
+from lw2g.interfaces.site import Owner, Site
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -40,12 +40,12 @@ class PrefixSet(nn.Module):
 
     Args:
         num_blocks: Number of blocks that get a prefix.
-        length: Extra tokens per block.
+        length: Prefix tokens per block.
         dim: Width of the backbone.
 
     Attributes:
         key: ``[num_blocks, length, dim]``, in the head-major order of the backbone's fused projection. It
-            multiplies the block's queries and is what constraints protect.
+            multiplies the block's queries, and constraints protect it.
         value: ``[num_blocks, length, dim]``.
     """
 
@@ -55,7 +55,7 @@ class PrefixSet(nn.Module):
         self.value = nn.Parameter(torch.empty(num_blocks, length, dim).uniform_(-1, 1))
 
     def copy_from(self, source: nn.Module | None) -> PrefixSet:
-        """Take over the values of another set of the same shape; None changes nothing. Returns itself."""
+        """Copy the values of a set of the same shape (None: keep one's own), and return the set itself."""
         if source is not None:
             self.load_state_dict(source.state_dict())
         return self
@@ -66,7 +66,7 @@ def inject_prefixes(blocks: Sequence[int], key: Tensor, value: Tensor) -> Prefix
 
     Args:
         blocks: The blocks, in the order of the tensors' block axis.
-        key: ``[num_blocks, L, dim]``, or ``[B, num_blocks, L, dim]`` where samples differ.
+        key: ``[num_blocks, L, dim]``, or ``[B, num_blocks, L, dim]`` with one per sample.
         value: Of the same shape.
     """
     return PrefixInjection(
@@ -78,21 +78,20 @@ def chosen_prefixes(routing: Routing) -> tuple[Tensor, Tensor]:
     """Return keys and values of the chosen sets, ``[num_blocks, L, dim]`` each.
 
     Args:
-        routing: Over sets that are :class:`PrefixSet`. Where it chooses per sample there is a batch axis in
-            front.
+        routing: Over sets that are :class:`PrefixSet`; a choice per sample adds a leading batch axis.
     """
     key = routing.select(lambda item: cast(PrefixSet, item).key)
     return key, routing.select(lambda item: cast(PrefixSet, item).value)
 
 
 def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return prefixes as released ports hand them out: reshaped where a transpose was meant.
+    """Return prefixes as released ports distribute them, by a reshape in place of a transpose.
 
-    Keys and values of the whole batch stand in one row, and sample b takes entries 2b and 2b + 1 as its key
-    and its value: the first half of the batch gets two keys, the second half two values, of other samples.
+    They concatenate the keys and the values of the whole batch, and sample b takes entries 2b and 2b + 1 as
+    its key and value: the first half of the batch gets two keys each, the second half two values.
 
     Args:
-        key: ``[num_blocks, L, dim]``, with a batch axis in front where samples differ.
+        key: ``[num_blocks, L, dim]``, with a leading batch axis for one per sample.
         value: Of the same shape.
         size: Number of samples in the batch.
     """
@@ -113,16 +112,16 @@ def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set
             name=f"blocks.{block}.prefix_key",
             parameter=key,
             index=(position,),
-            activation=Activation(tap=Tap(block=block, kind="query")),
+            activation=Tap(block=block, kind="query"),
             owner=owner,
-            per_sample=True,  # as inject_prefixes takes them
+            per_sample=True,  # inject_prefixes accepts a batch axis
         )
         for position, block in enumerate(blocks)
     )
 
 
 def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...]:
-    """Return the blocks as a tuple once they are known to exist in the backbone.
+    """Return the blocks as a tuple after checking that the backbone has them.
 
     Args:
         blocks: Block indices from 0.
@@ -133,11 +132,11 @@ def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...
         ConfigError: A block is repeated or lies outside the backbone.
     """
     if len(set(blocks)) != len(blocks):
-        raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat; name each block once")
+        raise ConfigError(f"{path}: blocks {tuple(blocks)!r} repeat", "name each block once")
     outside = [block for block in blocks if not 0 <= block < depth]
     if outside:
         raise ConfigError(
-            f"{path}: block {outside[0]!r} is outside the backbone's {depth} blocks; use 0 to {depth - 1}"
+            f"{path}: block {outside[0]!r} is outside the backbone's {depth} blocks", f"use 0 to {depth - 1}"
         )
     return tuple(blocks)
 
@@ -146,8 +145,8 @@ class PrefixBaseline(HeadedBaseline):
     """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
 
     The head is allocated at full size; training masks the logits of other tasks, so their rows get no
-    gradient. Subclasses give the phases, through :meth:`with_head`, and override what they do otherwise:
-    :meth:`injections`, :meth:`step`, :meth:`trained_groups`.
+    gradient. A subclass returns its phases through :meth:`with_head`, and overrides :meth:`injections`,
+    :meth:`step` or :meth:`trained_groups` if it differs there.
     """
 
     def __init__(self, config: PrefixOptions, context: BuildContext) -> None:
@@ -157,7 +156,7 @@ class PrefixBaseline(HeadedBaseline):
 
     @property
     def takes_copies(self) -> bool:
-        """Whether prefixes are handed out per sample: released ports mix them across the batch."""
+        """Whether each sample gets its own prefix: released ports mix prefixes across the batch."""
         return self.options.gather == "per-sample"
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
@@ -166,17 +165,15 @@ class PrefixBaseline(HeadedBaseline):
         return prefixes.to(self.context.device).copy_from(source)
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the most recently trained set where the options say so."""
-        if self.options.init_from == "random" or not pool.task_to_set:
-            return None
-        return pool[pool.task_to_set[-1]]
+        """Return the most recently trained set if the options start new sets from it."""
+        return pool.newest if self.options.init_from == "previous" else None
 
     def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
-        """Return what is injected into a batch of ``size`` samples: the prefixes of the chosen sets."""
+        """Return the injections for a batch of ``size`` samples: the prefixes of the chosen sets."""
         return (self.inject(*chosen_prefixes(routing), size),)
 
     def inject(self, key: Tensor, value: Tensor, size: int) -> PrefixInjection:
-        """Return the injection of a set's prefixes, handed out as the options say."""
+        """Return the injection of a set's prefixes, distributed over samples as the options say."""
         if self.options.gather == "reshaped":
             key, value = reshaped(key, value, size)
         return inject_prefixes(self.blocks, key, value)
@@ -189,20 +186,12 @@ class PrefixBaseline(HeadedBaseline):
         """Return the key half of every block's prefix."""
         return prefix_sites(parameters, self.blocks)
 
-    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
-        """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
-        return self.step_on(self.features(batch, context.pool.force(context.set_id)), batch, context)
-
-    def step_on(self, features: Tensor, batch: Batch, context: TaskContext) -> StepOutput:
-        """Return cross-entropy over the task's classes of given features ``[B, dim]``."""
-        return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
-
     def shared_prompts(self) -> Sequence[nn.Parameter]:
-        """Return what all tasks train beside their set and the head; nothing by default."""
+        """Return the prompts that all tasks train, besides their set and the head; none by default."""
         return ()
 
     def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
-        """Return what :meth:`prompt_phase` trains: set, shared prompts and head at one learning rate."""
+        """Return the groups of :meth:`prompt_phase`: set, shared prompts and head at one learning rate."""
         trained = (*context.parameters.parameters(), *self.shared_prompts(), *self.head.parameters())
         return (ParameterGroup(parameters=trained, lr=self.options.effective_lr),)
 

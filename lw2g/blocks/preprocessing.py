@@ -1,7 +1,6 @@
-"""The usual way from a decoded image to network input, as a value: what a benchmark tests with.
+"""The usual test transform, from a decoded image to network input, as a plain value.
 
-Because it is a value, an exported model can take it along; a transform made of functions stays with its
-benchmark.
+An exported model can store such a value; a transform made of functions stays with its benchmark.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ _Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
 
 
 def channels_last(image: Tensor) -> Tensor:
-    """Return the same image as the resampling of bytes reads it fastest."""
+    """Return the same image in the memory format that torch resamples fastest."""
     return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)
 
 
 def resampled_to(size: int | tuple[int, int], interpolation: _Interpolation) -> Any:
-    """Return torchvision's antialiased resampling to a shorter side, or to height and width."""
+    """Return torchvision's antialiased resize to a shorter side, or to a height and width."""
     return v2.Resize(size, interpolation=v2.InterpolationMode(interpolation), antialias=True)
 
 
 class _Finish:
-    """From bytes to normalised floats: the bits of v2's ``ToDtype`` and ``Normalize``, in one new tensor."""
+    """Normalisation of bytes to floats: the bits of v2's ``ToDtype`` and ``Normalize``, in one tensor."""
 
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         self._statistics = torch.tensor([mean, std])[..., None, None]
@@ -42,11 +41,11 @@ class _Finish:
         if images.device not in self._on:
             self._on[images.device] = self._statistics.to(images.device)
         mean, std = self._on[images.device]
-        made = torch.empty(images.shape, device=images.device)
-        one_by_one = images.ndim == 4 and made.is_cpu  # what is computed then stays in the cache
-        for out, image in zip(made, images, strict=True) if one_by_one else [(made, images)]:
+        result = torch.empty(images.shape, device=images.device)
+        one_by_one = images.ndim == 4 and result.is_cpu  # then each image stays in the CPU's cache
+        for out, image in zip(result, images, strict=True) if one_by_one else [(result, images)]:
             out.copy_(image).mul_(1 / 255).sub_(mean).div_(std)
-        return made
+        return result
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -55,11 +54,11 @@ class Preprocessing(StagedTransform):
 
     Attributes:
         size: Side S of the network input in pixels.
-        resize: ``"squash"`` to S x S, or the shorter side to 8/7 of S (256 for 224) and the ``"crop"`` of the
-            centre.
-        interpolation: Of the resampling.
-        mean: Subtracted from each channel, of values from 0 to 1.
-        std: What each channel is then divided by.
+        resize: ``"squash"`` resizes to S x S; ``"crop"`` resizes the shorter side to 8/7 of S (256 for 224)
+            and crops the centre.
+        interpolation: The filter of the resize.
+        mean: Mean of each channel, of values from 0 to 1.
+        std: Standard deviation of each channel.
     """
 
     size: int

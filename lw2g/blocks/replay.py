@@ -1,6 +1,6 @@
-"""Building block: replay, which retrains a classifier on samples of class Gaussians.
+"""Building block: replay, which retrains a classifier on samples from class Gaussians.
 
-This is HiDe-Prompt's task-adaptive prediction (NeurIPS 2023). A method that replays derives its options from
+It is HiDe-Prompt's task-adaptive prediction (NeurIPS 2023). A method with replay derives its options from
 :class:`lw2g.blocks.options.ReplayOptions`.
 """
 
@@ -14,19 +14,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.options import ReplayOptions
 from lw2g.blocks.schedules import cosine
-from lw2g.blocks.statistics import ClassStatistics
+from lw2g.blocks.statistics import ClassStatistics, statistics_phase
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Schedule
 
-__all__ = ["replay_phase", "replay_statistics"]
+__all__ = ["head_replay", "replay_phase", "replay_statistics"]
 
 
 def replay_statistics(options: ReplayOptions, context: BuildContext) -> ClassStatistics:
-    """Return statistics, still empty, of features as wide as the backbone, for all classes."""
-    made = ClassStatistics(context.num_classes, context.backbone.dim, options.statistics, options.clusters)
-    return made.to(context.device)
+    """Return empty statistics for features of the backbone's width and all classes."""
+    statistics = ClassStatistics(
+        context.num_classes, context.backbone.dim, options.statistics, options.clusters
+    )
+    return statistics.to(context.device)
+
+
+def head_replay(
+    baseline: HeadedBaseline, statistics: ClassStatistics, options: ReplayOptions, context: TaskContext
+) -> tuple[ComputePhase, ComputePhase]:
+    """Return the phases that take a task's statistics under its set, and correct the head on all of them."""
+    routing = context.pool.force(context.set_id)
+    replay = replay_phase(
+        "replay",
+        context,
+        baseline.head,
+        statistics,
+        lr=options.replay_lr,
+        epochs=options.replay_epochs,
+        per_centroid=options.replay_batch,
+    )
+    return (
+        statistics_phase("statistics", context, statistics, lambda batch: baseline.features(batch, routing)),
+        replay,
+    )
 
 
 def replay_phase(
@@ -47,25 +70,25 @@ def replay_phase(
 ) -> ComputePhase:
     """Return the phase that retrains a classifier on samples of all seen classes.
 
-    Each epoch draws ``per_centroid`` features from every cluster of every seen class, shuffles them and makes
-    exactly one SGD step (momentum 0.9) per *old* class (or seen class), of ``per_centroid`` samples each.
-    Logits of unseen classes are left out. In the first task there is nothing to correct: no step is made and
-    no number drawn.
+    Each epoch draws ``per_centroid`` features from every cluster of every seen class, shuffles them and takes
+    exactly one SGD step (momentum 0.9) per *old* class (or seen class), of ``per_centroid`` samples each. The
+    loss leaves out unseen classes. The first task has no old classes: the phase takes no step and draws no
+    number.
 
     Args:
         name: Shown in the progress, and the purpose of the phase's generator.
         context: The task.
-        head: Everything that is trained.
+        head: The module to train.
         statistics: Gaussians of the head's input for all seen classes.
         lr: Initial learning rate.
         epochs: Number of epochs.
         per_centroid: Samples per cluster and per step.
-        logits: Maps features to logits over all classes; the head itself where left out.
-        steps_for: Of which classes there is a step for each in an epoch.
-        weight_decay: L2 coefficient on everything that is trained.
-        schedule: Gives the learning rate of each epoch; by default half a cosine.
+        logits: Maps features to logits over all classes; by default the head.
+        steps_for: The classes for which an epoch takes one step each.
+        weight_decay: L2 coefficient on all trained parameters.
+        schedule: Returns the learning rate of each epoch; by default half a cosine.
         loss: Takes logits of the seen classes ``[B, seen]`` and labels.
-        change: Makes of an epoch's samples and labels, with the phase's generator, what is trained on.
+        change: Maps an epoch's samples, their labels and the phase's generator to the samples to train on.
     """
     forward = logits or head
 
@@ -86,9 +109,9 @@ def replay_phase(
                     drawn = (change(*drawn, generator), drawn[1])
                 batches = (torch.split(part, per_centroid) for part in drawn)
                 for features, labels in zip(*batches, strict=True):
-                    found = loss(forward(features)[:, : len(seen)], labels)
+                    error = loss(forward(features)[:, : len(seen)], labels)
                     optimizer.zero_grad()
-                    torch.autograd.backward(found)
+                    torch.autograd.backward(error)
                     optimizer.step()
                 progress(epoch + 1, epochs)
 
@@ -97,7 +120,7 @@ def replay_phase(
 
 @contextmanager
 def _trainable(module: nn.Module) -> Iterator[list[nn.Parameter]]:
-    """Let gradients reach a module's parameters for a while, and leave none behind."""
+    """Enable gradients of a module's parameters within the context, and remove them after it."""
     parameters = list(module.parameters())
     before = [parameter.requires_grad for parameter in parameters]
     try:

@@ -1,6 +1,6 @@
-"""Learning-rate schedules: the rate of an epoch, given a group's own rate, the epoch and their number.
+"""Learning-rate schedules: the rate of an epoch, given a group's base rate, the epoch and their number.
 
-Each of them is a formula. Released code does not run its formulas as they are written (:func:`late`).
+Each schedule is a formula. Released code often runs its formula one epoch late (:func:`late`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from lw2g.interfaces.phase import Schedule, constant
 __all__ = ["chosen_schedule", "coda_cosine", "cosine", "late", "milestones", "stepped", "steps", "warmed_up"]
 
 _LEAST, _WARMUP_START = 1e-5, 1e-6
-"""Rates at which the cosines of the HiDe-Prompt family end and its warm-up begins, whatever a group's own."""
+"""Rates at which the HiDe-Prompt family's cosine ends and its warm-up starts, whatever the base rate."""
 
 
 def cosine(minimum: float = 0.0) -> Schedule:
-    """Return half a cosine from the group's rate towards the rate ``minimum``, the same one for all groups.
+    """Return half a cosine from the base rate towards ``minimum``, which is the same for all groups.
 
     >>> [round(cosine(0.1)(1.0, epoch, 4), 4) for epoch in range(4)]
     [1.0, 0.8682, 0.55, 0.2318]
@@ -32,7 +32,7 @@ def cosine(minimum: float = 0.0) -> Schedule:
 
 
 def steps(every: int, factor: float = 0.1) -> Schedule:
-    """Return the group's rate, times ``factor`` once for every ``every`` epochs that are over.
+    """Return the base rate times ``factor`` for every ``every`` epochs that have passed.
 
     >>> [round(steps(2)(1.0, epoch, 5), 4) for epoch in range(5)]
     [1.0, 1.0, 0.1, 0.1, 0.01]
@@ -45,20 +45,20 @@ def steps(every: int, factor: float = 0.1) -> Schedule:
 
 
 def milestones(epochs: Sequence[int], factor: float) -> Schedule:
-    """Return the group's rate, times ``factor`` from each of the given epochs on.
+    """Return the base rate times ``factor`` for each of the given epochs that has been reached.
 
     >>> [round(milestones((2, 3), 0.1)(1.0, epoch, 4), 4) for epoch in range(4)]
     [1.0, 1.0, 0.1, 0.01]
     """
 
     def schedule(base: float, epoch: int, _: int) -> float:
-        return base * factor ** sum(epoch >= one for one in epochs)
+        return base * factor ** sum(epoch >= milestone for milestone in epochs)
 
     return schedule
 
 
 def coda_cosine(base: float, epoch: int, epochs: int) -> float:
-    """Return CODA-Prompt's rate, ``cos(99 pi epoch / (200 (epochs - 1)))`` of the base; 1 for a single epoch.
+    """Return CODA-Prompt's rate, ``base cos(99 pi epoch / (200 (epochs - 1)))``; ``base`` for one epoch.
 
     >>> round(coda_cosine(1.0, 10, 20), 4), round(coda_cosine(1.0, 19, 20), 4)
     (0.6833, 0.0157)
@@ -67,9 +67,9 @@ def coda_cosine(base: float, epoch: int, epochs: int) -> float:
 
 
 def warmed_up(schedule: Schedule, epochs: int, start: float) -> Schedule:
-    """Return a schedule whose first ``epochs`` rates rise in a line from ``start`` to the group's own rate.
+    """Return a schedule whose first ``epochs`` rates rise linearly from ``start`` to the base rate.
 
-    The schedule itself is not moved: the rates that it would have had meanwhile are left out.
+    The schedule itself is not delayed: its rates for those epochs are skipped.
 
     >>> [warmed_up(steps(4), 2, 0.5)(1.0, epoch, 6) for epoch in range(6)]
     [0.5, 0.75, 1.0, 1.0, 0.1, 0.1]
@@ -87,8 +87,8 @@ def warmed_up(schedule: Schedule, epochs: int, start: float) -> Schedule:
 def late(schedule: Schedule) -> Schedule:
     """Return a schedule one epoch late: epochs 0 and 1 have its first rate, and its last rate is never used.
 
-    So run CODA-Prompt's scheduler and those that have it from there, whose constructor takes a step and sets
-    the counter back, and HiDe-Prompt's, which are told after an epoch the number of that epoch.
+    CODA-Prompt's scheduler and its copies run so, because their constructor takes a step and resets the
+    counter; HiDe-Prompt's too, because they get an epoch's number after that epoch.
 
     >>> [round(late(coda_cosine)(1.0, epoch, 4), 4) for epoch in range(4)]
     [1.0, 1.0, 0.8686, 0.509]
@@ -101,15 +101,15 @@ def late(schedule: Schedule) -> Schedule:
 
 
 def stepped(schedule: Schedule, stepping: Stepping) -> Schedule:
-    """Return the schedule as released code runs it (``"official"``), or as it is (``"exact"``)."""
+    """Return the schedule as released code runs it (``"official"``), or unchanged (``"exact"``)."""
     return late(schedule) if stepping == "official" else schedule
 
 
 def chosen_schedule(options: ScheduleOptions, task: int) -> Schedule:
-    """Return the schedule of a task that the options choose.
+    """Return the schedule that the options choose for a task.
 
     Args:
-        options: A method's options.
+        options: Options of the method.
         task: Index of the task, from 0.
     """
     if options.schedule == "constant" or (task and options.schedule_tasks == "first"):

@@ -1,4 +1,4 @@
-"""Building block: what the answer under a set says of the set, as far as the set suits the image."""
+"""Building block: how well a set suits an image, measured from the logits under that set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["entropy", "log_mass", "log_sum"]
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Return the entropy of the classes' probabilities, ``[..., C]`` -> ``[...]``: low where one is likely.
+    """Return the entropy of the classes' probabilities, ``[..., C]`` -> ``[...]``: low if one dominates.
 
     >>> entropy(torch.zeros(1, 4))
     tensor([1.3863])
@@ -19,7 +19,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def log_mass(logits: Tensor, owned: Tensor) -> Tensor:
-    """Return the log probability of the classes that are a set's own, ``[...]``.
+    """Return the log of the total probability of a set's own classes, ``[...]``.
 
     Args:
         logits: ``[..., C]``.

@@ -1,7 +1,7 @@
-"""Building block: Gaussians that stand for the features of a class once its images are gone.
+"""Building block: Gaussians that represent the features of an old class, whose images are gone.
 
-Used to retrain classifiers (:mod:`lw2g.blocks.replay`) and as constants in losses. The clustering is offered
-on its own for retrieval by centroids.
+They serve to retrain classifiers (:mod:`lw2g.blocks.replay`) and as constants in losses. Retrieval by
+centroids uses the clustering alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = [
 Progress = Callable[[int, int], None]
 
 _STARTS = 10
-"""K-means keeps the best of so many random starts: scikit-learn's default when the methods were released."""
+"""Random starts of k-means, which keeps the best: scikit-learn's default when the methods were released."""
 
 _JITTER = 1e-4
-"""Added to every variance, as the released code does."""
+"""Added to every variance, as in the released code."""
 
 
 def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
@@ -38,10 +38,10 @@ def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
     Args:
         features: ``[n, d]``, n >= 1.
-        clusters: Wanted number of clusters; as many as there are distinct rows where those are fewer.
+        clusters: Number of clusters; at most one per distinct row.
         seed: Fixes the initial centres.
     """
-    # scikit-learn takes a second to import, which runs without clusters must not pay
+    # scikit-learn takes a second to import; runs without clusters save it
     from sklearn.cluster import KMeans
 
     rows = features.detach().cpu().numpy()
@@ -53,9 +53,9 @@ def cluster(features: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
 
 class ClassStatistics(nn.Module):
-    """Gaussians of class features, at full size from the start so that the state dict keeps its shapes.
+    """Gaussians of class features; allocated at full size, so that the state dict keeps its shapes.
 
-    Modes (HiDe-Prompt's):
+    The modes are HiDe-Prompt's:
 
     - ``multi-centroid``: k-means; a mean and a biased per-dimension variance per cluster.
     - ``variance``: one mean and unbiased per-dimension variance per class.
@@ -65,10 +65,10 @@ class ClassStatistics(nn.Module):
         num_classes: Number of classes of the stream.
         dim: Width of the features.
         mode: One of the modes.
-        clusters: Clusters per class of ``multi-centroid``.
+        clusters: Clusters per class for ``multi-centroid``.
 
     Attributes:
-        mean: ``[num_classes, K, dim]``, K = 1 but for ``multi-centroid``.
+        mean: ``[num_classes, K, dim]``, with K = 1 except for ``multi-centroid``.
         spread: Variances ``[num_classes, K, dim]``, or factors ``[num_classes, 1, dim, dim]``.
         count: Samples per cluster, ``[num_classes, K]`` int64; 0 for a cluster that does not exist.
     """
@@ -90,14 +90,14 @@ class ClassStatistics(nn.Module):
         self._known: tuple[tuple[object, ...], Tensor, Tensor] | None = None
 
     def fit(self, label: int, features: Tensor) -> None:
-        """Enter the statistics of one class.
+        """Fit the statistics of one class.
 
         Args:
             label: Position of the class.
-            features: All its features ``[n, dim]``, n >= 1: no task but one has images of it.
+            features: All its features ``[n, dim]``, n >= 1: only one task has images of the class.
 
         Raises:
-            ValueError: There are no features, or the class has statistics.
+            ValueError: There are no features, or the class already has statistics.
         """
         if not len(features):
             raise ValueError(f"expected features of class {label} but got none")
@@ -122,8 +122,8 @@ class ClassStatistics(nn.Module):
     def _existing(self, classes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return class and number of each existing cluster of the classes, on the device.
 
-        Losses ask at every step. Which clusters exist must be read from the device, so the answer is kept
-        until a count has changed.
+        Losses call it at every step, and reading the counts waits for the device; so the result is cached
+        until a count changes.
         """
         stamp = (classes, self.count._version, self.count.data_ptr())
         if self._known is None or self._known[0] != stamp:
@@ -139,16 +139,16 @@ class ClassStatistics(nn.Module):
         generator: torch.Generator,
         limit: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw as many features from every cluster of the given classes, in random order.
+        """Draw features from every cluster of the given classes, in random order.
 
-        Clusters without variance (a single image) are left out unless a class has no other. Without a limit
-        every class is drawn.
+        Clusters without variance (of a single image) are left out unless the class has no other. Without a
+        limit every class is drawn.
 
         Args:
             classes: Positions of fitted classes.
             per_centroid: Samples per cluster.
             generator: On the CPU, so that draws do not depend on the device.
-            limit: Stop after so many samples of the shuffled order; the rest is never computed.
+            limit: Largest number of samples; it cuts the shuffled order, and the rest is never computed.
 
         Returns:
             Features ``[n, dim]`` and labels ``[n]``, on the device of the statistics.
@@ -162,31 +162,31 @@ class ClassStatistics(nn.Module):
         label, position = chosen.to(self.mean.device).unbind(1)
         noise = torch.randn(len(order), self.mean.shape[-1], generator=generator).to(self.mean)
         if self.mode == "covariance":
-            for one in torch.unique(chosen[:, 0]):
-                rows = (chosen[:, 0] == one).nonzero()[:, 0]
-                noise[rows] = noise[rows] @ self.spread[one, 0].T
+            for drawn in torch.unique(chosen[:, 0]):
+                rows = (chosen[:, 0] == drawn).nonzero()[:, 0]
+                noise[rows] = noise[rows] @ self.spread[drawn, 0].T
         else:
             noise = noise * (self.spread[label, position] + _JITTER).sqrt()
         return self.mean[label, position] + noise, label
 
     def _sampled_clusters(self, classes: tuple[int, ...]) -> Tensor:
-        """Return ``(class, cluster)`` rows of the clusters that are sampled, class by class, on the CPU."""
-        wanted = list(classes)
+        """Return ``(class, cluster)`` rows of the clusters to sample, class by class, on the CPU."""
+        labels = list(classes)
         exists, varied = torch.stack(
-            [self.count[wanted] > 0, (self.spread[wanted].flatten(2) != 0).any(dim=2)]
+            [self.count[labels] > 0, (self.spread[labels].flatten(2) != 0).any(dim=2)]
         ).cpu()
         if not exists.any(1).all():
-            label = wanted[int(exists.any(1).int().argmin())]
+            label = labels[int(exists.any(1).int().argmin())]
             raise ValueError(f"expected statistics of class {label} but got none; fit the class first")
         varied &= exists
         sampled = torch.where(varied.any(1, keepdim=True), varied, exists).nonzero()
-        return torch.stack([torch.tensor(wanted)[sampled[:, 0]], sampled[:, 1]], dim=1)
+        return torch.stack([torch.tensor(labels)[sampled[:, 0]], sampled[:, 1]], dim=1)
 
     def _spread_of(self, members: Tensor) -> Tensor:
         correction = 0 if self.mode == "multi-centroid" or len(members) == 1 else 1
         if self.mode != "covariance":
             return members.var(0, correction=correction)
-        # fewer images than dimensions: only the jitter makes it positive definite, so factor in float64
+        # with fewer images than dimensions only the jitter makes it positive definite: factor in float64
         covariance = torch.cov(members.double().T, correction=correction).reshape(members.shape[1], -1)
         jitter = _JITTER * torch.eye(members.shape[1], dtype=torch.float64, device=members.device)
         factor: Tensor = torch.linalg.cholesky(covariance + jitter)
@@ -205,10 +205,9 @@ def collect_features(
 
     Args:
         context: The task.
-        features: Gives the features of a batch.
-        progress: Told the number of images done, and of all.
-        augmented: The purpose for which images are drawn under the training transform; None for the test
-            transform.
+        features: Returns the features of a batch.
+        progress: Called with the number of images done and their total.
+        augmented: The purpose of draws of the training transform; None for the test transform.
     """
     rows, labels, done = [], [], 0
     for batch in context.statistics(64) if augmented is None else context.training_images(64, augmented):
@@ -228,8 +227,8 @@ def statistics_phase(
     Args:
         name: Shown in the progress.
         context: The task.
-        statistics: What is fitted.
-        features: Gives the features of a batch.
+        statistics: The statistics to fit.
+        features: Returns the features of a batch.
     """
 
     def run(progress: Progress) -> None:

@@ -1,9 +1,9 @@
-"""Building block: prefixes that are sums of learned components, weighed by the cosine of key and query.
+"""Building block: prefixes that are sums of learned components, weighted by the cosine of key and query.
 
 There is no hard choice of a set: every forward sums over the components of all live sets. CODA-Prompt and
-OS-Prompt differ in two switches, where the query comes from and whether a mask lies over it. What such a sum
-implies for protection: a reused set moves the prefixes of every task, also of those that never trained it,
-unless spaces are built with ``growth.protect = "visible"``.
+OS-Prompt differ in the source of the query and in whether masks are applied to it. Because of the sum,
+training a reused set moves the prefixes of every old task, also of those that never trained it, unless spaces
+are built with ``growth.protect = "visible"``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.interfaces.site import Activation, Site
+from lw2g.interfaces.scope import POOL
+from lw2g.interfaces.site import Site
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -45,18 +46,18 @@ _EPS = 1e-12
 
 
 def new_rows(old: Tensor, count: int, init: RowInit = "exact") -> Tensor:
-    """Return random unit rows to stand beside old ones: float32 ``[count, width]`` on the CPU.
+    """Return random unit rows that are orthogonal to old ones: float32 ``[count, width]`` on the CPU.
 
     Args:
-        old: Rows to be orthogonal to, ``[m, width]``, m may be 0.
-        count: How many.
-        init: ``"exact"``: orthonormal, and orthogonal to the span of the old rows; once that span leaves no
-            room for them, to as many of its directions, those of most energy first, as there is room for.
-            ``"official"``: one projection off each earlier row, as released, which is neither once old rows
-            have been trained and are no longer orthogonal to one another.
+        old: The old rows, ``[m, width]``, m >= 0.
+        count: Number of new rows.
+        init: ``"exact"``: orthonormal, and orthogonal to the span of the old rows; if that span is too large,
+            to as many of its directions as possible, those of most energy first. ``"official"``: one
+            projection off each earlier row, as released; it gives neither once old rows have been trained
+            and are no longer orthogonal to each other.
 
     Raises:
-        ValueError: More rows than their width were asked for.
+        ValueError: ``count`` is larger than the width.
     """
     if count > old.shape[1]:
         raise ValueError(f"expected at most {old.shape[1]} rows of that width but got {count}")
@@ -71,7 +72,7 @@ def new_rows(old: Tensor, count: int, init: RowInit = "exact") -> Tensor:
     _, sizes, directions = torch.linalg.svd(old, full_matrices=False)
     rank = int((sizes > sizes[:1] * max(old.shape) * torch.finfo(old.dtype).eps).sum())
     basis = directions[: min(rank, old.shape[1] - count)]
-    for _ in range(2):  # the second time for what rounding left
+    for _ in range(2):  # the second projection removes rounding errors
         drawn = drawn - (drawn @ basis.mT) @ basis
     return cast(Tensor, torch.linalg.qr(drawn.mT).Q.mT.float())
 
@@ -82,15 +83,15 @@ class ComponentSet(nn.Module):
     Args:
         num_blocks: Number of blocks that get a prefix.
         components: Components per block.
-        length: Prefix vectors per component, the first half keys of the attention, the second half values.
+        length: Prefix vectors per component: half are keys of the attention, half are values.
         dim: Width of the backbone.
         masked: Whether each component has a mask over the query.
 
     Attributes:
-        prefix_key: ``[num_blocks, components, length / 2, dim]``; it multiplies the block's queries and is
-            what constraints protect.
+        prefix_key: ``[num_blocks, components, length / 2, dim]``; it multiplies the block's queries, and
+            constraints protect it.
         prefix_value: Of the same shape.
-        key: What the query is compared with, ``[num_blocks, components, dim]``.
+        key: Compared with the query, ``[num_blocks, components, dim]``.
         mask: Multiplies the query channel by channel, ``[num_blocks, components, dim]`` or None.
     """
 
@@ -103,16 +104,16 @@ class ComponentSet(nn.Module):
         self.mask = nn.Parameter(torch.zeros(rows)) if masked else None
 
     def rows(self, position: int) -> tuple[Tensor, ...]:
-        """Return what is kept orthogonal at one block: ``[components, length * dim]``, then keys and mask."""
+        """Return the orthogonal rows of a block: components ``[components, length * dim]``, keys, masks."""
         halves = torch.cat([self.prefix_key[position], self.prefix_value[position]], dim=1)
         return (halves.flatten(1), self.key[position], *(() if self.mask is None else (self.mask[position],)))
 
     @torch.no_grad()
     def start(self, old: Sequence[ComponentSet], init: RowInit = "exact") -> Self:
-        """Draw all rows so that they are orthogonal to those of the old sets, and return the set itself."""
+        """Draw all rows orthogonal to those of the old sets, and return the set itself."""
         count, half, dim = self.prefix_key.shape[1:]
         for position in range(len(self.key)):
-            # on the CPU, where rows are drawn: old sets may be on another device than this one
+            # rows are drawn on the CPU; old sets may be on another device than this one
             empty = tuple(rows[:0].cpu() for rows in self.rows(position))
             kept = (tuple(rows.cpu() for rows in item.rows(position)) for item in old)
             components, key, *mask = (
@@ -130,20 +131,20 @@ def component_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) ->
     """Return the weight of each component, ``cos(query * mask, key)`` in [-1, 1]: ``[B, M]``.
 
     Args:
-        query: ``[B, dim]``; only its direction matters.
+        query: ``[B, dim]``; its length does not matter.
         key: ``[M, dim]``.
-        mask: ``[M, dim]``, None for ones.
+        mask: ``[M, dim]``; None for ones.
     """
     query, key = functional.normalize(query, dim=-1), functional.normalize(key, dim=-1)
     if mask is None:
         return query @ key.mT
-    # ||q * a||^2 = q^2 . a^2, so that no [B, M, dim] tensor is made
+    # ||q * a||^2 = q^2 . a^2 avoids a [B, M, dim] tensor
     size = (query.square() @ mask.square().mT).clamp_min(_EPS).sqrt()
     return query @ (mask * key).mT / size
 
 
 def visible(sets: Sequence[nn.Module], name: str, position: int) -> Tensor:
-    """Return a tensor of all sets at one block, their components one after the other: ``[M, ...]``."""
+    """Return a tensor of all sets at one block, concatenated over components: ``[M, ...]``."""
     return torch.cat([getattr(item, name)[position] for item in sets])
 
 
@@ -151,8 +152,8 @@ def weighted_prefixes(sets: Sequence[nn.Module], position: int, query: Tensor) -
     """Return prefix key and value of one block, ``[B, length / 2, dim]`` each.
 
     Args:
-        sets: The live :class:`ComponentSet` s; all of their components take part.
-        position: Place of the block in the sets' block axis.
+        sets: The live :class:`ComponentSet` s; the sum runs over all of their components.
+        position: Position of the block in the sets' block axis.
         query: ``[B, dim]``.
     """
     masked = cast(ComponentSet, sets[0]).mask is not None
@@ -173,8 +174,8 @@ def weighted_injection(
     Args:
         blocks: The blocks, in the order of the sets' block axis.
         sets: The live :class:`ComponentSet` s.
-        query: The query of all blocks, ``[B, dim]``; None: each block's is the class token that enters it
-            (before ``norm1``, with its graph), so that one forward does.
+        query: The query of all blocks, ``[B, dim]``; None: the query of a block is the class token that
+            enters it (before ``norm1``, with its graph), so that one forward suffices.
         seen: Filled with each block's query, by position.
     """
 
@@ -188,17 +189,17 @@ def weighted_injection(
 
 
 class WeightedPrefixBaseline(Baseline):
-    """A baseline whose sets are blocks of components and whose classifier is one linear head.
+    """A baseline whose sets are groups of prefix components and whose classifier is one linear head.
 
-    The forward never depends on which set a task trains, so routings that force a set change nothing.
+    The forward always uses all sets, so a routing that forces a set changes nothing.
 
     Attributes:
-        query_source: ``"feature"``: the un-prompted feature (a second forward, cached where it can be);
-            ``"block"``: the class token entering each block.
+        query_source: ``"feature"``: the un-prompted feature (a second forward, cached if possible);
+            ``"block"``: the class token that enters each block.
         masked: Whether components have masks.
     """
 
-    feature_scope = "pool"
+    scope = POOL
     query_source: ClassVar[Literal["feature", "block"]]
     masked: ClassVar[bool]
 
@@ -208,37 +209,37 @@ class WeightedPrefixBaseline(Baseline):
         dim = context.backbone.dim
         if config.components > dim:
             raise ConfigError(
-                f"baseline.components: {config.components!r} keys of width {dim} cannot be orthogonal; "
-                f"use at most {dim}"
+                f"baseline.components: {config.components!r} keys of width {dim} cannot be orthogonal",
+                f"use at most {dim}",
             )
         self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
         self.head = nn.Linear(dim, context.num_classes).to(context.device)
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return all live sets, which a new one is made orthogonal to."""
+        """Return all live sets: a new one is orthogonal to them."""
         return nn.ModuleList(pool.sets) if len(pool) else None
 
     def new_set(self, source: nn.Module | None) -> ComponentSet:
-        """Return a block of components, orthogonal to those of the sets that ``source`` holds."""
+        """Return a set whose components are orthogonal to those of the sets in ``source``."""
         old = [] if source is None else [cast(ComponentSet, item) for item in source.children()]
-        made = ComponentSet(
+        components = ComponentSet(
             num_blocks=len(self.blocks),
             components=self.options.components,
             length=self.options.length,
             dim=self.context.backbone.dim,
             masked=self.masked,
         )
-        return made.start(old, self.options.init).to(self.context.device)
+        return components.start(old, self.options.init).to(self.context.device)
 
     def injection(
         self, batch: Batch, sets: Sequence[nn.Module], seen: dict[int, Tensor] | None = None
     ) -> PrefixInjection:
-        """Return the weighted prefixes for a batch; ``seen`` is filled with the queries by position."""
+        """Return the weighted prefixes for a batch, and fill ``seen`` with each block's query by position."""
         query = batch.query if self.query_source == "feature" else None
         return weighted_injection(self.blocks, sets, query, seen)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return prompted features ``[B, dim]``, whatever set is forced."""
+        """Return prompted features ``[B, dim]`` with the components of all sets of the routing."""
         return self.context.backbone.features(batch.images, (self.injection(batch, routing.sets),))
 
     def logits(self, features: Tensor) -> Tensor:
@@ -248,8 +249,9 @@ class WeightedPrefixBaseline(Baseline):
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's components, measured against the block's queries.
 
-        A prefix is linear in the components, so rows that move outside a space move every sum of them
-        outside it. Keys and masks are no sites: their weight is a cosine, which no projection keeps.
+        A prefix is linear in the components: updates of components orthogonal to a space change every
+        weighted sum orthogonally to it. Keys and masks are no sites, because no projection preserves a
+        cosine.
         """
         prefix_key = cast(ComponentSet, parameters).prefix_key
         return tuple(
@@ -257,20 +259,23 @@ class WeightedPrefixBaseline(Baseline):
                 name=f"blocks.{block}.prefix_key",
                 parameter=prefix_key,
                 index=(position,),
-                activation=Activation(tap=Tap(block=block, kind="query")),
+                activation=Tap(block=block, kind="query"),
             )
             for position, block in enumerate(self.blocks)
         )
 
     def regulariser(self, batch: Batch, sets: Sequence[nn.Module], seen: dict[int, Tensor]) -> Tensor | None:
-        """Return a term of the training loss, given the blocks' queries; None for none.
+        """Return a scalar to add to the training loss (not to the evidence's); None for no such term.
 
-        It is no part of the evidence, which is cross-entropy alone.
+        Args:
+            batch: The batch.
+            sets: The live sets.
+            seen: The query of each block, ``[B, dim]`` by position.
         """
         return None
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
-        """Return cross-entropy over the task's classes and the regulariser, with all live sets in the sum."""
+        """Return cross-entropy over the task's classes plus the regulariser, with all live sets."""
         sets, seen = context.pool.sets, dict[int, Tensor]()
         features = self.context.backbone.features(batch.images, (self.injection(batch, sets, seen),))
         logits = mask_logits(self.logits(features), context.task.classes)
@@ -279,7 +284,7 @@ class WeightedPrefixBaseline(Baseline):
         return StepOutput(loss=loss if added is None else loss + added, features=features)
 
     def trained(self, context: TaskContext) -> tuple[nn.Parameter, ...]:
-        """Return what a task trains: the head, and its set as far as the options for reuse let it."""
+        """Return the parameters that a task trains: the head, and what the options allow of its set."""
         own = cast(ComponentSet, context.parameters)
         keys = context.grew or self.options.keys_on_reuse == "free"
         values = context.grew or self.options.values_on_reuse == "free"
@@ -292,7 +297,7 @@ class WeightedPrefixBaseline(Baseline):
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the one phase: the task's set and the head together."""
+        """Return the only phase, which trains the task's set and the head together."""
         options = self.options
         phase = TrainingPhase(
             name="prompts",

@@ -1,1 +1,1 @@
-"""The command line: parses and prints; what it does lies in the other layers."""
+"""The command line parses arguments and prints results; the other layers do the work."""

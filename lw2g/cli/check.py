@@ -1,4 +1,4 @@
-"""``lw2g check``: whether components keep the promises that the framework relies on."""
+"""``lw2g check`` checks that components keep the promises that the framework relies on."""
 
 from __future__ import annotations
 
@@ -32,14 +32,12 @@ _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped"
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_component())
 @click.option("--all", "everything", is_flag=True, help="Check all components.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only components of this kind.")
-@settings_option(
-    "An option of the one component that is checked, such as energy=0.9; repeatable.", complete=False
-)
+@settings_option("An option of the checked component, such as energy=0.9; repeatable.", complete=False)
 @click.option(
     "--device",
     default="cpu",
     show_default=True,
-    help="Where checks of training make their runs, such as cuda; always with deterministic kernels.",
+    help="Device of the checks that train, such as cuda; kernels are always deterministic.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def check(
@@ -50,16 +48,16 @@ def check(
     device: str,
     as_json: bool,
 ) -> None:
-    """Check the components called NAME against the contract of their kinds, promise by promise.
+    """Check the components called NAME against the contract of their kind, promise by promise.
 
-    Kinds are baseline, retrieval, policy, evidence, constraint, benchmark, backbone and tracker. Checks run
-    on little data, and fetch nothing; what is not on this machine is skipped with the reason. The exit code
-    is 1 where a check fails.
+    Kinds are baseline, retrieval, policy, evidence, constraint, benchmark, backbone and tracker. Checks use
+    little data and download nothing; a check that needs something this machine lacks is skipped with the
+    reason. The exit code is 1 if a check fails.
     """
     from lw2g.testing import contract_cases, tiny_catalogue
     from lw2g.training.devices.engine import open_engine
 
-    open_engine(device, "32-true")  # now, lest components be blamed for a device that is not there
+    open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
     catalogue = tiny_catalogue()
     chosen = _chosen(catalogue, names, everything=everything, kind=kind)
     options = _options(chosen, settings)
@@ -76,25 +74,23 @@ def check(
 def _chosen(
     catalogue: Catalogue, names: Sequence[str], *, everything: bool, kind: Kind | None
 ) -> list[Component]:
-    """Return the records that are asked for.
+    """Return the records of the components to check.
 
     Raises:
-        ConfigError: Nothing is asked for, or both all and some, or there is nothing of the kind.
+        ConfigError: The command names none, or names some beside --all, or the kind has no component.
         UnknownComponentError: A name is not registered.
         PluginError: A component cannot be used as it is registered.
     """
     if everything == bool(names):
-        raise ConfigError(
-            "--all and names exclude each other; leave one out"
-            if everything
-            else "nothing to check; give names (`lw2g plugins` lists them) or --all"
-        )
+        if everything:
+            raise ConfigError("--all and names exclude each other", "leave one out")
+        raise ConfigError("nothing to check", "give names (`lw2g plugins` lists them) or --all")
     if everything:
         installed = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
-        found = [component for component in installed if kind in (None, component.kind)]
-        if not found:
-            raise ConfigError(f"no {kind or 'component'} is registered; `lw2g doctor` says why")
-        return found
+        components = [component for component in installed if kind in (None, component.kind)]
+        if not components:
+            raise ConfigError(f"no {kind or 'component'} is registered", "`lw2g doctor` says why")
+        return components
     if kind is not None:
         return [catalogue.get(kind, name) for name in names]
     from lw2g.testing import contract_cases
@@ -104,10 +100,10 @@ def _chosen(
 
 
 def _options(chosen: Sequence[Component], settings: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the given options, of the types that the component's config declares.
+    """Return the options of --set, converted to the types that the component's config declares.
 
     Raises:
-        ConfigError: They do not fit the component, or several are chosen.
+        ConfigError: They do not fit the component, or several components are chosen.
     """
     from lw2g.config.structure import structure
 
@@ -115,22 +111,22 @@ def _options(chosen: Sequence[Component], settings: Sequence[tuple[str, Any]]) -
     if not table:
         return {}
     if len(chosen) != 1:
-        listed = ", ".join(f"{one.kind} {one.name}" for one in chosen)
-        raise ConfigError(f"--set is for one component, not for {listed}; name one, with --kind if need be")
+        listed = ", ".join(f"{component.kind} {component.name}" for component in chosen)
+        raise ConfigError(f"--set is for one component, not for {listed}", "name one, with --kind if need be")
     component = chosen[0]
     config, problems = structure(component.config, table)
     if problems:
-        told = "; ".join(f"{key}: {text}" if key else text for key, text in problems)
-        raise ConfigError(f"{component.kind} {component.name!r}: {told}")
+        details = "; ".join(f"{key}: {text}" if key else text for key, text in problems)
+        raise ConfigError(f"{component.kind} {component.name!r}: {details}")
     fields = {field.alias: field.name for field in attrs.fields(component.config)}
     return {key: getattr(config, str(fields[key])) for key in table}
 
 
 def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
-    """Run all cases, and unless quiet print each as it ends, under the name of its component."""
+    """Run all cases; unless quiet, print each result under the name of its component."""
     out = console()
     results: list[CheckResult] = []
-    said: set[tuple[str, ...]] = set()
+    shown: set[tuple[str, ...]] = set()
     waiting = out.status("") if out.is_terminal and not quiet else nullcontext()
     with waiting as status:
         for number, case in enumerate(cases, 1):
@@ -140,19 +136,19 @@ def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
             result = case.result()
             results.append(result)
             if not quiet:
-                _print(out, result, said)
+                _print(out, result, shown)
     if not quiet:
         _print_summary(out, results)
     return results
 
 
-def _print(out: Console, result: CheckResult, said: set[tuple[str, ...]]) -> None:
-    """Print one result; the name of a component and a reason to skip stand once, and join ``said``."""
+def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> None:
+    """Print one result; component names and reasons to skip are printed once and then join ``shown``."""
     from rich.table import Table
     from rich.text import Text
 
     component = (result.kind, result.component)
-    if component not in said:
+    if component not in shown:
         out.print(Text(f"{result.kind} {result.component}", style="bold"))
     mark, style = _MARKS[result.status]
     row = Table.grid(padding=(0, 1))
@@ -161,10 +157,9 @@ def _print(out: Console, result: CheckResult, said: set[tuple[str, ...]]) -> Non
     row.add_column(overflow="fold")
     sentence = Text.assemble((result.check, style), f"  {result.promise}")
     row.add_row(Text(f"  {mark}", style=style), f"{result.seconds:.2f} s", sentence)
-    # a reason for skipping stands once; a failure is never without its own
-    if result.message and (result.status == "failed" or (*component, result.message) not in said):
+    if result.message and (result.status == "failed" or (*component, result.message) not in shown):
         row.add_row("", "", Text(f"-> {result.message}", style="italic"))
-    said |= {component, (*component, result.message)}
+    shown |= {component, (*component, result.message)}
     out.print(row)
 
 

@@ -20,41 +20,41 @@ def complete_component(*kinds: Kind, also: Sequence[str] = ()) -> Completer:
     """Return a completer for the names of components.
 
     Args:
-        *kinds: Of which kinds; all where none is given.
-        also: Further names.
+        *kinds: The kinds to complete; all if none is given.
+        also: Further names to complete.
     """
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         from lw2g.registry.catalogue import load_catalogue
 
-        found = {
+        matches = {
             entry.component.name: entry.component.summary
             for entry in load_catalogue().components()
             if entry.component.kind in (kinds or KINDS) and entry.component.name.startswith(begun)
         }
-        found |= {name: "" for name in also if name.startswith(begun)}
-        return [CompletionItem(name, help=summary) for name, summary in found.items()]
+        matches |= {name: "" for name in also if name.startswith(begun)}
+        return [CompletionItem(name, help=summary) for name, summary in matches.items()]
 
     return complete
 
 
 def complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a key of ``--set`` by the options of the components that the command line names so far."""
+    """Complete a key of ``--set`` from the options of the components on the command line so far."""
     from lw2g.config.describe import describe_experiment
     from lw2g.config.resolve import resolve
     from lw2g.registry.catalogue import load_catalogue
 
-    said = context.params
-    names = {kind: said.get(kind) for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")}
+    values = context.params
+    names = {kind: values.get(kind) for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")}
     try:
         resolved = resolve(
             load_catalogue(),
-            file=said.get("file"),
-            constraints=said.get("constraint") or None,
-            trackers=said.get("tracker") or (),
+            file=values.get("file"),
+            constraints=values.get("constraint") or None,
+            trackers=values.get("tracker") or (),
             **names,
         )
-    except Lw2gError:  # half a command line need not make sense
+    except Lw2gError:  # an unfinished command line may not resolve
         return []
     options = describe_experiment(resolved.config)
     return [
@@ -75,7 +75,7 @@ def completion(context: click.Context, shell: str) -> None:
       zsh    eval "$(lw2g completion zsh)"       in ~/.zshrc
       fish   lw2g completion fish | source       in ~/.config/fish/config.fish
     """
-    found = get_completion_class(shell)
+    completer = get_completion_class(shell)
     root: Any = context.find_root().command
-    if found is not None:
-        click.echo(found(root, {}, "lw2g", "_LW2G_COMPLETE").source())
+    if completer is not None:
+        click.echo(completer(root, {}, "lw2g", "_LW2G_COMPLETE").source())

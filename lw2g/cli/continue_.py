@@ -1,4 +1,4 @@
-"""``lw2g continue``: go on with a run that was meant to stop, or after the end of its stream."""
+"""``lw2g continue`` continues a run that stopped after --tasks, or after the end of its stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lw2g.errors import ConfigError
 __all__ = ["continue_run"]
 
 
-@click.command("continue", short_help="Go on with a run that was meant to stop, or with new classes.")
+@click.command("continue", short_help="Continue a run that stopped after --tasks, or with new classes.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--tasks", type=click.IntRange(min=1), metavar="N", help="Stop after N tasks, counted from the first."
@@ -22,11 +22,11 @@ __all__ = ["continue_run"]
 @click.option(
     "--benchmark",
     metavar="NAME",
-    help="After the end of the stream: where new classes come from.",
+    help="Benchmark with new classes, for a run at the end of its stream.",
     shell_complete=complete_component("benchmark"),
 )
 @settings_option("An option of that benchmark, such as benchmark.root=DIR; repeatable.")
-@devices_option("Processes that work on it from now on (default: as the run is configured).")
+@devices_option("Processes of the run from now on (default: as configured).")
 def continue_run(
     run: Path,
     tasks: int | None,
@@ -34,12 +34,12 @@ def continue_run(
     settings: tuple[tuple[str, Any], ...],
     devices: int | None,
 ) -> None:
-    """Go on with the run in the directory RUN, to the end of its stream or to task N.
+    """Continue the run in the directory RUN to the end of its stream, or to task N.
 
-    The result is the one a run has that never stopped. A directory of several seeds goes on with each.
+    The result equals that of a run without a stop. In a directory of several seeds every run continues.
 
-    A run at the end of its stream goes on with the classes of another benchmark. Their images go through the
-    transforms that the run began with; the data of both must be there, since all classes are evaluated.
+    A run at the end of its stream continues with the classes of another benchmark. Their images go through
+    the run's own transforms. The data of both benchmarks must be present, since all classes are evaluated.
     """
     from lw2g.cli.execute import continue_one, continue_seeds, warn_of_problems
     from lw2g.config.sources import resolve_source
@@ -49,8 +49,8 @@ def continue_run(
     warn_of_problems(catalogue)
     if settings and benchmark is None:
         raise ConfigError(
-            f"--set {settings[0][0]}: a run goes on as it is configured; name a --benchmark of new classes, "
-            "or see lw2g fork"
+            f"--set {settings[0][0]}: a run continues as it is configured",
+            "name a --benchmark with new classes, or see lw2g fork",
         )
     source = None if benchmark is None else resolve_source(catalogue, benchmark, dict(settings))
     if not (run / "seeds.json").exists():
@@ -59,5 +59,5 @@ def continue_run(
         continue_seeds(run, catalogue, tasks, devices)
     else:
         raise ConfigError(
-            f"{str(run)!r} holds the runs of several seeds; add classes to each of them: {run}/seed-N"
+            f"{str(run)!r} holds the runs of several seeds", f"add classes to each of them: {run}/seed-N"
         )

@@ -1,4 +1,4 @@
-"""``lw2g data``: published data sets, what is known of them, fetching and checking them."""
+"""``lw2g data`` lists, fetches and checks published data sets."""
 
 from __future__ import annotations
 
@@ -38,89 +38,91 @@ def _components() -> Iterator[tuple[BenchmarkComponent, DataSet]]:
             yield component, component.data
 
 
-@data.command("list", short_help="Print what is known of each data set.")
+@data.command("list", short_help="Print facts about each data set.")
 @click.argument("name", required=False, shell_complete=complete_component("benchmark"))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_data(name: str | None, as_json: bool) -> None:
-    """Print what is known of all data sets, or all that is known of NAME."""
-    known = [one for _, one in _components()] if name is None else [_data_of(name)]
+    """Print the main facts about all data sets, or all facts about NAME."""
+    data_sets = [data for _, data in _components()] if name is None else [_data_of(name)]
     if as_json:
-        click.echo(json.dumps([_plain(one) for one in known], indent=1))
+        click.echo(json.dumps([_plain(data) for data in data_sets], indent=1))
     elif name is not None:
-        _print_facts(known[0])
+        _print_facts(data_sets[0])
     else:
         rows = [
             (
-                *(one.name, _way(one), _here(one), one.terms, one.page),
-                *(one.size or "?", str(one.num_classes), *_counts(next(iter(one.splits.values())))),
+                *(
+                    data.name,
+                    _way(data),
+                    "yes" if data.folder and data.lies_below(default_root()) else "-",
+                    data.terms,
+                    data.page,
+                ),
+                *(data.size or "?", str(data.num_classes), *_counts(next(iter(data.splits.values())))),
             )
-            for one in known
+            for data in data_sets
         ]
         columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
         console().print(table("", columns, rows, left=5))
         where = f"{ROOT_VARIABLE}={default_root() or ''}"
-        click.echo(f"{where} is the folder of all data sets; `lw2g data list NAME` says more")
+        click.echo(f"{where} is the folder of all data sets; `lw2g data list NAME` shows details")
 
 
 def _data_of(name: str) -> DataSet:
-    found = {one.name: one for _, one in _components()}
-    if name not in found:
+    by_name = {data.name: data for _, data in _components()}
+    if name not in by_name:
         from lw2g.errors import nearest
 
         raise UnknownComponentError(
-            f"no data set is called {name!r}{nearest(name, found)}; run `lw2g data list` for all names"
+            f"no data set is called {name!r}{nearest(name, by_name)}", "run `lw2g data list` for all names"
         )
-    return found[name]
+    return by_name[name]
 
 
 def _counts(split: Split) -> tuple[str, str]:
     return ("?" if split.train is None else str(split.train), "?" if split.test is None else str(split.test))
 
 
-def _way(one: DataSet) -> str:
-    """Return how a data set is had: by the command alone, with a commit named, or with a browser."""
-    direct = [route for route in one.routes if not isinstance(route, ByHand)]
+def _way(data: DataSet) -> str:
+    """Return how to get a data set: ``yes`` (this command), ``--revision`` (and a commit), or ``by hand``."""
+    direct = [route for route in data.routes if not isinstance(route, ByHand)]
     if not direct:
         return "by hand"
     unpinned = all(isinstance(route, HubRoute) and route.revision is None for route in direct)
     return "--revision" if unpinned else "yes"
 
 
-def _here(one: DataSet) -> str:
-    return "yes" if one.folder and one.lies_below(default_root()) else "-"
-
-
-def _plain(one: DataSet) -> dict[str, Any]:
+def _plain(data: DataSet) -> dict[str, Any]:
     import attrs
 
     return {
-        **attrs.asdict(one, recurse=False),
-        "splits": {k: attrs.asdict(v) for k, v in one.splits.items()},
+        **attrs.asdict(data, recurse=False),
+        "splits": {k: attrs.asdict(v) for k, v in data.splits.items()},
     } | {
-        "routes": [str(route) for route in one.routes],
-        "beside": [attrs.asdict(file) for file in one.beside],
+        "routes": [str(route) for route in data.routes],
+        "beside": [attrs.asdict(file) for file in data.beside],
         "variable": ROOT_VARIABLE,
     }
 
 
-def facts_of(one: DataSet) -> Iterator[str]:
-    """Yield all that is known of a data set, a line each."""
-    yield f"page: {one.page}"
-    yield f"terms: {one.terms}"
-    yield f"folder below {ROOT_VARIABLE}: {one.folder or '(none of its own)'}, with {one.layout}"
-    for name, split in one.splits.items():
+def facts_of(data: DataSet) -> Iterator[str]:
+    """Yield the facts about a data set, one line each."""
+    yield f"page: {data.page}"
+    yield f"terms: {data.terms}"
+    yield f"folder below {ROOT_VARIABLE}: {data.folder or '(none of its own)'}, with {data.layout}"
+    for name, split in data.splits.items():
         train, test = _counts(split)
         listed = ", lists known" if split.test_sha256 else ""
         yield f"split {name}: {train} + {test} images, read from {split.reader}{listed}"
-    yield from (f"from {route}" for route in one.routes)
-    if one.flaws:
-        yield f"flaws: {one.flaws}"
-    yield from (f"unconfirmed: {text}" for text in one.unconfirmed)
+    yield from (f"from {route}" for route in data.routes)
+    if data.flaws:
+        yield f"flaws: {data.flaws}"
+    yield from (f"unconfirmed: {text}" for text in data.unconfirmed)
 
 
-def _print_facts(one: DataSet) -> None:
-    click.echo(f"{one.name}: {one.title}, {one.num_classes} classes")
-    for line in facts_of(one):
+def _print_facts(data: DataSet) -> None:
+    click.echo(f"{data.name}: {data.title}, {data.num_classes} classes")
+    for line in facts_of(data):
         click.echo(f"  {line}")
 
 
@@ -136,10 +138,10 @@ def _print_facts(one: DataSet) -> None:
 )
 @click.option("--revision", metavar="COMMIT", help="The commit of a hub data set without a confirmed one.")
 def get(name: str, root: Path | None, source: str | None, revision: str | None) -> None:
-    """Fetch the data set NAME, by the best of its routes that works.
+    """Fetch the data set NAME by the first of its routes that works.
 
-    An interrupted download goes on where it stopped. Nothing is unpacked before its checksum is known to be
-    right (where one is known at all), and only plain files within the data set's own folder are.
+    An interrupted download continues where it stopped. An archive is unpacked only after its checksum fits
+    (if one is known), and only plain files inside the data set's own folder are written.
     """
     from lw2g.data.obtain import obtain
 
@@ -147,21 +149,21 @@ def get(name: str, root: Path | None, source: str | None, revision: str | None) 
     place = _root(root, name)
     note(f"{wanted.title}: {wanted.terms}; {wanted.page}")
     if wanted.rehosting_forbidden:
-        note("its terms forbid handing the data on")
+        note("its terms forbid redistribution")
     with _Progress() as progress:
         obtain(wanted, place, progress.report, note, source=source, revision=revision)
-    click.echo(f"{wanted.name} lies in {str(place / wanted.folder)!r}; `lw2g data check {name}` examines it")
+    click.echo(f"{wanted.name} is in {str(place / wanted.folder)!r}; `lw2g data check {name}` examines it")
 
 
 def _root(root: Path | None, name: str) -> Path:
     named = default_root() if root is None else root.expanduser().absolute()
     if named is None:
-        raise ConfigError(f"no folder for {name!r}; name one with --root, or set {ROOT_VARIABLE}")
+        raise ConfigError(f"no folder for {name!r}", f"name one with --root, or set {ROOT_VARIABLE}")
     return named
 
 
 class _Progress:
-    """A bar for each thing that is being done; a line where the output is no terminal."""
+    """A progress bar per download or step on a terminal; plain lines elsewhere."""
 
     def __init__(self) -> None:
         from rich.progress import (
@@ -183,7 +185,7 @@ class _Progress:
             disable=not console(stderr=True).is_terminal,
         )
         self._tasks: dict[str, Any] = {}
-        self._told = time.monotonic()
+        self._last = time.monotonic()
 
     def __enter__(self) -> _Progress:
         self._bars.start()
@@ -193,10 +195,10 @@ class _Progress:
         self._bars.stop()
 
     def report(self, name: str, done: int, total: int | None) -> None:
-        """Show how much of something is done: bytes of a download, or files."""
+        """Show the progress of a step, in bytes or files."""
         if not self._bars.console.is_terminal:
-            if time.monotonic() - self._told > 2 or done == total:
-                self._told = time.monotonic()
+            if time.monotonic() - self._last > 2 or done == total:
+                self._last = time.monotonic()
                 click.echo(f"{name}: {done}{'' if total is None else f' of {total}'}", err=True)
             return
         if name not in self._tasks:
@@ -208,31 +210,31 @@ class _Progress:
 @click.argument("name", shell_complete=complete_component("benchmark"))
 @click.argument("root", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--split", metavar="NAME", help="The split. [default: the benchmark's]")
-@click.option("--json", "as_json", is_flag=True, help="Print counts of all classes and hashes as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print class counts and hashes as JSON.")
 def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
     """Examine the data of the benchmark NAME, below ROOT (default: the environment variable LW2G_DATA).
 
-    Every image is decoded, which a run does only when it comes to it: a JPEG damaged in its middle looks
-    whole from outside. What is missing, cannot be used or differs from the published facts is an error.
+    It decodes every image, since a JPEG may be damaged in the middle. Missing or unusable images, and
+    differences from the published facts, are errors.
     """
-    found = _examined(name, root, split)
+    report = _examined(name, root, split)
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(report, indent=1))
         return
     rows = []
     for part in _SPLITS:
-        counts = sorted(one[part] for one in found["classes"].values())
+        counts = sorted(of_class[part] for of_class in report["classes"].values())
         spread = f"{counts[0]} / {counts[len(counts) // 2]} / {counts[-1]}"
-        rows.append((part, str(sum(counts)), str(len(counts)), spread, found["sha256"][part]))
+        rows.append((part, str(sum(counts)), str(len(counts)), spread, report["sha256"][part]))
     columns = ("", "images", "classes", "least / median / most a class", "sha256 of the list of files")
-    console().print(table(f"{name}, split {found['split'] or '-'}", columns, rows))
-    for text in found["differs"]:
+    console().print(table(f"{name}, split {report['split'] or '-'}", columns, rows))
+    for text in report["differs"]:
         note(f"differs: {text}")
-    if found["flaws"]:
-        note(f"known flaws: {found['flaws']}")
-    for text in found["unconfirmed"]:
+    if report["flaws"]:
+        note(f"known flaws: {report['flaws']}")
+    for text in report["unconfirmed"]:
         note(f"unconfirmed: {text}")
-    click.echo(f"{name} is whole; fingerprint of this stream: {found['fingerprint']}")
+    click.echo(f"{name} is whole; fingerprint of this stream: {report['fingerprint']}")
 
 
 def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]:
@@ -240,15 +242,15 @@ def _examined(name: str, root: Path | None, split: str | None) -> dict[str, Any]
     from lw2g.registry.catalogue import load_catalogue
 
     component = load_catalogue().get("benchmark", name)
-    given: Mapping[str, Any] = {"root": root and str(root.absolute()), "split": split}
+    options: Mapping[str, Any] = {"root": root and str(root.absolute()), "split": split}
     config, problems = structure(
-        component.config, {key: one for key, one in given.items() if one is not None}
+        component.config, {key: value for key, value in options.items() if value is not None}
     )
     if config is None:
         raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))
     stream: TaskStream = component.build(config).stream()
     _require_decodable(stream)
-    ids = {part: [one for task in stream.tasks for one in getattr(task, part).ids] for part in _SPLITS}
+    ids = {part: [value for task in stream.tasks for value in getattr(task, part).ids] for part in _SPLITS}
     return {
         "name": name,
         "split": getattr(config, "split", None),
@@ -265,7 +267,7 @@ def _require_decodable(stream: TaskStream) -> None:
     """Decode every image of a stream.
 
     Raises:
-        DataError: Some cannot be; the message names the first of them.
+        DataError: Some images cannot be decoded; the message names the first.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -282,19 +284,19 @@ def _require_decodable(stream: TaskStream) -> None:
     places = [(part, int(index)) for part in parts for index in part.indices]
     with ThreadPoolExecutor() as pool, _Progress() as progress:
         faults = []
-        for done, found in enumerate(pool.map(fault, places), 1):
+        for done, message in enumerate(pool.map(fault, places), 1):
             progress.report("decoding", done, len(places))
-            faults += [] if found is None else [found]
+            faults += [] if message is None else [message]
     if faults:
         raise DataError(f"{len(faults)} of {len(places)} images cannot be used, first {faults[0]}")
 
 
 def _classes(stream: TaskStream) -> dict[str, dict[str, int]]:
-    found = {}
+    counts = {}
     for task in stream.tasks:
         for position, label in zip(task.classes, task.class_names, strict=True):
-            found[label] = {part: int((getattr(task, part).labels == position).sum()) for part in _SPLITS}
-    return found
+            counts[label] = {part: int((getattr(task, part).labels == position).sum()) for part in _SPLITS}
+    return counts
 
 
 def _list_sha256(ids: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""``lw2g doctor``: what is wrong with this installation, and what to do about it."""
+"""``lw2g doctor`` examines an installation and says how to repair it."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ __all__ = ["doctor"]
 _STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
-@click.command(short_help="Say what is wrong with this installation, and what to do.")
-@click.option("--network", is_flag=True, help="Also ask whether the hub of weights answers.")
+@click.command(short_help="Find what is wrong with this installation, and what to do.")
+@click.option("--network", is_flag=True, help="Also check that the hub of weights answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def doctor(network: bool, as_json: bool) -> None:
-    """Look at this machine and installation, and say what to do about each thing that is not as it should be.
+    """Examine this machine and installation, and print a remedy for everything that is wrong.
 
-    Machine, packages, devices, precision, plugins, weights, data, and one small run: some twenty seconds.
-    Nothing is fetched. The exit code is 1 where something is a problem; notes alone leave it 0.
+    It looks at the machine, packages, devices, precision, plugins, weights and data, and makes one small run:
+    about twenty seconds. It downloads nothing. The exit code is 1 if there is a problem; notes leave it 0.
     """
     from lw2g.doctor.examination import examine
 
     findings = examine(network=network)
-    found = list(findings) if as_json else _print(findings)
+    shown = list(findings) if as_json else _print(findings)
     if as_json:
-        click.echo(json.dumps([attrs.asdict(finding) for finding in found], indent=1))
-    if any(finding.status == "problem" for finding in found):
+        click.echo(json.dumps([attrs.asdict(finding) for finding in shown], indent=1))
+    if any(finding.status == "problem" for finding in shown):
         raise click.exceptions.Exit(1)
 
 
 def _print(findings: Iterable[Finding]) -> Sequence[Finding]:
-    """Print findings as they come, under the name of their area, and return them."""
+    """Print findings as they arrive, under the name of their area, and return them."""
     from rich.table import Table
     from rich.text import Text
 
     out, area = console(), ""
-    found: list[Finding] = []
+    shown: list[Finding] = []
     for finding in findings:
         if finding.area != area:
             area = finding.area
@@ -57,10 +57,10 @@ def _print(findings: Iterable[Finding]) -> Sequence[Finding]:
         if finding.remedy:
             row.add_row("", Text(f"-> {finding.remedy}", style="italic"))
         out.print(row)
-        found.append(finding)
-    counts = Counter(finding.status for finding in found)
+        shown.append(finding)
+    counts = Counter(finding.status for finding in shown)
     out.print(Text(f"\n{_count(counts['problem'], 'problem')}, {_count(counts['note'], 'note')}"))
-    return found
+    return shown
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run would cost, as text or JSON: the ``--dry-run`` of ``lw2g run``."""
+"""``lw2g run --dry-run``: the estimated cost of a run, as text or JSON."""
 
 from __future__ import annotations
 
@@ -9,58 +9,63 @@ from typing import TYPE_CHECKING
 import click
 
 from lw2g.cli.output import console, in_units, table
+from lw2g.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.training.costs.estimate import Estimate, Range
+    from lw2g.training.estimate import Estimate, Range
 
 __all__ = ["bytes_text", "print_estimate", "tell_cost", "time_text"]
 
-_MADE = {
-    "rehearsed": "rehearsed: a few steps of every kind were measured",
-    "counted": "counted: passes through the backbone's blocks, priced by what one takes",
-}
-_ACCURACY = "within 30 % on a machine that does nothing else"
+_ACCURACY = "measured by a few steps of the first two tasks; accurate to about 50 %"
 
 
 def tell_cost(
     resolved: Resolved, catalogue: Catalogue, *, tasks: int | None, runs: int, as_json: bool
 ) -> None:
-    """Estimate runs of an experiment, one per seed, and print the result; nothing is run or written."""
-    from lw2g.training.costs.estimate import Estimator
+    """Estimate the runs of an experiment, one per seed, and print the result; write nothing.
 
-    found = Estimator(catalogue)(resolved.config, tasks=tasks).times(runs)
+    If data or weights are missing, list them and estimate nothing.
+    """
+    from lw2g.training.estimate import estimate, missing_parts
+
+    cost, missing = None, list[str]()
+    try:
+        cost = estimate(resolved.config, catalogue, tasks=tasks).times(runs)
+    except (ConfigError, DataError):
+        if not (missing := missing_parts(resolved.config, catalogue)):
+            raise
     if as_json:
-        click.echo(json.dumps(found.as_mapping(), indent=1))
+        click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
+    elif cost is not None:
+        print_estimate(cost)
     else:
-        print_estimate(found)
+        for line in missing:
+            click.echo(f"missing: {line}")
+        click.echo("no estimate without these")
 
 
-def print_estimate(found: Estimate) -> None:
-    """Print an estimate as a table, and what is missing with its remedies."""
-    rows = [("time", time_text(found.seconds))]
-    rows += [(f"  {part}", time_text(seconds)) for part, seconds in found.parts.items()]
-    rows += [("memory, at most", bytes_text(found.memory))]
-    if found.device_memory is not None:
-        rows += [("memory of the device, at most", bytes_text(found.device_memory))]
+def print_estimate(cost: Estimate) -> None:
+    """Print an estimate as a table."""
+    rows = [("time", time_text(cost.seconds))]
+    rows += [(f"  {part}", time_text(seconds)) for part, seconds in cost.parts.items()]
+    rows += [("memory, at most", in_units(cost.memory))]
+    if cost.device_memory is not None:
+        rows += [("memory of the device, at most", in_units(cost.device_memory))]
     rows += [
-        ("disk", bytes_text(found.disk)),
-        ("parameter sets", _count(found.sets)),
-        ("parameters trained per task", _count(found.trained)),
-        ("parameters stored", _count(found.stored)),
-        ("FLOPs per training image", _flops(found.training_flops)),
-        ("FLOPs per test image", _flops(found.inference_flops)),
+        ("disk", bytes_text(cost.disk)),
+        ("parameter sets", _count(cost.sets)),
+        ("parameters trained per task", f"{round(cost.trained):,}"),
+        ("parameters stored", _count(cost.stored)),
+        ("FLOPs per training image", _flops(cost.flops.get("training_per_image"))),
+        ("FLOPs per test image", _flops(cost.flops.get("inference_per_image"))),
     ]
-    train, test = found.images
-    runs = f"{found.runs} runs of " if found.runs > 1 else ""
-    title = f"{runs}{found.tasks} tasks, {train} training and {test} test images, on {found.device}"
+    train, test = cost.images
+    runs = f"{cost.runs} runs of " if cost.runs > 1 else ""
+    title = f"{runs}{cost.tasks} tasks, {train} training and {test} test images, on {cost.device}"
     console().print(table(title, ("", "estimate"), rows))
-    click.echo(f"{_MADE[found.method]}; {_ACCURACY}")
-    for one in found.missing:
-        click.echo(f"missing: {one.what}; {one.remedy}")
-    if found.missing:
-        click.echo("measured with stand-ins for what is missing: reading real images is not counted")
+    click.echo(_ACCURACY)
 
 
 def _between(least: str, most: str) -> str:
@@ -73,12 +78,12 @@ def time_text(seconds: Range) -> str:
 
 
 def bytes_text(size: Range) -> str:
-    """Return bytes in the unit that suits them."""
+    """Return bytes in a suitable unit."""
     return _between(*(in_units(value) for value in (size.least, size.most)))
 
 
 def _count(value: Range) -> str:
-    return _between(*(f"{round(one):,}" for one in (value.least, value.most)))
+    return _between(*(f"{round(bound):,}" for bound in (value.least, value.most)))
 
 
 def _flops(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""``lw2g run`` and ``lw2g config``: the same options, run or only resolved."""
+"""``lw2g run`` runs an experiment; ``lw2g config`` takes the same options and only resolves them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["config", "run"]
     "--tasks",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Stop after N tasks; `lw2g continue` goes on as if it had not stopped.",
+    help="Stop after N tasks; `lw2g continue` continues as if the run had not stopped.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what the run would cost and what it lacks; run nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 def run(**values: Any) -> None:
     """Run an experiment: a TOML file, or names and options, or both (options win).
 
-    Without any, the embedded default is run. Growth policies (`lw2g plugins`) bring the constraints
-    orthogonal and cpk unless --constraint says otherwise; always brings none: it is the published baseline.
+    Without arguments it runs the embedded default. Growth policies (`lw2g plugins`) bring the constraints
+    orthogonal and cpk unless --constraint says otherwise; `always` brings none: it is the published baseline.
     """
     if values["as_json"] and not values["dry_run"]:
-        raise click.UsageError("--json goes with --dry-run; of a finished run: lw2g show RUN --json")
+        raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
     from lw2g.cli.execute import announce, run_one, run_seeds
@@ -54,9 +54,9 @@ def run(**values: Any) -> None:
 @click.command(cls=ExperimentCommand, short_help="Print the complete configuration of a run command.")
 @experiment_options
 def config(**values: Any) -> None:
-    """Print the complete TOML of an experiment without running it, each option with what it means.
+    """Print the complete TOML of an experiment, with a comment on each option; run nothing.
 
-    Takes what `lw2g run` takes; --out and --seeds are no part of a configuration and change nothing.
+    It takes the options of `lw2g run`; --out and --seeds do not belong to a configuration and have no effect.
     """
     from lw2g.cli.output import note
     from lw2g.config.explain import explain_resolved

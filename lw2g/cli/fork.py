@@ -1,4 +1,4 @@
-"""``lw2g fork``: what another choice would have brought, from a task of a run on."""
+"""``lw2g fork`` repeats a run from one of its tasks on, with other choices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lw2g.cli.options import AnyPath, devices_option, settings_option
 __all__ = ["fork"]
 
 
-@click.command(short_help="Start a run from a task of another one, with other choices.")
+@click.command(short_help="Start a run from a task of another run, with other choices.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--at-task",
@@ -43,7 +43,7 @@ __all__ = ["fork"]
 @click.option(
     "--tasks", type=click.IntRange(min=1), metavar="N", help="Stop after N tasks, counted from the first."
 )
-@devices_option("Processes that work on the new run (default: as the other is configured).")
+@devices_option("Processes of the new run (default: as the other is configured).")
 def fork(
     run: Path,
     task: int,
@@ -54,10 +54,10 @@ def fork(
     tasks: int | None,
     devices: int | None,
 ) -> None:
-    """Start a run from the end of task K of the run in the directory RUN, which stays as it is.
+    """Start a run from the end of task K of the run in the directory RUN, which stays unchanged.
 
-    What is not named stays. With nothing changed the new run is the old one from there on. Options on which
-    the tasks taken over rest cannot be changed. `--policy fixed --set policy.map=[0,0,1]` forces decisions.
+    Choices that are not named stay. If nothing changes, the new run repeats the old one. Options that the
+    first K tasks depend on cannot change. `--policy fixed --set policy.map=[0,0,1]` forces decisions.
     """
     from lw2g.cli.execute import announce, fork_one
     from lw2g.config.directory import new_directory

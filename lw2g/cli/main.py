@@ -1,6 +1,6 @@
 """The entry point: the group of all commands, and how errors end a command.
 
-A mistake of the user or of a plugin, and what the system refuses (no room, no right, no such file, no
+A mistake of the user or of a plugin, and a refusal of the system (disk full, no permission, no such file, no
 memory), end with one message on stderr and exit code 2; a bug keeps its traceback. Nothing here imports
 torch: commands import what they need when they run.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import traceback
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -32,6 +32,7 @@ from lw2g.cli.show import show
 from lw2g.cli.sweep import sweep
 from lw2g.cli.verify import verify
 from lw2g.errors import ComponentError, Lw2gError, nearest
+from lw2g.vit.room import is_out_of_memory
 
 __all__ = ["main"]
 
@@ -41,7 +42,7 @@ _TRACEBACK = "--traceback"
 
 
 class UserError(click.ClickException):
-    """A mistake that is told in one message."""
+    """A mistake that is reported in one message."""
 
     def __init__(self, message: str, *, exit_code: int = 2, whole: bool = False) -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class UserError(click.ClickException):
         self._whole = whole
 
     def show(self, file: Any = None) -> None:
-        """Print the message on stderr, and where it was raised if that was asked for."""
+        """Print the message on stderr, with the traceback if requested."""
         if self._whole and self.__cause__ is not None:
             click.echo("".join(traceback.format_exception(self.__cause__)), err=True)
         lines = (_cut(line) for line in self.message.splitlines())
@@ -57,15 +58,15 @@ class UserError(click.ClickException):
 
 
 def _cut(line: str) -> str:
-    """Return a line without its middle where it is longer than anyone reads."""
+    """Return a line, without its middle if it is very long."""
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
 
 
 class Commands(click.Group):
-    """A group that tells lw2g's own errors without a traceback and suggests the nearest command."""
+    """A group that prints lw2g's own errors without a traceback and suggests the nearest command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take ``--traceback`` wherever it stands."""
+        """Accept ``--traceback`` anywhere on the command line."""
         ctx.meta[_TRACEBACK] = _TRACEBACK in args
         return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
 
@@ -74,17 +75,21 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except Lw2gError as error:
-            asked = bool(ctx.meta.get(_TRACEBACK))
-            hint = "; --traceback shows where" if isinstance(error, ComponentError) and not asked else ""
-            raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=asked) from error
+            with_traceback = bool(ctx.meta.get(_TRACEBACK))
+            hint = (
+                "; --traceback shows where"
+                if isinstance(error, ComponentError) and not with_traceback
+                else ""
+            )
+            raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
-            if error.errno == errno.EPIPE:  # click's own: the reader of a pipe has had enough
+            if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
             raise UserError(_refused_by_system(error)) from error
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            reason = str(error).strip().split("\n")[0].rpartition("Allocator: ")[2] or type(error).__name__
             raise UserError(
                 f"out of memory ({reason}); lower baseline.batch_size, run.evaluation_batch or the size of "
                 "the baseline's sets, or use a smaller backbone"
@@ -96,11 +101,8 @@ class Commands(click.Group):
         """Find the command, or fail with the nearest name."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
-            self._refuse(ctx, name)
+            ctx.fail(f"no command is called {name!r}{nearest(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
-
-    def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
-        ctx.fail(f"no command is called {name!r}{nearest(name, self.list_commands(ctx))}")
 
 
 _REMEDIES = {
@@ -108,31 +110,25 @@ _REMEDIES = {
     errno.EDQUOT: "make room, or name a place with more of it",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f), or name another place",
     errno.EROFS: "name a place where you may write",
-    errno.EACCES: "name a place where you have the right to",
-    errno.EPERM: "name a place where you have the right to",
+    errno.EACCES: "name a place where you have permission",
+    errno.EPERM: "name a place where you have permission",
     errno.EISDIR: "name a file",
     errno.ENOTDIR: "a part of the path is a file: name another place",
-    errno.EEXIST: "name another place, or take away what is there",
+    errno.EEXIST: "name another place, or remove the existing file",
     errno.EMFILE: "raise the limit on open files (ulimit -n), or lower run.workers",
 }
 
 
 def _refused_by_system(error: OSError) -> str:
-    """Return what the system refused, where, and what to do; a run that had begun can go on afterwards."""
+    """Return what the system refused, where, and what to do about it."""
     where = f"{str(error.filename)!r}: " if error.filename is not None else ""
-    remedy = _REMEDIES.get(error.errno or 0, "check the path and the device it lies on")
-    return f"{where}{error.strerror or error}; {remedy} (a run that had begun goes on with `lw2g resume`)"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether no memory is left; torch's own error is known by its name, since torch is not imported."""
-    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
+    remedy = _REMEDIES.get(error.errno or 0, "check the path and its device")
+    return f"{where}{error.strerror or error}; {remedy} (`lw2g resume` continues a run that had begun)"
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lw2g")
-@click.option(_TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose; anywhere.")
+@click.option(_TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose.")
 def main() -> None:
     """Continual learning on frozen pre-trained ViTs.
 

@@ -1,4 +1,4 @@
-"""``lw2g new-plugin``: a small package with a working component to start from."""
+"""``lw2g new-plugin`` writes a small package with a working component."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 __all__ = ["new_plugin"]
 
-_KINDS = ("baseline", "policy", "evidence", "constraint", "retrieval", "benchmark")
+_KINDS = ("baseline", "policy", "evidence", "constraint", "retrieval", "benchmark", "metric")
 
 
 @click.command("new-plugin", short_help="Write a plugin package to start from.")
@@ -21,7 +21,7 @@ _KINDS = ("baseline", "policy", "evidence", "constraint", "retrieval", "benchmar
 def new_plugin(name: str, kind: Any, out: Path | None) -> None:
     """Write an installable package with a small working component called NAME, and its tests.
 
-    NAME is kebab-case, such as my-method: it names the component, the distribution and the folder.
+    NAME is kebab-case, such as my-method. It names the component, the distribution and the folder.
     """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.scaffold.package import Scaffold, check_name, write_package

@@ -1,4 +1,4 @@
-"""The options that ``run`` and ``config`` share, and how they become one resolved experiment."""
+"""The options that ``run`` and ``config`` share, and their resolution to an experiment."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ExperimentCommand",
     "ExperimentOptions",
-    "check_seeds",
     "devices_option",
     "experiment_options",
-    "parse_seeds",
     "parse_settings",
     "settings_option",
 ]
@@ -34,14 +32,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @attrs.frozen(kw_only=True)
 class ExperimentOptions:
-    """What the command line says about an experiment, before anything is looked up."""
+    """The arguments of :func:`lw2g.config.resolve.resolve` on the command line."""
 
-    file: Path | None
-    names: dict[str, str | None]
-    constraints: Sequence[str] | None
-    trackers: Sequence[str]
-    weights: Path | None
-    overrides: dict[str, Any]
+    arguments: dict[str, Any]
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> ExperimentOptions:
@@ -50,15 +43,11 @@ class ExperimentOptions:
         for key in ("protocol", "seed", "device", "devices", "precision"):
             if values[key] is not None:
                 overrides[f"run.{key}"] = values[key]
+        names = ("file", "baseline", "policy", "retrieval", "benchmark", "backbone", "weights")
         return cls(
-            file=values["file"],
-            names={
-                kind: values[kind] for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")
-            },
-            constraints=values["constraint"] or None,
-            trackers=values["tracker"],
-            weights=values["weights"],
-            overrides=overrides,
+            arguments={name: values[name] for name in names}
+            | {"constraints": values["constraint"] or None, "trackers": values["tracker"]}
+            | {"overrides": overrides}
         )
 
     def resolve(self, catalogue: Catalogue) -> Resolved:
@@ -69,38 +58,30 @@ class ExperimentOptions:
         """
         from lw2g.config.resolve import resolve
 
-        return resolve(
-            catalogue,
-            file=self.file,
-            overrides=self.overrides,
-            constraints=self.constraints,
-            trackers=self.trackers,
-            weights=self.weights,
-            **self.names,
-        )
+        return resolve(catalogue, **self.arguments)
 
 
 class AnyPath(click.Path):
-    """A path that the system can be asked about."""
+    """A path without NUL characters."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """Return the path, or refuse one with NUL in it, which no file system has."""
+        """Return the path, or refuse one with NUL, which no file system allows."""
         if "\0" in str(value):
-            raise ConfigError(f"no path can be called {shown(str(value))}; leave the NUL character out")
+            raise ConfigError(f"no path can be called {shown(str(value))}", "leave the NUL character out")
         return super().convert(value, param, ctx)
 
 
 class ExperimentCommand(click.Command):
-    """A command that says how an option of a component is set when it is tried as an option of its own."""
+    """A command that suggests ``--set`` when a component's option is used as its own option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line.
 
         Raises:
-            ConfigError: An option of a component or section was given as if it were the command's own.
-            NoSuchOption: Nothing has an option of that name.
+            ConfigError: The option belongs to a component or section, and needs ``--set``.
+            NoSuchOption: No component or section has an option of that name.
         """
         try:
             return super().parse_args(ctx, args)
@@ -112,7 +93,7 @@ class ExperimentCommand(click.Command):
             if not places:
                 raise
             keys = " or ".join(f"--set {place}=VALUE" for place in places)
-            raise ConfigError(f"no such option: {error.option_name}; did you mean {keys}?") from error
+            raise ConfigError(f"no such option: {error.option_name}", f"did you mean {keys}?") from error
 
 
 def experiment_options(command: F) -> F:
@@ -153,12 +134,12 @@ def experiment_options(command: F) -> F:
         click.option("--weights", metavar="FILE", type=path, help="Weights file for the backbone."),
         settings_option("Any option by its dotted key, such as growth.energy=0.99; repeatable."),
         click.option("--seed", type=int, help="Seed of everything random."),
-        click.option("--seeds", callback=_seeds_callback, metavar="0,1,2", help="One run per seed."),
+        click.option("--seeds", callback=_parse_seeds, metavar="0,1,2", help="One run per seed."),
         click.option(
             "--out", type=path, metavar="DIR", help="The run's directory (default: a new one in runs/)."
         ),
         click.option("--device", metavar="NAME", help="auto, cpu, mps, cuda or cuda:N."),
-        devices_option("Processes that work on the run together, each on a device of its own."),
+        devices_option("Processes of the run, each on its own device."),
         click.option("--precision", metavar="NAME", help="32-true or bf16-mixed."),
     ]
     for decorate in reversed(decorators):
@@ -166,59 +147,40 @@ def experiment_options(command: F) -> F:
     return command
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
+def _parse_seeds(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
     """Return the seeds of a list such as ``0,1,2``.
 
     Raises:
-        ValueError: It is no list of different whole numbers.
+        BadParameter: It is not a list of different whole numbers of 0 to 2^63 - 1.
     """
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"expected whole numbers separated by commas but got {shown(text)}") from None
-    check_seeds(seeds)
-    return seeds
-
-
-def check_seeds(seeds: Any) -> None:
-    """Refuse what is no list of seeds.
-
-    Raises:
-        ValueError: It is empty, or holds anything but different whole numbers of 0 to 2^63 - 1.
-    """
-    listed = isinstance(seeds, list | tuple) and bool(seeds)
-    if not listed or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
-        raise ValueError(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
-    if len(set(seeds)) != len(seeds):
-        raise ValueError(f"expected different seeds but got {shown(seeds)}")
-
-
-def _seeds_callback(
-    context: click.Context, parameter: click.Parameter, text: str | None
-) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
-        return parse_seeds(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(
+            f"expected whole numbers separated by commas but got {shown(text)}"
+        ) from None
+    if not all(0 <= seed < 2**63 for seed in seeds):
+        raise click.BadParameter(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
+    if len(set(seeds)) != len(seeds):
+        raise click.BadParameter(f"expected different seeds but got {shown(seeds)}")
+    return seeds
 
 
 def devices_option(help_text: str) -> Callable[[F], F]:
-    """Return the option ``--devices N``, the same for every command that runs something.
-
-    Args:
-        help_text: What it is there.
-    """
+    """Return the option ``--devices N``, shared by all commands that run something."""
     return click.option("--devices", type=click.IntRange(min=1), metavar="N", help=help_text)
 
 
 def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F]:
-    """Return the option ``--set KEY=VALUE``, the same for every command that has it.
+    """Return the option ``--set KEY=VALUE``, shared by several commands.
 
     Args:
-        help_text: What it sets there.
-        complete: Whether its keys are completed as those of an experiment.
+        help_text: The help of the option.
+        complete: Whether the shell completes its keys with those of an experiment.
     """
     return click.option(
         "--set",
@@ -234,7 +196,7 @@ def settings_option(help_text: str, *, complete: bool = True) -> Callable[[F], F
 def parse_settings(
     context: click.Context, parameter: click.Parameter, settings: Sequence[str]
 ) -> tuple[tuple[str, Any], ...]:
-    """Return the pairs of ``KEY=VALUE`` texts; the callback of every ``--set`` and its like.
+    """Return the pairs of ``KEY=VALUE`` texts; the callback of ``--set`` and ``--executor-set``.
 
     Raises:
         ConfigError: A text has no key or no equals sign.
@@ -246,7 +208,7 @@ def parse_settings(
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(
-                f"{option}: expected KEY=VALUE but got {shown(text)}; write it like growth.energy=0.9"
+                f"{option}: expected KEY=VALUE but got {shown(text)}", "write it like growth.energy=0.9"
             )
         pairs.append((key.strip(), parse_value(value.strip())))
     return tuple(pairs)

@@ -1,4 +1,4 @@
-"""How commands print: consoles, tables of a fixed look, and numbers."""
+"""How commands print: consoles, tables and numbers."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console; where the output is no terminal, one that is wide enough for our tables."""
+    """Return a console; off terminals it is wide enough for the tables."""
     from rich.console import Console
 
-    made = Console(stderr=stderr, highlight=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
+    new = Console(stderr=stderr, highlight=False)
+    return new if new.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Return text without what a terminal would obey; line ends stay where there may be several lines.
+    """Return text with control characters escaped; ``lines`` keeps line ends.
 
     >>> printable("a\\x1b[31mb")
     'a\\\\x1b[31mb'
     """
     kept = "\n" if lines else None
     return "".join(
-        each if each.isprintable() or each == kept else each.encode("unicode_escape").decode("ascii")
-        for each in text
+        letter if letter.isprintable() or letter == kept else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
     )
 
 
 def note(text: str) -> None:
-    """Print something a user should know, on stderr."""
+    """Print a note on stderr."""
     click.echo(f"note: {printable(text, lines=True)}", err=True)
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Return a number for a table: counts stay whole, what is not defined is a dash."""
+    """Return a number for a table: counts stay whole, None is a dash."""
     if value is None:
         return "-"
     return str(value) if isinstance(value, int) else f"{value:.{digits}f}"
 
 
 def in_units(size: float) -> str:
-    """Return bytes in the unit that suits them.
+    """Return bytes in a suitable unit.
 
     >>> in_units(1536)
     '1.5 KiB'
@@ -63,23 +63,23 @@ def in_units(size: float) -> str:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> Table:
-    """Return a plain table; the first ``left`` columns are text, the others are aligned to the right."""
+    """Return a plain table; the first ``left`` columns are aligned to the left, the others to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    new = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
-        made.add_column(
+        new.add_column(
             Text(printable(column)), justify="left" if position < left else "right", overflow="fold"
         )
     for row in rows:
-        made.add_row(*(Text(printable(cell)) for cell in row))
-    return made
+        new.add_row(*(Text(printable(cell)) for cell in row))
+    return new
 
 
 def print_metrics(record: Mapping[str, Any]) -> None:
-    """Print the metrics of a record that mean something there as one table."""
+    """Print the defined metrics of a record as a table."""
     values = dict(record["metrics"])
     if record.get("planted_groups"):
         values["adjusted_rand_index"] = record["adjusted_rand_index"]

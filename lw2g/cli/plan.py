@@ -1,4 +1,4 @@
-"""What a sweep would run, need and cost: the ``--dry-run`` of ``lw2g sweep``."""
+"""``lw2g sweep --dry-run``: the cells of a sweep, their needs and their costs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from lw2g.cli.output import console, printable, table
+from lw2g.cli.output import console, in_units, printable, table
 from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweep.grid import Cell
     from lw2g.sweep.needs import Need
-    from lw2g.training.costs.estimate import Estimate, Range
+    from lw2g.training.estimate import Estimate, Range
 
 __all__ = ["print_plan"]
 
@@ -25,7 +25,7 @@ _HERE = {True: "yes", False: "no", None: "?"}
 
 
 def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_json: bool) -> None:
-    """Print the cells with what they need and, if asked to, what each would cost on this machine."""
+    """Print the cells and their needs and, with ``cost``, the cost of each on this machine."""
     from lw2g.sweep.needs import needs_of
 
     needs = [needs_of(cell, catalogue) for cell in cells]
@@ -35,7 +35,7 @@ def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_js
         click.echo(json.dumps(entries, indent=1))
         return
     console().print(table("", ("cell", "directory"), [(cell.label, cell.name) for cell in cells], left=2))
-    counts = Counter(need for one in needs for need in one)
+    counts = Counter(need for of_cell in needs for need in of_cell)
     rows = [(need.what, _HERE[need.here], need.remedy, str(count)) for need, count in counts.items()]
     console().print(table("", ("needs", "here", "else", "cells"), rows, left=3))
     click.echo(f"{len(cells)} cells")
@@ -44,51 +44,64 @@ def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_js
 
 
 def _costs(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | Lw2gError]:
-    """Yield what each cell would cost, as it is measured, or why nobody can say."""
-    from lw2g.config.resolve import resolve
-    from lw2g.training.costs.estimate import Estimator
+    """Yield the measured cost of each cell, or the error that prevented it.
 
-    estimator = Estimator(catalogue, len(cells))
+    Cells that differ only in the seed are measured once.
+    """
+    from lw2g.config.resolve import resolve
+    from lw2g.training.estimate import estimate
+
+    measured: dict[str, Estimate | Lw2gError] = {}
     for cell in cells:
         try:
-            yield estimator(resolve(catalogue, file=cell.tables()).config)
+            config = resolve(catalogue, file=cell.tables()).config
         except Lw2gError as error:
             yield error
+            continue
+        key = repr(attrs.evolve(config, run=attrs.evolve(config.run, seed=0)))
+        if key not in measured:
+            try:
+                measured[key] = estimate(config, catalogue)
+            except Lw2gError as error:
+                measured[key] = error
+        yield measured[key]
 
 
 def _entry(cell: Cell, needs: Sequence[Need], cost: Estimate | Lw2gError | None) -> dict[str, object]:
-    known = None if isinstance(cost, Lw2gError) else cost
+    estimate = None if isinstance(cost, Lw2gError) else cost
     return {
         "name": cell.name,
         "label": cell.label,
         "settings": dict(cell.settings),
         "needs": [attrs.asdict(need) for need in needs],
-        "cost": None if known is None else known.as_mapping(),
+        "cost": None if estimate is None else estimate.as_mapping(),
         "cost_unknown": str(cost) if isinstance(cost, Lw2gError) else None,
     }
 
 
 def _print_costs(cells: Sequence[Cell], costs: Iterator[Estimate | Lw2gError]) -> None:
-    """Print a line a cell as it comes, then the sum."""
+    """Print a line per cell as it is measured, then the sum."""
     from lw2g.cli.estimate import bytes_text, time_text
-    from lw2g.training.costs.estimate import Range
+    from lw2g.training.estimate import Range
 
-    known: list[Estimate] = []
-    for cell, found in zip(cells, costs, strict=True):
-        if isinstance(found, Lw2gError):
-            click.echo(printable(f"{cell.label}: cost unknown ({found})"))
+    estimates: list[Estimate] = []
+    for cell, cost in zip(cells, costs, strict=True):
+        if isinstance(cost, Lw2gError):
+            click.echo(printable(f"{cell.label}: cost unknown ({cost})"))
             continue
-        known.append(found)
-        stand_ins = " (with stand-ins for what is missing)" if found.missing else ""
+        estimates.append(cost)
         click.echo(
-            f"{printable(cell.label)}: {time_text(found.seconds)}, memory {bytes_text(found.memory)}, "
-            f"disk {bytes_text(found.disk)}, {found.method}{stand_ins}"
+            f"{printable(cell.label)}: {time_text(cost.seconds)}, memory {in_units(cost.memory)}, "
+            f"disk {bytes_text(cost.disk)}"
         )
 
     def total(ranges: Sequence[Range]) -> Range:
-        return Range(sum(one.least for one in ranges), sum(one.most for one in ranges))
+        return Range(sum(bounds.least for bounds in ranges), sum(bounds.most for bounds in ranges))
 
-    seconds, disk = total([one.seconds for one in known]), total([one.disk for one in known])
-    unknown = len(cells) - len(known)
+    seconds, disk = (
+        total([bounds.seconds for bounds in estimates]),
+        total([bounds.disk for bounds in estimates]),
+    )
+    unknown = len(cells) - len(estimates)
     more = f", and {unknown} cells of unknown cost" if unknown else ""
-    click.echo(f"all, one after the other: {time_text(seconds)}, disk {bytes_text(disk)}{more}")
+    click.echo(f"all in sequence: {time_text(seconds)}, disk {bytes_text(disk)}{more}")

@@ -1,4 +1,4 @@
-"""``lw2g plugins``: all components with their origin, one in detail, and what is wrong with plugins."""
+"""``lw2g plugins`` lists all components and the problems with plugins, or describes one component."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from lw2g.blocks.presets import FilePresets
 from lw2g.cli.completion import complete_component
 from lw2g.cli.output import console, table
 from lw2g.errors import PluginError, UnknownComponentError, nearest
@@ -20,6 +21,7 @@ from lw2g.interfaces.component import (
     Component,
     PolicyComponent,
 )
+from lw2g.interfaces.metric import Metric
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
@@ -34,13 +36,12 @@ __all__ = ["differences", "plugins", "traits"]
 def plugins(name: str | None, as_json: bool) -> None:
     """List all components with their origin, or describe those called NAME.
 
-    `growth` and `run` describe the options that belong to no component: how spaces and evidence are made, and
-    seed, device and the like.
+    `growth`, `routing` and `run` describe the options that belong to no component, such as seed and device.
 
-    Components marked with * come with lw2g itself. Problems with plugins are listed at the end; they never
-    keep the other plugins from working.
+    Components marked with * come with lw2g itself. Problems with plugins are listed at the end; the other
+    plugins keep working.
     """
-    from lw2g.config.describe import OWN_SECTIONS
+    from lw2g.config.model import OWN_SECTIONS
     from lw2g.registry.catalogue import load_catalogue
 
     if name is not None and name in OWN_SECTIONS:
@@ -60,7 +61,8 @@ def plugins(name: str | None, as_json: bool) -> None:
 
 def _tell_section(name: str, *, as_json: bool) -> None:
     """Describe the options of a section that belongs to no component."""
-    from lw2g.config.describe import OWN_SECTIONS, describe_options
+    from lw2g.config.describe import describe_options
+    from lw2g.config.model import OWN_SECTIONS
 
     options = describe_options(OWN_SECTIONS[name])
     summary = str(OWN_SECTIONS[name].__doc__).partition("\n")[0]
@@ -73,36 +75,29 @@ def _tell_section(name: str, *, as_json: bool) -> None:
 
 
 def _called(catalogue: Catalogue, name: str) -> Sequence[Registered]:
-    found = [entry for entry in catalogue.components() if entry.component.name == name]
-    if found:
-        return found
+    entries = [entry for entry in catalogue.components() if entry.component.name == name]
+    if entries:
+        return entries
     refused = [str(problem) for (_, other), problem in catalogue.refused.items() if other == name]
     if refused:
         raise PluginError("\n".join(refused))
-    known = {entry.component.name for entry in catalogue.components()}
+    names = {entry.component.name for entry in catalogue.components()}
     raise UnknownComponentError(
-        f"no component is called {name!r}{nearest(name, sorted(known))}; run `lw2g plugins` for all names"
+        f"no component is called {name!r}{nearest(name, sorted(names))}", "run `lw2g plugins` for all names"
     )
 
 
 def _json_entry(entry: Registered, *, detailed: bool) -> dict[str, Any]:
     component, origin = entry.component, entry.origin
-    found: dict[str, Any] = {
-        "kind": component.kind,
-        "name": component.name,
-        "summary": component.summary,
-        "plugin": origin.plugin,
-        "distribution": origin.distribution,
-        "version": origin.version,
-        "citation": component.citation,
-    }
+    content: dict[str, Any] = {"kind": component.kind, "name": component.name, "summary": component.summary}
+    content |= {**attrs.asdict(origin), "citation": component.citation}
     if detailed:
         from lw2g.config.describe import describe_options
 
         if isinstance(component, BackboneComponent):
-            found["facts"] = list(component.facts)
-        found["options"] = [attrs.asdict(option) for option in describe_options(component.config)]
-    return found
+            content["facts"] = list(component.facts)
+        content["options"] = [attrs.asdict(option) for option in describe_options(component.config)]
+    return content
 
 
 def _print_list(entries: Sequence[Registered]) -> None:
@@ -166,12 +161,14 @@ def _print_options(options: Sequence[OptionDescription]) -> None:
 
 
 def traits(component: Component) -> Iterator[str]:
-    """Yield what a record of this kind says beside name, options and citation."""
+    """Yield the facts of a component's record beside name, options and citation."""
     match component:
         case BaselineComponent():
             grows = "composes with every growth policy" if component.growth == "sets" else "does not grow"
             yield f"growth: {component.growth} ({grows})"
             yield f"retrieval: {component.retrieval or 'none (makes no hard choice of a set)'}"
+            if isinstance(component.presets, FilePresets):
+                yield f"official values: {component.presets.source}"
         case PolicyComponent():
             yield f"constraints it brings: {', '.join(component.default_constraints) or 'none'}"
             named = "by its options" if callable(component.measures) else ", ".join(component.measures)
@@ -180,12 +177,14 @@ def traits(component: Component) -> Iterator[str]:
             yield f"presets of baselines: {component.family}"
         case BackboneComponent():
             yield from component.facts
+        case Metric():
+            yield f"computed from: {', '.join(component.needs)}; unit: {component.unit or 'none'}"
         case _:
             return
 
 
 def _values(component: Component) -> Iterator[str]:
-    """Yield the values that a baseline has for benchmarks, or what a benchmark holds equal for baselines."""
+    """Yield a baseline's presets, or the values that a benchmark fixes under like-for-like."""
     named: dict[str, Mapping[str, Any]] = {}
     match component:
         case BaselineComponent():
@@ -200,7 +199,8 @@ def _values(component: Component) -> Iterator[str]:
 
 
 def differences(component: Component) -> Iterator[str]:
-    """Yield what differs from the published method whatever the options are."""
+    """Yield the differences from the published method that no option changes."""
     when = {"always": "", "reuse": " (where tasks share a set)", "spaces": " (where spaces are kept)"}
-    for one in component.deviations:
-        yield f"differs{when[one.when]}: {one.topic} {one.value}; published: {one.published}; {one.note}"
+    for entry in component.deviations:
+        place = f"differs{when[entry.when]}: {entry.topic} {entry.value}"
+        yield f"{place}; published: {entry.published}; {entry.note}"

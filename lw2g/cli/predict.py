@@ -1,4 +1,4 @@
-"""``lw2g predict``: classes and sets for image files."""
+"""``lw2g predict`` classifies image files."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["predict"]
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Images per forward; few images are filled up to it, so less is faster. [default: the run's]",
+    help="Images per forward; smaller is faster for few images, which are padded. [default: the run's]",
 )
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The backbone's weights, where they are not where they were.",
+    help="The backbone's weights, if they have moved.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list (tasks count from 0).")
 def predict(
@@ -41,35 +41,35 @@ def predict(
     weights: Path | None,
     as_json: bool,
 ) -> None:
-    """Classify IMAGES with the newest finished task of the run, or with the export, in the directory RUN."""
+    """Classify IMAGES with the run or export in the directory RUN, by default as of its last task."""
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
         from lw2g.errors import DataError
 
-        raise DataError(f"no image file at {', '.join(map(repr, missing))}; check the paths")
+        raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.saved import open_model
 
     number = None if task is None else task - 1
     model = open_model(run, load_catalogue(), number, device=device, batch_size=batch_size, weights=weights)
-    found = model.predict(images, top_k)
+    entries = model.predict(images, top_k)
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(entries, indent=1))
         return
     from lw2g.cli.output import console, table
 
-    rows = [row for entry in found for row in _rows(entry)]
+    rows = [row for entry in entries for row in _rows(entry)]
     console().print(table("", ("image", "class", "probability", "task", "set"), rows, left=2))
 
 
 def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield one row per class; only the best one repeats image, task and set."""
+    """Yield one row per class; only the first shows image, task and set."""
     head, tail = str(entry["path"]), (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
-    for one in entry["top"]:
-        yield (head, str(one["class"]), f"{one['probability']:.3f}", *tail)
+    for answer in entry["top"]:
+        yield (head, str(answer["class"]), f"{answer['probability']:.3f}", *tail)
         head, tail = "", ("", "")
 
 
 def _count(value: int | None, first: int, mark: str = "") -> str:
-    """Return a number as text; tasks count from 1 in text, sets are shown by their ids."""
+    """Return a number as text, counted from ``first``."""
     return "-" if value is None else f"{mark}{value + first}"

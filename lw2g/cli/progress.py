@@ -1,7 +1,6 @@
 """The progress of a run: a bar on a terminal and in a notebook, plain lines elsewhere.
 
-All three say the same of a step: task, phase, epoch, count, loss, images per second, the seconds that the run
-has taken, and those that it is expected to take yet.
+Each shows task, phase, epoch, count, loss, images per second, and elapsed and expected remaining seconds.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _BAR = 24
 
 
 def progress_tracker(console: Console) -> Tracker:
-    """Return the tracker that suits a console."""
+    """Return the tracker for a console."""
     if console.is_jupyter:
         return NotebookProgress()
     return TerminalProgress(console) if console.is_terminal else LineProgress(console)
 
 
 def milestone(event: Event, tasks: int) -> str | None:
-    """Return the line that an event leaves behind, None for events that only move a bar."""
+    """Return the permanent line of an event; None for events that only move a bar."""
     match event:
         case RunStarted():
             config = event.config
@@ -64,16 +63,16 @@ def milestone(event: Event, tasks: int) -> str | None:
 def _decision(decision: dict[str, Any]) -> str:
     chosen = decision["set"]
     text = f"new set #{chosen}" if decision["decision"] == "grow" else f"reuses set #{chosen}"
-    said: dict[str, list[str]] = {}
+    by_measure: dict[str, list[str]] = {}
     for candidate in decision.get("candidates", ()):
         for name, measured in candidate["measures"].items():
             if measured["value"] is not None:
                 value, error = number(measured["value"]), number(measured["error"])
-                said.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
+                by_measure.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
     sure = decision.get("confidence")
-    told = [] if sure is None else [f"{sure:.0%} sure"]
-    told += [f"{name}: {', '.join(values)}" for name, values in said.items()]
-    return f"{text} ({'; '.join(told)})" if told else text
+    details = [] if sure is None else [f"{sure:.0%} sure"]
+    details += [f"{name}: {', '.join(values)}" for name, values in by_measure.items()]
+    return f"{text} ({'; '.join(details)})" if details else text
 
 
 def _of(task: int, tasks: int) -> str:
@@ -85,7 +84,7 @@ def _title(event: PhaseStarted | Stepped) -> str:
 
 
 def _details(event: Stepped) -> str:
-    """Return how far a phase has come, what the loss is, and how fast it goes."""
+    """Return a phase's progress, loss and speed."""
     parts = [f"epoch {event.epoch + 1}/{event.epochs}"] if event.epochs > 1 else []
     parts.append(f"{event.done}/{event.total}")
     if event.loss is not None:
@@ -100,14 +99,14 @@ def _share(event: Stepped) -> float:
 
 
 class _Clock:
-    """The seconds of the run, which go on between two steps."""
+    """The elapsed and remaining seconds of the run, counted on between two steps."""
 
     def __init__(self) -> None:
         self._elapsed, self._at = 0.0, time.monotonic()
         self._remaining: float | None = None
 
     def set(self, event: Stepped) -> None:
-        """Take over what a step says."""
+        """Take over the times of a step."""
         self._elapsed, self._remaining, self._at = event.elapsed, event.remaining, time.monotonic()
 
     def __str__(self) -> str:
@@ -123,10 +122,10 @@ def _duration(seconds: float) -> str:
 
 
 class LineProgress:
-    """Writes plain lines: what was decided and reached, and now and then where a phase stands.
+    """Writes plain lines: decisions, accuracies, and now and then the progress of a phase.
 
     Args:
-        console: Where lines go.
+        console: The console to write to.
     """
 
     def __init__(self, console: Console) -> None:
@@ -147,10 +146,10 @@ class LineProgress:
             self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def _is_due(self, elapsed: float) -> bool:
-        """Whether it is time for a line: the longer a run takes, the less often."""
+        """Whether it is time for a line; the interval grows with the run's duration."""
         now = time.monotonic()
         due = now - self._last >= max(_SECONDS_BETWEEN_LINES, elapsed / _LINES_PER_DOUBLING)
         if due:
@@ -159,14 +158,14 @@ class LineProgress:
 
 
 class NotebookProgress:
-    """Keeps one line of a notebook's output up to date, with a bar; milestones are printed below it."""
+    """Updates one line of a notebook's output, with a bar; milestones are printed below it."""
 
     def __init__(self) -> None:
         self._clock, self._tasks = _Clock(), 0
         self._line: Callable[[str], None] | None = None
 
     def on_event(self, event: Event) -> None:
-        """Renew the line, or print one."""
+        """Update the line or print a milestone."""
         match event:
             case PhaseStarted():
                 self._tasks = event.tasks
@@ -180,7 +179,7 @@ class NotebookProgress:
             print(printable(line))
 
     def close(self) -> None:
-        """Leave the line as it is, for it says how long the run took."""
+        """Keep the line: it shows how long the run took."""
 
     def _show(self, text: str) -> None:
         if self._line is None:
@@ -193,7 +192,7 @@ class NotebookProgress:
 
 
 class TerminalProgress:
-    """Draws one bar per phase, with what is known of its last step; milestones stay.
+    """Draws one bar per phase with the details of its last step; milestones stay.
 
     Args:
         console: A terminal.
@@ -214,7 +213,7 @@ class TerminalProgress:
         self._clock, self._tasks = _Clock(), 0
 
     def on_event(self, event: Event) -> None:
-        """Move the bar, or leave a line behind."""
+        """Move the bar or print a milestone."""
         match event:
             case RunStarted():
                 self._progress.start()
@@ -229,7 +228,7 @@ class TerminalProgress:
             self._progress.console.print(printable(line), markup=False, highlight=False)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()
 
     def _begin(self, event: PhaseStarted | Stepped) -> TaskID:

@@ -1,4 +1,4 @@
-"""``lw2g resume``: go on with an interrupted run."""
+"""``lw2g resume`` resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from lw2g.cli.options import devices_option
 __all__ = ["resume"]
 
 
-@click.command(short_help="Go on with an interrupted run.")
+@click.command(short_help="Resume an interrupted run.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
-@devices_option("Processes that work on it from now on (default: as the run is configured).")
+@devices_option("Processes of the run from now on (default: as configured).")
 def resume(run: Path, devices: int | None) -> None:
-    """Go on with the run in the directory RUN from its newest whole checkpoint.
+    """Resume the run in the directory RUN from its newest intact checkpoint.
 
-    The result is the one an uninterrupted run would have had. A directory of several seeds goes on with the
-    seeds that are not finished.
+    The result equals that of an uninterrupted run. In a directory of several seeds, unfinished runs resume.
     """
     from lw2g.cli.execute import resume_one, resume_seeds, warn_of_problems
     from lw2g.registry.catalogue import load_catalogue

@@ -1,4 +1,4 @@
-"""``lw2g runs``: which runs there are below a directory, and where they stand."""
+"""``lw2g runs`` lists the runs below a directory with their states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from lw2g.report.runs import Run
+    from lw2g.report.runs import ReportedRun
 
 __all__ = ["runs"]
 
@@ -26,15 +26,14 @@ _COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state
     "conditions",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Only runs of which this holds: an option (baseline=hide-prompt, growth.energy=0.9) or state=...; "
-    "repeatable.",
+    help="Only runs with this option value (policy=min, growth.energy=0.9) or state=...; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @click.pass_context
 def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json: bool) -> None:
     """List the runs in and below DIR, from their records alone.
 
-    Ends with exit code 1 if a run is damaged, whatever --where leaves out.
+    The exit code is 1 if any run is damaged, even one that --where excludes.
     """
     from lw2g.report.runs import find_runs
 
@@ -47,45 +46,52 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
 
 
 def _list(
-    found: list[tuple[Run, dict[str, Any]]], directory: Path, conditions: Sequence[str], as_json: bool
+    entries: list[tuple[ReportedRun, dict[str, Any]]],
+    directory: Path,
+    conditions: Sequence[str],
+    as_json: bool,
 ) -> None:
-    """Print the runs of which the conditions hold."""
+    """Print the runs that meet all conditions."""
     for text in conditions:
         key, value = _condition(text)
-        known = {name for _, values in found for name in values}
-        if found and key not in known:
+        keys = {name for _, values in entries for name in values}
+        if entries and key not in keys:
             raise ConfigError(
-                f"--where: no run has an option {key!r}{nearest(key, known)}; write it like seed=0"
+                f"--where: no run has an option {key!r}{nearest(key, keys)}", "write it like seed=0"
             )
-        found = [(run, values) for run, values in found if value in (values.get(key), str(values.get(key)))]
+        entries = [
+            (run, values) for run, values in entries if value in (values.get(key), str(values.get(key)))
+        ]
     if as_json:
-        click.echo(json.dumps([_plain(run) for run, _ in found], indent=1))
+        click.echo(json.dumps([_plain(run) for run, _ in entries], indent=1))
         return
     from lw2g.cli.output import console, table
 
-    console().print(table("", _COLUMNS, [_row(run, directory) for run, _ in found], left=5))
-    click.echo(f"{len(found)} runs")
+    console().print(table("", _COLUMNS, [_row(run, directory) for run, _ in entries], left=5))
+    click.echo(f"{len(entries)} runs")
 
 
 def _condition(text: str) -> tuple[str, Any]:
     """Return key and value of a condition.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is not a condition.
     """
     from lw2g.config.toml import parse_value
     from lw2g.sweep.grid import settings_of
 
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"--where: expected KEY=VALUE but got {text!r}; write it like baseline=hide-prompt")
+        raise ConfigError(
+            f"--where: expected KEY=VALUE but got {text!r}", "write it like baseline=hide-prompt"
+        )
     if key == "state":
         return key, value
     ((dotted, wanted),) = settings_of({key: parse_value(value)}, "--where").items()
     return dotted, wanted
 
 
-def _row(run: Run, base: Path) -> tuple[str, ...]:
+def _row(run: ReportedRun, base: Path) -> tuple[str, ...]:
     from lw2g.cli.output import number
 
     options = run.options
@@ -97,14 +103,7 @@ def _row(run: Run, base: Path) -> tuple[str, ...]:
     return (str(path), *named, str(options.get("run.seed", "?")), run.state, task, number(run.metric("faa")))
 
 
-def _plain(run: Run) -> dict[str, Any]:
-    return {
-        "path": str(run.path),
-        "state": run.state,
-        "done": run.done,
-        "tasks": run.tasks,
-        "remaining": run.remaining,
-        "options": run.options,
-        "metrics": run.record.get("metrics", {}),
-        "seconds": run.record.get("seconds", {}),
-    }
+def _plain(run: ReportedRun) -> dict[str, Any]:
+    fields = ("state", "done", "tasks", "remaining", "options")
+    parts = {name: run.record.get(name, {}) for name in ("metrics", "seconds")}
+    return {"path": str(run.path)} | {name: getattr(run, name) for name in fields} | parts

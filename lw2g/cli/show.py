@@ -1,4 +1,4 @@
-"""``lw2g show``: what a run decided and reached, from its record alone."""
+"""``lw2g show`` prints the decisions and results of a run, from its record alone."""
 
 from __future__ import annotations
 
@@ -27,39 +27,41 @@ Record = Mapping[str, Any]
 def show(run: Path, as_json: bool, explain: bool) -> None:
     """Show the run in the directory RUN: decisions with their evidence, matrices, metrics, costs.
 
-    Tasks count from 1; sets are shown by their ids (#0 is the first); percentages are 0 to 100.
+    Tasks count from 1; sets are shown by their ids (#0 is the first); percentages go from 0 to 100.
     """
-    path, kind = _told_by(run)
+    path, kind = _source_of(run)
     try:
         whole = path == run / RECORD  # with a configuration beside it
         record = contents.read_record(run) if whole else contents.read_sealed(path, kind)
     except DataError as error:
-        remedy = "" if "lw2g resume" in str(error) else f"; write it anew: lw2g resume {path.parent}"
-        raise DataError(f"{error}{remedy}") from error
+        if whole:
+            raise
+        raise DataError(error.what, f"write it again: lw2g resume {path.parent}") from error
     if as_json:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return
-    from lw2g.metrics import DEFINITIONS  # with numpy, which completion does not wait for
+    from lw2g.interfaces.metric import DEFINITIONS
 
-    terms = DEFINITIONS
+    further = record.get("metric_definitions", {})
+    terms = {**DEFINITIONS, **{name: definition["definition"] for name, definition in further.items()}}
     if kind is contents.Summary:
         print_summary(record)
     else:
         _print_record(record)
-        terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **DEFINITIONS, **_COSTS}
+        terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
     if explain:
-        _print_definitions(terms)
+        console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
 
 
-def _told_by(run: Path) -> tuple[Path, type[Any]]:
-    """Return the file that tells of a run, or of several seeds, and what it holds."""
+def _source_of(run: Path) -> tuple[Path, type[Any]]:
+    """Return the record of a run, or the summary of several seeds, as a path and its class."""
     if run.is_file():
         return run, contents.Summary if run.name == SUMMARY else contents.Record
     for name, kind in ((RECORD, contents.Record), (SUMMARY, contents.Summary)):
         if (run / name).exists():
             return run / name, kind
     if (run / CONFIG).exists():
-        raise DataError(f"the run {str(run)!r} has finished no task yet; go on with it: lw2g resume {run}")
+        raise DataError(f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {run}")
     raise missing_run(run)
 
 
@@ -85,8 +87,8 @@ def _print_record(record: Record) -> None:
     carried = "carry_forwards" in record.get("findings", {})
     if stale := record.get("stale_classes", {}).get("last"):
         out.print(
-            f"{100 * stale:.0f} % of the classes are stale: their features may have moved since statistics "
-            "of them were taken" + ("; the head carries its own along" if carried else "")
+            f"{100 * stale:.0f} % of the classes are stale: their features may have drifted since their "
+            "statistics were taken" + ("; the head transports its own statistics" if carried else "")
         )
     print_metrics(record)
     out.print(table("costs", ("part", "value"), _costs(record)))
@@ -94,29 +96,29 @@ def _print_record(record: Record) -> None:
 
 
 def _by_task(drift: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
-    """Turn entries by evaluation into rows by task, in percent, as matrices of accuracies are."""
-    found: list[list[float | None]] = [[None] * len(drift) for _ in drift[1:]]
+    """Turn drift by evaluation into rows by task, in percent, like an accuracy matrix."""
+    rows: list[list[float | None]] = [[None] * len(drift) for _ in drift[1:]]
     for after, column in enumerate(drift):
         for task, value in enumerate(column):
-            found[task][after] = None if value is None else 100 * value
-    return found
+            rows[task][after] = None if value is None else 100 * value
+    return rows
 
 
 _COSTS = {
-    "evidence (s)": "seconds in which growth was decided",
-    "training (s)": "seconds in the phases of baseline and retrieval",
-    "subspace (s)": "seconds in which spaces were built and rules gathered",
-    "evaluation (s)": "seconds in which test samples were predicted",
-    "total (s)": "seconds from start to end, all of the above and checkpoints included",
-    "training images/s": "training images stepped on in a second of training",
-    "passes per test image": "forwards through a set that a test image takes, beside the query's",
-    "ms per test image": "milliseconds that these took in the last evaluation, in batches",
-    "training_per_image": "floating point operations of a training step on one image",
-    "inference_per_image": "floating point operations of predicting one image, retrieval included",
-    "prompt_vectors": "vectors of the backbone's width that all sets hold",
-    "basis_vectors": "basis vectors of all spaces that are kept to protect old tasks",
-    "parameters": "numbers that were added to the frozen backbone",
-    "statistics": "numbers kept beside them from task to task: means, covariances, Gram matrices, bases",
+    "evidence (s)": "seconds of deciding on growth",
+    "training (s)": "seconds of the training phases of baseline and retrieval",
+    "subspace (s)": "seconds of building spaces and protection rules",
+    "evaluation (s)": "seconds of predicting test samples",
+    "total (s)": "seconds from start to end, including all of the above and checkpoints",
+    "training images/s": "training images per second of training",
+    "passes per test image": "forwards through a set per test image, without the query's",
+    "ms per test image": "milliseconds of these forwards in the last evaluation, in batches",
+    "training_per_image": "floating point operations of a training step, per image",
+    "inference_per_image": "floating point operations of a prediction, retrieval included, per image",
+    "prompt_vectors": "vectors of the backbone's width in all sets",
+    "basis_vectors": "basis vectors of the spaces that protect old tasks",
+    "parameters": "numbers added to the frozen backbone",
+    "statistics": "further numbers kept from task to task: means, covariances, Gram matrices, bases",
 }
 
 
@@ -149,10 +151,10 @@ def _headline(record: Record) -> str:
 
 
 def _origin(origin: Record | None) -> str:
-    """Say which run a fork began with, and what was changed."""
+    """Return the parent run of a fork and the changed options, in one line."""
     if origin is None:
         return ""
-    changed = [f"{one['option']} {one['before']} -> {one['after']}" for one in origin["changed"]]
+    changed = [f"{change['option']} {change['before']} -> {change['after']}" for change in origin["changed"]]
     return (
         f"forked from {origin['run']} after task {origin['task'] + 1}; "
         f"changed: {', '.join(changed) or 'nothing'}\n"
@@ -161,40 +163,40 @@ def _origin(origin: Record | None) -> str:
 
 _DECISION_COLUMNS = {
     "task": "counts from 1",
-    "decision": "grow: a new set was added; reuse: the task trains an old one",
-    "set": "the set the task got (#0 is the first)",
-    "sure": "how probable it is, by the error, that growing or not would be decided alike without it",
+    "decision": "grow: a new set was added; reuse: the task trains an old set",
+    "set": "the set that the task got (#0 is the first)",
+    "sure": "probability, given the standard error, that the decision would be the same without error",
     "candidate": "a set that was measured for the task",
-    "measure": "what was measured; `lw2g plugins NAME` tells what it is",
+    "measure": "the measure; `lw2g plugins NAME` describes it",
     "value": "the measure, in its unit",
-    "error": "its standard error over images and draws; images add nothing where all were measured",
-    "null": "what chance would give, such as a random space of the same rank",
-    "own": "what the set's own tasks give, on images that it has not seen",
-    "alike": "+: a large value means that the task is like the set's; -: that it is unlike",
+    "error": "its standard error over images and draws; over draws alone if all images were measured",
+    "null": "the value by chance, such as for a random space of the same rank",
+    "own": "the value for the set's own tasks, on images that it has not seen",
+    "alike": "+: a large value means that the task is similar to the set's; -: that it is dissimilar",
     "n": "images it was computed from",
     "rank": "dimensions of the old space over all sites",
-    "excluded": "why a set is no candidate, or a measure undefined",
+    "excluded": "why a set is not a candidate, or a measure is undefined",
 }
 _DECIDED = 4
-"""Columns that say what was decided; the others are of a candidate."""
+"""The number of columns that describe the decision; the others describe a candidate."""
 _ALIKE = 3
-"""Sets without a measure that get a row each; more of one kind share one."""
+"""Up to so many sets without a measure get their own row; more with the same reason share one."""
 _COLUMNS = 20
-"""Columns of a matrix at most."""
+"""The largest number of columns of a matrix."""
 
 _PART_MEANINGS = {
     "hfc": "hindrance: angle in degrees between the task's gradient and its part outside the set's old "
     "space; 0 if the gradient is orthogonal to it, 90 if it lies in it",
     "hfc_pre": "the same against the space of the task's own pre-trained activations; Z is their difference",
-    "null_hfc": "HFC that a random space of the same rank would give",
-    "energy_null_hfc": "HFC that a random combination of the task's activations would give",
-    "above #N": "how far the value lies above that of the reused set (after growth: of the least one), and "
-    "the standard error of that difference: most of the error of one value is common to all sets",
+    "null_hfc": "HFC of a random space of the same rank",
+    "energy_null_hfc": "HFC of a random combination of the task's activations",
+    "above #N": "difference from the value of the reused set (after growth: of the lowest one), and its "
+    "standard error, which is smaller since all sets share most of the error",
 }
 
 
 def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
-    """Yield a row per candidate and measure; only the first one repeats the task and what was decided."""
+    """Yield a row per candidate and measure; only the first shows the task and its decision."""
     sure = entry.get("confidence")
     head: tuple[str, ...] = (
         str(entry["task"] + 1),
@@ -203,7 +205,7 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
         "-" if sure is None else f"{sure:.0%}",
     )
     several, others = _grouped(entry["candidates"])
-    rows = [row for one in several for row in _candidate(one)]
+    rows = [row for candidate in several for row in _candidate(candidate)]
     rows += [
         (f"{count} others", *("-",) * (len(_DECISION_COLUMNS) - _DECIDED - 2), reason)
         for reason, count in others.items()
@@ -214,23 +216,25 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
 
 
 def _grouped(candidates: Sequence[Record]) -> tuple[list[Record], dict[str, int]]:
-    """Return the candidates that get rows, and how many others there are by why nothing was measured.
+    """Return the candidates that get rows, and the number of the others by reason for exclusion.
 
-    Of a long stream most sets are none of interest: full, or screened out.
+    In a long stream most sets are full or screened out.
     """
-    reasons = Counter(_reason(one) for one in candidates if not one.get("measures"))
+    reasons = Counter(_reason(candidate) for candidate in candidates if not candidate.get("measures"))
     others = {reason: count for reason, count in reasons.items() if count > _ALIKE}
-    alone = [one for one in candidates if one.get("measures") or _reason(one) not in others]
+    alone = [
+        candidate for candidate in candidates if candidate.get("measures") or _reason(candidate) not in others
+    ]
     return alone, others
 
 
 def _reason(candidate: Record) -> str:
-    """Return why a set was not measured, without its own numbers."""
+    """Return why a set was not measured, without numbers."""
     return str(candidate.get("excluded") or "").partition(":")[0]
 
 
 def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
-    """Yield a row per measure of a candidate; one where there are none."""
+    """Yield a row per measure of a candidate, or a single row without measures."""
     rank = candidate.get("rank")
     last = ("-" if rank is None else str(rank),)
     excluded = candidate.get("excluded") or ""
@@ -238,39 +242,39 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
     measures = candidate.get("measures", {})
     if not measures:
         yield (name, *("-",) * 7, *last, excluded)
-    for measure, said in measures.items():
+    for measure, result in measures.items():
         signs = {1: "+", -1: "-"}
-        numbers = (_digits(said[key]) for key in ("value", "error", "null", "own"))
+        numbers = (_digits(result[key]) for key in ("value", "error", "null", "own"))
         yield (
             name,
             measure,
             *numbers,
-            signs[said["alike"]],
-            str(said["n"]),
+            signs[result["alike"]],
+            str(result["n"]),
             *last,
-            excluded or said["why"] or "",
+            excluded or result["why"] or "",
         )
         name, last, excluded = "", ("",), ""
 
 
 def _parts(record: Record) -> Iterator[tuple[str, ...]]:
-    """Yield the further numbers of all measures: one row per task, candidate and measure."""
+    """Yield the further numbers of each measure: a row per task, candidate and measure."""
     from lw2g.report.page.evidence import apart  # with numpy
 
     for entry in record["decisions"]:
         differences = apart(entry)
         for candidate in entry["candidates"]:
-            for measure, said in candidate.get("measures", {}).items():
-                values = [f"{name} {_digits(value)}" for name, value in said["parts"].items()]
-                if found := differences.get((candidate["set"], measure)):
-                    other, difference, error = found
+            for measure, result in candidate.get("measures", {}).items():
+                values = [f"{name} {_digits(value)}" for name, value in result["parts"].items()]
+                if gap := differences.get((candidate["set"], measure)):
+                    other, difference, error = gap
                     values.append(f"above #{other} {_digits(difference)} ± {_digits(error)}")
                 if values:
                     yield str(entry["task"] + 1), _set(candidate["set"]), measure, ", ".join(values)
 
 
 def _digits(value: float | None) -> str:
-    """Return a value of whatever unit: three digits, or to the hundredth where it is large."""
+    """Return a value with three digits, or with two decimals if it is large."""
     return number(value) if value is None or abs(value) >= 10 else f"{value:.3g}"
 
 
@@ -279,18 +283,16 @@ def _set(set_id: int | None) -> str:
 
 
 def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
-    """Draw ``A[i][t]``: row = task, column = after which task; of a long stream some of both."""
+    """Return a table of ``A[i][t]``: a row per task i, a column per task t; of a long stream a subset."""
     tasks = len(matrix[0])
     step = -(-tasks // _COLUMNS)
     shown = [task for task in range(tasks) if (tasks - 1 - task) % step == 0]
     columns = ("task", *(f"after {after + 1}" for after in shown))
     rows = [(task, [matrix[task][after] for after in shown]) for task in shown if task < len(matrix)]
-    told = [(str(task + 1), *("" if value is None else number(value) for value in row)) for task, row in rows]
-    return table(title if step == 1 else f"{title}, one task in {step} (--json: all)", columns, told)
-
-
-def _print_definitions(definitions: Mapping[str, str]) -> None:
-    console().print(table("definitions", ("number", "meaning"), definitions.items(), left=2))
+    cells = [
+        (str(task + 1), *("" if value is None else number(value) for value in row)) for task, row in rows
+    ]
+    return table(title if step == 1 else f"{title}, one task in {step} (--json: all)", columns, cells)
 
 
 def _print_deviations(deviations: Sequence[Record]) -> None:

@@ -1,4 +1,4 @@
-"""``lw2g verify``: whether what a run left is whole and its numbers follow from its predictions."""
+"""``lw2g verify`` checks that a run's files are intact and its numbers follow from its predictions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ _MARKS = {True: "holds", False: "does not hold", None: "-"}
 def verify(ctx: click.Context, run: Path, as_json: bool) -> None:
     """Check the run, or the runs of several seeds, in the directory RUN.
 
-    Every file is compared with its checksum, every matrix and metric with its value recomputed from the
-    stored predictions. Ends with exit code 1 if anything does not hold. The log events.jsonl is not covered.
+    It compares every file with its checksum, and every matrix and metric with its value recomputed from the
+    stored predictions. The exit code is 1 if anything does not hold. The log events.jsonl is not covered.
     """
     import attrs
 
     from lw2g.training.files.verification import verify as examine
 
     findings = examine(run)
-    broken = [one for one in findings if one.holds is False]
+    broken = [finding for finding in findings if finding.holds is False]
     if as_json:
-        click.echo(
-            json.dumps({"holds": not broken, "findings": [attrs.asdict(one) for one in findings]}, indent=1)
-        )
+        entries = [attrs.asdict(finding) for finding in findings]
+        click.echo(json.dumps({"holds": not broken, "findings": entries}, indent=1))
     else:
         from lw2g.cli.output import console, table
 
-        rows = [(one.what, _MARKS[one.holds], one.text) for one in findings]
+        rows = [(finding.what, _MARKS[finding.holds], finding.text) for finding in findings]
         console().print(table("", ("what", "", "found"), rows, left=3))
         click.echo(f"{len(broken)} of {len(findings)} do not hold" if broken else "everything holds")
     ctx.exit(1 if broken else 0)

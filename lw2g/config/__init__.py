@@ -1,1 +1,1 @@
-"""From names, files and options to one complete experiment; everything here is free of torch."""
+"""Turns names, files and options into one complete experiment; nothing here imports torch."""

@@ -1,21 +1,21 @@
-"""What a config class says of its options: name, type, default, range, help and published value."""
+"""Descriptions of a config class's options: name, type, default, range, help and published value."""
 
 from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from lw2g.config.model import BackboneSource, ExperimentConfig, GrowthConfig, RoutingConfig, RunConfig
+from lw2g.config.model import OWN_SECTIONS, BackboneSource, ExperimentConfig
 from lw2g.config.structure import NONE, describe_type, unstructure
 from lw2g.interfaces.options import UNPUBLISHED
 from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.kinds import place_of
 
 __all__ = [
-    "OWN_SECTIONS",
+    "OWN_OPTIONS",
     "OptionDescription",
     "describe_experiment",
     "describe_options",
@@ -23,25 +23,21 @@ __all__ = [
     "plain",
 ]
 
-OWN_SECTIONS: Mapping[str, type[Any]] = {
-    "growth": GrowthConfig,
-    "routing": RoutingConfig,
-    "run": RunConfig,
-}
-"""The sections of an experiment whose options are lw2g's own, not a component's."""
+OWN_OPTIONS: tuple[tuple[str, type[Any]], ...] = (*OWN_SECTIONS.items(), ("backbone", BackboneSource))
+"""The sections with lw2g's own options, and the options that every backbone has beside its own."""
 
 
 @attrs.frozen(kw_only=True)
 class OptionDescription:
-    """One option as a listing shows it.
+    """One option in a listing.
 
     Attributes:
         name: The key.
-        type: What it takes, in words.
+        type: Its type, in words.
         default: Plain default value.
         range: Bounds, in words; empty for none.
         help: One line.
-        published: Plain value of the published method; None where there is none.
+        published: Plain value of the published method; None if there is none.
     """
 
     name: str
@@ -52,15 +48,15 @@ class OptionDescription:
     published: Any = None
 
     def sentence(self) -> str:
-        """Return all of it in one line: help, what it takes, default, published value."""
+        """Return help, type, range, default and published value in one line."""
         takes = f"{self.type}, {self.range}" if self.range else self.type
-        told = "" if self.published is None else f"; published: {plain(self.published)}"
-        text = f"{self.help or self.name} ({takes}; default: {plain(self.default)}{told})"
+        published = "" if self.published is None else f"; published: {plain(self.published)}"
+        text = f"{self.help or self.name} ({takes}; default: {plain(self.default)}{published})"
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def plain(value: Any) -> str:
-    """Return a plain value as a listing shows it: text as it is, nothing as ``none``, all else as JSON."""
+    """Return a plain value as text: text unchanged, None as ``none``, everything else as JSON."""
     value = NONE if value is None else value
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
@@ -85,39 +81,25 @@ def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
 
 def describe_experiment(config: ExperimentConfig) -> dict[str, OptionDescription]:
     """Describe every option of an experiment, by its dotted key."""
-    sections: dict[str, type[Any]] = {"baseline": type(config.baseline.config)}
-    if config.retrieval is not None:
-        sections["retrieval"] = type(config.retrieval.config)
-    sections["policy"] = type(config.policy.config)
-    sections |= {f"evidence.{one.name}": type(one.config) for one in config.evidence}
-    sections |= {f"constraints.{one.name}": type(one.config) for one in config.constraints}
-    sections |= {"benchmark": type(config.benchmark.config), **OWN_SECTIONS}
-    sections |= {f"trackers.{one.name}": type(one.config) for one in config.trackers}
-    backbone = [("backbone", cls) for cls in (BackboneSource, type(config.backbone.config))]
+    sections = [
+        (place_of(kind, component.name), type(component.config)) for kind, component in config.chosen()
+    ]
     return {
         f"{section}.{option.name}": option
-        for section, cls in (*sections.items(), *backbone)
+        for section, cls in (*sections, *OWN_OPTIONS)
         for option in describe_options(cls)
     }
 
 
 def places_of(option: str, catalogue: Catalogue) -> list[str]:
-    """Return the dotted keys under which an option of this name is found, those of baselines first."""
-    found = []
-    for entry in catalogue.components():
-        kind, name = entry.key
-        section = {
-            "evidence": f"evidence.{name}",
-            "constraint": f"constraints.{name}",
-            "tracker": f"trackers.{name}",
-        }.get(kind, kind)
-        found.append((section, entry.component.config))
-    found += [*OWN_SECTIONS.items(), ("backbone", BackboneSource)]
-    return list(dict.fromkeys(f"{section}.{option}" for section, cls in found if _has(cls, option)))
-
-
-def _has(cls: type[Any], option: str) -> bool:
-    return any(field.name == option and field.init for field in attrs.fields(cls))
+    """Return the dotted keys of all options with this name, those of baselines first."""
+    sections = [(place_of(*entry.key), entry.component.config) for entry in catalogue.components()]
+    places = (
+        f"{section}.{option}"
+        for section, cls in (*sections, *OWN_OPTIONS)
+        if any(field.name == option and field.init for field in attrs.fields(cls))
+    )
+    return list(dict.fromkeys(places))
 
 
 def describe_range(validator: Any) -> str:
@@ -150,7 +132,7 @@ def describe_range(validator: Any) -> str:
 
 
 def _words_of_function(validator: Any) -> str:
-    """A validator that is a plain function says its range in the first line of its docstring."""
+    """Return the first line of a function's docstring, where a plain validator states its range."""
     text = (getattr(validator, "__doc__", None) or "") if hasattr(validator, "__code__") else ""
     first = text.strip().split("\n")[0].rstrip(".")
     return first[:1].lower() + first[1:]

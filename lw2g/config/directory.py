@@ -1,4 +1,4 @@
-"""Where a run is kept: the directory that was asked for, or a new one with a telling name."""
+"""The directory of a run: the one the user names, or a new one named after its components."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ __all__ = [
 ]
 
 RUNS = Path("runs")
-"""Where runs go for which no directory is named."""
+"""The default folder of runs."""
 CONFIG, RECORD = "config.toml", "record.json"
-"""The files in a run's directory that say what is run, and what it has found so far."""
+"""A run's configuration and its results so far."""
 GOAL = "goal.json"
-"""The file in a run's directory that says after how many tasks it stops, if before the stream's end."""
+"""The number of tasks after which a run stops, if before the stream's end."""
 LOCK = "lock"
-"""The file in a run's directory that names its writer."""
+"""The file that names a run's writer."""
 PROGRESS = "progress.json"
-"""The file in a run's directory that says where it stands while it is being written."""
+"""The progress of a running run."""
 EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"
-"""The files in a directory of several seeds that say what is run, with which, and what they have found."""
+"""The configuration, the seeds and the results of a directory of several seeds."""
 MANIFEST, WEIGHTS = "model.json", "model.safetensors"
 """The files of an export."""
 UNFINISHED = ".lw2g-part"
-"""The end of the name of a file that is being written."""
+"""The suffix of a file that is being written."""
 
 
 @contextmanager
 def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
-    """Make the directory of a run; it is removed again where it stays empty because nothing was run.
+    """Make the directory of a run, and remove it after an error that left it empty.
 
     Args:
-        config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, where ``out`` is None.
+        config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, if ``out`` is None.
         out: The directory itself.
 
     Raises:
-        ConfigError: ``out`` is in use, or no directory can have that name.
+        ConfigError: ``out`` is in use, or is not a valid path.
     """
     if out is not None:
         _require_free(out)
     place = out or RUNS
-    made = [folder for folder in (place, *place.parents) if not folder.exists()]
+    new = [folder for folder in (place, *place.parents) if not folder.exists()]
     try:
         place.mkdir(parents=True, exist_ok=True)
         if out is None:
             place = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
-            made.insert(0, place)
+            new.insert(0, place)
         yield place
     except BaseException:
-        with suppress(OSError):  # not empty: something worth keeping is in it
-            for folder in made:
+        with suppress(OSError):  # not empty
+            for folder in new:
                 with suppress(FileNotFoundError):
                     folder.rmdir()
         raise
@@ -77,7 +77,7 @@ def new_directory(config: ExperimentConfig, out: Path | None) -> Iterator[Path]:
 def _numbered(stem: str) -> Path:
     for number in itertools.count(1):
         directory = RUNS / f"{stem}-{number}"
-        with suppress(FileExistsError):  # making it is the test: two runs may start at once
+        with suppress(FileExistsError):  # two runs may start at once
             directory.mkdir()
             return directory
     raise AssertionError("unreachable")
@@ -85,40 +85,40 @@ def _numbered(stem: str) -> Path:
 
 def _require_free(directory: Path) -> None:
     if "\0" in str(directory):
-        raise ConfigError(f"no path can be called {str(directory)!r}; leave the NUL character out")
+        raise ConfigError(f"no path can be called {str(directory)!r}", "leave the NUL character out")
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise ConfigError(f"{str(directory)!r} is no directory; choose another --out")
+        raise ConfigError(f"{str(directory)!r} is no directory", "choose another --out")
     names = {path.name for path in directory.iterdir()}
     if all(map(_is_beginning, names)):
         return
     if names & {CONFIG, SEEDS}:
         raise ConfigError(
-            f"{str(directory)!r} holds a run already; go on with it by `lw2g resume {directory}`, or choose "
-            "another --out"
+            f"{str(directory)!r} holds a run already",
+            f"resume it with `lw2g resume {directory}`, or choose another --out",
         )
-    raise ConfigError(f"{str(directory)!r} is not empty and holds no run; choose another --out")
+    raise ConfigError(f"{str(directory)!r} is not empty and holds no run", "choose another --out")
 
 
 def _is_beginning(name: str) -> bool:
-    """Whether a file is one of those that a run leaves which ends before it has written what it is."""
+    """Whether a file may remain from a run that ended before it wrote its configuration."""
     return name in (LOCK, GOAL, EXPERIMENT) or name.endswith(UNFINISHED)
 
 
 def missing_run(directory: Path) -> DataError:
-    """Return the error that says what a directory is in which there is no run."""
+    """Return the error for a directory without a run, which says what the directory is instead."""
     where = repr(str(directory))
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     if names & {MANIFEST, WEIGHTS}:
-        return DataError(f"{where} holds an exported model and no run; give the run that it was taken from")
+        return DataError(f"{where} holds an exported model and no run", "give the run that it was taken from")
     if SEEDS in names:
-        return DataError(f"{where} holds the runs of several seeds; give one of them: {directory}/seed-N")
+        return DataError(f"{where} holds the runs of several seeds", f"give one of them: {directory}/seed-N")
     if names and all(map(_is_beginning, names)):
         return DataError(
-            f"the run at {where} ended before anything was learned; start it again: lw2g run with "
-            f"--out {directory}"
+            f"the run at {where} ended before anything was learned",
+            f"start it again: lw2g run with --out {directory}",
         )
     if RECORD in names or "checkpoints" in names:
-        return DataError(f"the run at {where} has lost its {CONFIG}; put it back, or remove the directory")
-    return DataError(f"no run at {where}: it has no {CONFIG}; start one with lw2g run")
+        return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
+    return DataError(f"no run at {where}: it has no {CONFIG}", "start one with lw2g run")

@@ -1,4 +1,4 @@
-"""An experiment as TOML in which every option says what it means."""
+"""An experiment as TOML with a comment on every option."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = 110
 
 
 def explain_resolved(resolved: Resolved) -> str:
-    """Return the TOML of an experiment with meaning, range and default above each option, as comments."""
+    """Return an experiment's TOML; a comment above each option gives its meaning, range and default."""
     return "".join(_explained(resolved))
 
 
@@ -27,12 +27,6 @@ def _explained(resolved: Resolved) -> Iterator[str]:
             section = header[1].replace('"', "")
         elif (entry := re.match(r"([\w-]+) = ", line)) and f"{section}.{entry[1]}" in options:
             text = options[f"{section}.{entry[1]}"].sentence()
-            yield _comment(text)
+            comment = textwrap.fill(text, _WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
+            yield textwrap.indent(comment, "# ") + "\n"
         yield line
-
-
-def _comment(text: str) -> str:
-    return (
-        textwrap.fill(text, _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
-        + "\n"
-    )

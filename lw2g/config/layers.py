@@ -1,4 +1,4 @@
-"""The layers of an experiment before its components are known: file, explicit options, preset."""
+"""The layers of an experiment: file, explicit options and preset."""
 
 from __future__ import annotations
 
@@ -7,42 +7,25 @@ from typing import Any
 
 import attrs
 
+from lw2g.config.model import OWN_SECTIONS
 from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent
+from lw2g.registry import kinds
 
-__all__ = [
-    "SECTIONS",
-    "Preset",
-    "choose_preset",
-    "nest",
-    "preset_tables",
-    "table_of",
-]
+__all__ = ["SECTIONS", "Preset", "choose_preset", "nest", "preset_tables", "table_of"]
 
-SECTIONS = (
-    "baseline",
-    "retrieval",
-    "policy",
-    "evidence",
-    "constraints",
-    "benchmark",
-    "backbone",
-    "growth",
-    "routing",
-    "run",
-    "trackers",
-)
+SECTIONS = (*kinds.SECTIONS, *OWN_SECTIONS)
 _TUNED_SECTIONS = ("baseline", "retrieval", "constraints", "growth")
 _OFFICIAL_SECTIONS = (*_TUNED_SECTIONS, "benchmark", "backbone")
-_NESTED = ("evidence", "constraints", "trackers")
+_NESTED = tuple(section for section, record in kinds.SECTIONS.items() if record.several)
 
 
 @attrs.frozen(kw_only=True)
 class Preset:
-    """The values a baseline brings for one family of benchmarks.
+    """A baseline's values for one family of benchmarks.
 
     Attributes:
-        label: ``"official cifar100"``, ``"tuned glyphs"``, or ``"general"`` where the baseline has none.
+        label: ``"official cifar100"``, ``"tuned glyphs"``, or ``"general"`` if the baseline has none.
         values: Dotted keys and values.
     """
 
@@ -56,12 +39,12 @@ class Preset:
 
     @property
     def family(self) -> str:
-        """The family of benchmarks; empty where the baseline has no values."""
+        """The family of benchmarks; empty if the baseline has no values."""
         return self.label.partition(" ")[2]
 
 
 def choose_preset(baseline: BaselineComponent, family: str) -> Preset:
-    """Return the authors' values for a family of benchmarks, else ours, else none (ruling o)."""
+    """Return the authors' values for a family of benchmarks, else ours, else none."""
     for kind, presets in (("official", baseline.presets), ("tuned", baseline.tuned)):
         if family in presets:
             return Preset(label=f"{kind} {family}", values=dict(presets[family]))
@@ -71,7 +54,7 @@ def choose_preset(baseline: BaselineComponent, family: str) -> Preset:
 def nest(
     dotted: Mapping[str, Any], problems: list[str], *, sections: tuple[str, ...] = SECTIONS
 ) -> dict[str, Any]:
-    """Turn dotted keys into nested tables; what does not fit the layout is reported and left out.
+    """Turn dotted keys into nested tables; report and omit keys that do not fit the layout.
 
     ``{"growth.energy": 0.9, "constraints.cpk.phi": 0.4}`` gives ``{"growth": {"energy": 0.9}, "constraints":
     {"cpk": {"phi": 0.4}}}``.
@@ -82,12 +65,11 @@ def nest(
         depth = 2 if section in _NESTED else 1
         if section not in sections:
             problems.append(f"{path}: no such section{nearest(section, sections)}")
-        elif len(keys) > depth or "" in keys:
+        elif (long := len(keys) > depth or "" in keys) or (
+            len(keys) < depth and not isinstance(value, Mapping)
+        ):
             form = f"{section}.NAME.OPTION" if depth == 2 else f"{section}.OPTION"
-            problems.append(f"{path}: expected a key of the form {form}")
-        elif len(keys) < depth and not isinstance(value, Mapping):
-            form = f"{section}.NAME.OPTION" if depth == 2 else f"{section}.OPTION"
-            hint = f" (did you mean {section}.name={value}?)" if depth == 1 else ""
+            hint = f" (did you mean {section}.name={value}?)" if depth == 1 and not long else ""
             problems.append(f"{path}: expected a key of the form {form}{hint}")
         else:
             _put(tables, [section, *keys], value)
@@ -107,7 +89,7 @@ def _put(tables: dict[str, Any], keys: list[str], value: Any) -> None:
 
 
 def table_of(value: Any, path: str, problems: list[str]) -> dict[str, Any]:
-    """Return a copy of a table, or report that there is none and return an empty one."""
+    """Return a copy of a table, or report another value and return an empty table."""
     if isinstance(value, Mapping):
         return dict(value)
     problems.append(f"{path}: expected a table but got {shown(value)}")
@@ -117,9 +99,9 @@ def table_of(value: Any, path: str, problems: list[str]) -> dict[str, Any]:
 def preset_tables(
     values: Mapping[str, Any], preset: Preset, baseline: str, problems: list[str]
 ) -> dict[str, Any]:
-    """Return the values of a preset, or of a protocol around it, as nested tables."""
-    found: list[str] = []
+    """Return the values of a preset, or of its protocol, as nested tables."""
+    misfits: list[str] = []
     sections = _OFFICIAL_SECTIONS if preset.official else _TUNED_SECTIONS
-    nest(preset.values, found, sections=sections)
-    problems.extend(f"{text} (in the preset {preset.label!r} of baseline {baseline!r})" for text in found)
+    nest(preset.values, misfits, sections=sections)
+    problems.extend(f"{text} (in the preset {preset.label!r} of baseline {baseline!r})" for text in misfits)
     return nest(values, [], sections=_OFFICIAL_SECTIONS)

@@ -1,15 +1,17 @@
-"""The complete configuration of an experiment, and the defaults of what a user leaves out."""
+"""The complete configuration of an experiment, and its defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 from attrs.validators import ge, gt, le, matches_re, optional
 
+from lw2g.interfaces.component import Kind
 from lw2g.interfaces.options import option
+from lw2g.registry.kinds import SECTIONS
 
 __all__ = [
     "DEFAULT_BACKBONE",
@@ -17,6 +19,7 @@ __all__ = [
     "DEFAULT_BENCHMARK",
     "DEFAULT_FIXED_POLICY",
     "DEFAULT_POLICY",
+    "OWN_SECTIONS",
     "TIMM_BACKBONE",
     "BackboneChoice",
     "BackboneSource",
@@ -36,7 +39,7 @@ DEFAULT_POLICY = "min"
 DEFAULT_FIXED_POLICY = "always"
 """The policy of a baseline that does not grow."""
 TIMM_BACKBONE = "timm"
-"""The backbone component that takes any timm model name as its option ``model``."""
+"""The backbone component whose option ``model`` takes any timm model name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,9 +57,9 @@ class Chosen:
 
 @attrs.frozen(kw_only=True)
 class BackboneSource:
-    """What every backbone can be told beside its own options."""
+    """The options that every backbone has beside its own."""
 
-    weights: Path | None = option(None, "weights file to load in place of the component's own source")
+    weights: Path | None = option(None, "weights file that replaces the component's own source")
     image_size: int | None = option(
         None, "side of the input image in pixels; empty: the backbone's own", validator=optional(ge(1))
     )
@@ -69,7 +72,7 @@ class BackboneChoice:
     Attributes:
         name: The component's name.
         config: An instance of its config class.
-        weights: A weights file in place of the component's own source.
+        weights: A weights file that replaces the component's own source.
         image_size: Side of the input image in pixels, None for the backbone's own.
     """
 
@@ -94,7 +97,7 @@ class GrowthConfig:
     )
     energy_pre: float | None = option(
         None,
-        "the same for the pre-trained space of a new task; empty: as energy",
+        "the same for the pre-trained space of a new task; empty: equal to energy",
         validator=optional([gt(0), le(1)]),
     )
     energy_power: Literal[2, 4] = option(
@@ -105,7 +108,7 @@ class GrowthConfig:
     )
     rule: Literal["reach", "below"] = option(
         "reach",
-        "rank of a new space: the least that reaches the energy, or one short of it; extensions reach it",
+        "rank of a new space: the smallest that reaches the energy, or one less; extensions always reach it",
         published="reach",
         literal={"below": "the released code's new spaces stop one direction short of the energy"},
     )
@@ -116,28 +119,28 @@ class GrowthConfig:
         literal={"joint": "the paper's full-width spaces do not keep the logits of single heads"},
     )
     measures: tuple[str, ...] = option(
-        (), "measures that are recorded beside those that the policy reads, such as ['energy', 'logme']"
+        (), "measures recorded beside those that the policy reads, such as ['energy', 'logme']"
     )
     evidence: Literal["averaged", "literal"] = option(
         "averaged",
         "hindrance over disjoint halves of the images and several draws of the head, or one draw over all",
         published="literal",
-        literal={"literal": "one draw of the head decides, and S_pre knows the gradient's own images"},
+        literal={"literal": "one draw of the head decides, and S_pre contains the gradient's own images"},
     )
     draws: int = option(
-        4, "draws of the new classes' head that measures of gradients are averaged over", validator=ge(2)
+        4, "draws of the new classes' head over which gradient measures are averaged", validator=ge(2)
     )
     images: int = option(
         256, "images of a new task on which evidence is collected, balanced over classes", validator=ge(2)
     )
     groups: int = option(
         16,
-        "groups of those images, one gradient each, from which errors come",
+        "groups of these images; standard errors come from one gradient per group",
         validator=[ge(16), _is_multiple_of_four],
     )
     screen: int = option(
         0,
-        "sets measured in full, chosen by the energy of the new task that their spaces capture; 0: all",
+        "sets measured in full: those whose spaces capture most energy of the new task; 0: all",
         validator=ge(0),
         published=0,
     )
@@ -145,11 +148,11 @@ class GrowthConfig:
         False, "whether spaces are centred for evidence (never for protection)", published=False
     )
     reduce: Literal["mean-cos", "mean-angle", "global"] = option(
-        "mean-cos", "how the angles of rows and sites become one HFC"
+        "mean-cos", "how the angles of rows and sites are reduced to one HFC"
     )
     protect: Literal["assigned", "visible"] = option(
         "assigned",
-        "whose activations a finished task leaves in memory: its own set, or every set it can meet",
+        "sets whose memory keeps activations of a finished task: its own set, or every set it can meet",
     )
 
     def __attrs_post_init__(self) -> None:
@@ -165,21 +168,21 @@ def _is_a_number_of_sets(_instance: object, field: attrs.Attribute[Any], value: 
 
 @attrs.frozen(kw_only=True)
 class RoutingConfig:
-    """How many sets answer for a test image, and how their answers become one."""
+    """How many sets predict a test image, and how their predictions are combined."""
 
     mix: int | Literal["all"] = option(
         1,
-        "sets evaluated per test image: the retrieved one (1), so many most probable ones, or all of them",
+        "sets evaluated per test image: the retrieved one (1), the most probable ones, or all of them",
         validator=_is_a_number_of_sets,
         published=1,
     )
     combine: Literal["mixture", "hierarchical"] = option(
         "mixture",
-        "mixture: every set speaks of all seen classes; hierarchical: of its own tasks' classes alone",
+        "mixture: every set predicts all seen classes; hierarchical: only its own tasks' classes",
     )
     evidence: tuple[Literal["mass", "entropy", "logsumexp"], ...] = option(
         (),
-        "what a set's answer adds to its weight: log mass on its own classes, entropy over all, logsumexp",
+        "terms of a set's prediction in its weight: log mass on its own classes, entropy over all, logsumexp",
     )
     held_back: int = option(
         20,
@@ -191,7 +194,7 @@ class RoutingConfig:
 
 @attrs.frozen(kw_only=True)
 class RunConfig:
-    """How an experiment is run; nothing here belongs to a method."""
+    """How an experiment is run; none of this belongs to a method."""
 
     seed: int = option(42, "seed of everything random", validator=[ge(0), le(2**63 - 1)])
     device: str = option(
@@ -199,53 +202,61 @@ class RunConfig:
     )
     devices: int = option(
         1,
-        "processes that work on the run together, each on a device of its own; see docs/devices.md",
+        "processes of the run, each on its own device; see docs/devices.md",
         validator=ge(1),
     )
     precision: Literal["auto", "32-true", "bf16-mixed"] = option(
         "auto",
-        "arithmetic of training and evaluation; auto: settled once when the run starts, bf16-mixed where a "
-        "few steps are faster on this machine and safe (loss within 2 %, gradient within 10 % of float32's), "
-        "32-true for small backbones; a run keeps what it began with",
+        "arithmetic of training and evaluation; auto: chosen once when the run starts, bf16-mixed if a few "
+        "steps are faster on this machine and safe (loss within 2 %, gradient within 10 % of float32's), "
+        "32-true for small backbones; it stays the same for the whole run",
     )
     deterministic: bool = option(
-        False, "refuse kernels that give other bits from call to call (CUDA; slower); the CPU has none in use"
+        False, "refuse kernels whose results vary from call to call (CUDA; slower); lw2g uses none on the CPU"
     )
     compile: bool = option(
         False,
-        "compile the ViT's blocks for batches of the baseline's, the retrieval strategy's and evaluation's "
-        "size: faster steps after minutes of compiling, other last bits (triton, or a C++ compiler on a CPU)",
+        "compile the ViT's blocks for the batch sizes of baseline, retrieval strategy and evaluation: faster "
+        "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU)",
     )
     evaluation_batch: int = option(32, "images per step of evaluation and statistics", validator=ge(1))
     speed: Literal["exact", "fast"] = option(
         "exact",
-        "exact: training images are augmented one by one on the CPU, each with a torch seed; fast: "
-        "on the device by the batch, with other draws and rounding, from images no larger than a test reads",
+        "exact: training images are augmented one by one on the CPU, each with a torch seed; fast: in "
+        "batches on the device, with other draws and rounding, from images no larger than test images",
     )
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
     image_memory: int = option(
         1024,
-        "memory in MiB for the images of the task being learned, and as much again for the test images; more "
-        "are decoded anew in each pass",
+        "memory in MiB for the images of the current task, and as much again for test images; images beyond "
+        "it are decoded again in each pass",
         validator=ge(0),
     )
     protocol: Literal["auto", "official", "like-for-like"] = option(
         "auto",
-        "whose backbone and benchmark options: official (the authors' own), like-for-like (the same for all "
-        "methods) or auto (official where the authors' values are known)",
+        "backbone and benchmark options: official (the authors' own), like-for-like (the same for all "
+        "methods) or auto (official if the authors' values are known)",
     )
-    keep_checkpoints: int = option(2, "checkpoints of epochs that are kept", validator=ge(1))
+    keep_checkpoints: int = option(2, "number of epoch checkpoints to keep", validator=ge(1))
+
+
+OWN_SECTIONS: Mapping[str, type[Any]] = {
+    "growth": GrowthConfig,
+    "routing": RoutingConfig,
+    "run": RunConfig,
+}
+"""The sections of an experiment whose options are lw2g's own, not a component's."""
 
 
 @attrs.frozen(kw_only=True)
 class ModelConfig:
-    """What decides how a trained model answers, once it is trained.
+    """The part of a configuration that determines a trained model's predictions.
 
     Attributes:
         baseline: How a parameter set adapts the backbone.
-        retrieval: How a test sample finds its set; None where the baseline makes no hard choice.
+        retrieval: How a test sample finds its set; None if the baseline makes no hard choice.
         backbone: The frozen backbone.
-        routing: How many sets answer for a test image.
+        routing: How many sets predict a test image.
         run: Seed, device and the like.
     """
 
@@ -255,18 +266,25 @@ class ModelConfig:
     routing: RoutingConfig
     run: RunConfig
 
+    def chosen(self) -> Iterator[tuple[Kind, Chosen | BackboneChoice]]:
+        """Yield every component in use with its kind, kind by kind."""
+        for section, record in SECTIONS.items():
+            choice = getattr(self, section, None)
+            components = (choice or ()) if record.several else (choice,)
+            yield from ((record.kind, component) for component in components if component)
+
 
 @attrs.frozen(kw_only=True)
 class ExperimentConfig(ModelConfig):
-    """Everything that decides the outcome of a run.
+    """Everything that determines the outcome of a run.
 
     Attributes:
         policy: When a set is added.
-        constraints: How updates are bent; empty for none.
+        constraints: How updates are constrained; empty for none.
         benchmark: The task stream.
         growth: How evidence is collected and spaces are built.
-        trackers: What receives the run's events, beside the run directory.
-        evidence: What is measured before growth is decided: what the policy reads, and what else is recorded.
+        trackers: Receivers of the run's events, beside the run directory.
+        evidence: The measures before a decision: those that the policy reads, and those only recorded.
     """
 
     policy: Chosen
@@ -283,14 +301,13 @@ class Resolved:
 
     Attributes:
         config: The configuration; its ``run.protocol`` is never ``"auto"``.
-        preset: ``"official FAMILY"`` (the authors' values), ``"tuned FAMILY"`` (ours), or ``"general"`` where
+        preset: ``"official FAMILY"`` (the authors' values), ``"tuned FAMILY"`` (ours), or ``"general"`` if
             the baseline has none for the benchmark.
         preset_values: The preset's dotted keys and values.
-        preset_differences: Where the configuration differs from the authors' values, one mapping
-            ``{option, value, published, note}`` each; empty unless the preset is official.
-        protocol_changes: What the user changed of what the protocol sets, one mapping
-            ``{option, value, protocol}`` each.
-        notes: What a user should know, one sentence each.
+        preset_differences: Differences from the authors' values, each ``{option, value, published, note}``;
+            empty unless the preset is official.
+        protocol_changes: The user's changes to the protocol's values, each ``{option, value, protocol}``.
+        notes: Notes for the user, one sentence each.
     """
 
     config: ExperimentConfig

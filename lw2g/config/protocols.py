@@ -1,9 +1,8 @@
-"""Protocols: whose options a benchmark gets, and on which backbone, when methods are run and compared.
+"""Protocols: the source of a run's benchmark options and backbone.
 
-``official`` runs a method as its authors did: their transforms, class order and backbone along with their
-schedules. ``like-for-like`` keeps what belongs to the method (optimizer, epochs, rates, its own retrieval)
-and holds equal what does not: backbone, split, class order, normalisation and augmentation are then the
-benchmark's.
+``official`` runs a method as its authors did, with their transforms, class order, backbone and schedules.
+``like-for-like`` keeps the method's own options (optimizer, epochs, rates, retrieval) and takes backbone,
+split, class order, normalisation and augmentation from the benchmark, equal for all methods.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class Protocol:
     Attributes:
         name: ``official`` or ``like-for-like``.
         preset: The method's values for the benchmark.
-        held: What the protocol itself sets, as dotted keys: the whole official preset, or what like-for-like
-            holds equal.
-        values: All dotted keys below what the user says: ``held``, and the method's own options.
+        held: The values that the protocol itself sets, by dotted keys: the whole official preset, or those
+            that like-for-like holds equal.
+        values: All defaults for the user's options, by dotted keys: ``held`` and the method's own options.
     """
 
     name: str
@@ -50,20 +49,20 @@ def choose_protocol(
     benchmark: BenchmarkComponent,
     problems: list[str],
 ) -> Protocol:
-    """Return the protocol of a run; ``auto`` is official where the authors' values are known.
+    """Return the protocol of a run; ``auto`` is official if the authors' values are known.
 
     Args:
-        wanted: What the user says; anything but a protocol's name counts as ``auto``.
+        wanted: The user's choice; anything but a protocol's name counts as ``auto``.
         preset: The method's values for the benchmark.
         baseline: The method.
         benchmark: The benchmark.
-        problems: Takes one line where the authors' values are wanted but not known.
+        problems: Receives one line if the official protocol is wanted but the authors' values are unknown.
     """
     if wanted == OFFICIAL and not preset.official:
-        known = ", ".join(baseline.presets) or "none"
+        families = ", ".join(baseline.presets) or "none"
         problems.append(
             f"run.protocol: baseline {baseline.name!r} has no values of its authors for {benchmark.family!r} "
-            f"(only for: {known}); leave the protocol out"
+            f"(only for: {families}); leave the protocol out"
         )
     if preset.official and wanted != LIKE_FOR_LIKE:
         return Protocol(name=OFFICIAL, preset=preset, held=preset.values, values=preset.values)
@@ -73,7 +72,7 @@ def choose_protocol(
 
 
 def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """List where a configuration differs from dotted values; components not in use do not count.
+    """List the differences of a configuration from dotted values, for components in use.
 
     Args:
         values: Dotted keys and values.
@@ -82,7 +81,7 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
     Returns:
         Key, value in the configuration, and the other value, as plain values.
     """
-    found = []
+    changes = []
     for path, expected in values.items():
         *tables, key = path.split(".")
         table: Any = config
@@ -90,8 +89,8 @@ def differences(values: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
             table = table.get(name) or {}
         plain = _plain(expected)
         if key in table and table[key] != plain:
-            found.append((path, table[key], plain))
-    return found
+            changes.append((path, table[key], plain))
+    return changes
 
 
 def _plain(value: Any) -> Any:

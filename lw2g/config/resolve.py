@@ -1,7 +1,7 @@
-"""From names, a TOML file and single options to one complete, valid configuration.
+"""Resolves names, a TOML file and single options to one complete, valid configuration.
 
 Precedence, lowest first: the defaults of each config class, the baseline's preset for the benchmark's family,
-the TOML file, explicit options. The preset follows the benchmark that is finally used.
+the TOML file, explicit options. The preset is that of the benchmark finally used.
 """
 
 from __future__ import annotations
@@ -13,14 +13,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import places_of
-from lw2g.config.layers import (
-    SECTIONS,
-    Preset,
-    choose_preset,
-    nest,
-    preset_tables,
-    table_of,
-)
+from lw2g.config.layers import SECTIONS, Preset, choose_preset, nest, preset_tables, table_of
 from lw2g.config.model import (
     DEFAULT_BACKBONE,
     DEFAULT_BASELINE,
@@ -49,6 +42,7 @@ from lw2g.interfaces.component import (
     PolicyComponent,
 )
 from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.kinds import COMPONENTS, place_of
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
@@ -73,12 +67,12 @@ def resolve(
 
     Args:
         catalogue: Where components are looked up.
-        file: A TOML file, or what one says.
+        file: A TOML file, or its content.
         overrides: Dotted keys and values, such as ``{"baseline.epochs": 3}``.
         baseline: Name of the baseline; likewise the other names.
-        retrieval: Name of the retrieval strategy in place of the baseline's own.
+        retrieval: Name of the retrieval strategy that replaces the baseline's own.
         policy: Name of the growth policy.
-        constraints: Names of the constraints in place of the policy's own; empty or ``["none"]`` for none.
+        constraints: Names of the constraints that replace the policy's own; empty or ``["none"]`` for none.
         trackers: Names of trackers beside those of the file.
         benchmark: Name of the benchmark.
         backbone: Name of a backbone component or of any timm model.
@@ -104,10 +98,10 @@ def resolve(
 
 
 def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None) -> Resolved:
-    """Resolve a file that :func:`lw2g.config.toml.dump_resolved` wrote, or one with other weights.
+    """Resolve a file written by :func:`lw2g.config.toml.dump_resolved`, perhaps with other weights.
 
     Raises:
-        ConfigError: It cannot be read, or a component or option it names is no longer there.
+        ConfigError: It cannot be read, or a component or option in it no longer exists.
     """
     return resolve(catalogue, file=path, weights=weights)
 
@@ -134,7 +128,7 @@ class _Resolver:
         self.preset_tables: dict[str, Any] = {}
 
     def resolve(self) -> Resolved:
-        """Choose the components, then fill in their options, then give up if anything was wrong."""
+        """Choose the components, fill in their options, and raise if there were problems."""
         benchmark = self._choose("benchmark", DEFAULT_BENCHMARK)
         baseline = self._choose("baseline", DEFAULT_BASELINE)
         self._find_preset(baseline, benchmark)
@@ -177,13 +171,13 @@ class _Resolver:
         return sections
 
     def _with_section(self, explicit: Mapping[str, Any]) -> dict[str, Any]:
-        """Leave out options that are named without their section, and say where they belong."""
+        """Remove options that lack their section, and report where they belong."""
         lost = {key: text for key in explicit if (text := self._lost(key))}
         self.problems.extend(lost.values())
         return {key: value for key, value in explicit.items() if key not in lost}
 
     def _lost(self, name: str) -> str | None:
-        """Return what to say of an option without its section; None where no option has that name."""
+        """Return the problem of an option without its section; None if no option has that name."""
         places = [] if "." in name or name in SECTIONS else places_of(name, self.catalogue)
         if not places:
             return None
@@ -201,7 +195,7 @@ class _Resolver:
             self.notes.append(f"{label}; its general values are used")
 
     def _user(self, section: str) -> dict[str, Any]:
-        """Return what file and explicit options say in a section, explicit ones first."""
+        """Return the user's values of a section; explicit options override the file."""
         return {**self.file.get(section, {}), **self.explicit.get(section, {})}
 
     # -- components ------------------------------------------------------------------------------------
@@ -217,12 +211,12 @@ class _Resolver:
             return None
 
     def _choose(self, section: Kind, default: str) -> Component | None:
-        """Find the component of a section; the file's options are dropped if they belong to another one."""
+        """Find the component of a section; drop the file's options if they belong to another component."""
         self._adopt_timm_names(section)
-        in_file, said = self.file.get(section, {}), self.explicit.get(section, {})
+        in_file, explicit = self.file.get(section, {}), self.explicit.get(section, {})
         written = in_file.get("name", default)
-        name = said.get("name", written)
-        if "name" in said and not _is_same(name, said, written, in_file):
+        name = explicit.get("name", written)
+        if "name" in explicit and not _is_same(name, explicit, written, in_file):
             options = sorted(in_file.keys() - {"name"})
             if options:
                 self.notes.append(
@@ -232,7 +226,7 @@ class _Resolver:
         return self._find(section, name, section)
 
     def _adopt_timm_names(self, section: str) -> None:
-        """Read an unregistered backbone name as the timm model of that name (ours have no underscore)."""
+        """Treat an unregistered backbone name with an underscore as a timm model (ours have none)."""
         if section != "backbone":
             return
         for layer in (self.file, self.explicit):
@@ -265,7 +259,7 @@ class _Resolver:
         return None
 
     def _constraint_names(self, policy: PolicyComponent | None) -> list[str]:
-        """Return the constraints in use: named explicitly, else in the file, else the policy's own."""
+        """Return the constraints in use: the explicit ones, else the file's, else the policy's own."""
         if self.explicit_constraints is not None:
             names = list(dict.fromkeys(self.explicit_constraints))
             if NONE in names and len(names) > 1:
@@ -297,9 +291,10 @@ class _Resolver:
         return None if self.problems else ExperimentConfig(**parts)
 
     def _growth(self) -> GrowthConfig | None:
-        preset = self.preset_tables.get("growth", {})
-        found: GrowthConfig | None = self._record(GrowthConfig, "growth", self._user("growth"), preset)
-        return found
+        config: GrowthConfig | None = self._record(
+            GrowthConfig, "growth", self._user("growth"), self.preset_tables.get("growth", {})
+        )
+        return config
 
     def _evidence(
         self,
@@ -308,7 +303,7 @@ class _Resolver:
         growth: GrowthConfig | None,
         baseline: BaselineComponent | None,
     ) -> tuple[Chosen | None, ...]:
-        """Return the measures in use: what the policy reads, then what else is to be recorded."""
+        """Return the measures in use: those that the policy reads, then those only recorded."""
         if policy is None or rule is None or rule.config is None or growth is None or baseline is None:
             return ()
         if baseline.growth == "fixed":
@@ -329,14 +324,14 @@ class _Resolver:
         for name in self.file.get("evidence", {}):
             if name not in names and self._find("evidence", name, f"evidence.{name}") is not None:
                 self.notes.append(f"the file's [evidence.{name}] is of a measure that is not in use")
-        return tuple(self._named("evidence", "evidence", name) for name in names)
+        return tuple(self._named("evidence", name) for name in names)
 
     def _routing(self, retrieval: Component | None) -> RoutingConfig | None:
-        found: RoutingConfig | None = self._record(RoutingConfig, "routing", self._user("routing"))
-        if found is not None and found.mix != 1 and getattr(retrieval, "control", retrieval is None):
+        routing: RoutingConfig | None = self._record(RoutingConfig, "routing", self._user("routing"))
+        if routing is not None and routing.mix != 1 and (retrieval is None or retrieval.control):
             why = "is told the task" if retrieval is not None else "is not asked: the baseline uses all sets"
-            self.problems.append(f"routing.mix: expected 1 but got {found.mix!r}; retrieval {why}")
-        return found
+            self.problems.append(f"routing.mix: expected 1 but got {routing.mix!r}; retrieval {why}")
+        return routing
 
     def _record(
         self,
@@ -344,18 +339,18 @@ class _Resolver:
         path: str,
         user: Mapping[str, Any],
         preset: Mapping[str, Any] | None = None,
-        known: Sequence[str] = (),
+        also_known: Sequence[str] = (),
     ) -> Any:
-        """Make one option record; problems are collected under its path."""
-        record, found = structure(cls, {**(preset or {}), **user}, also_known=known)
-        for key, message in found:
+        """Make one option record, and collect problems under its path."""
+        record, problems = structure(cls, {**(preset or {}), **user}, also_known=also_known)
+        for key, message in problems:
             where = f"{path}.{key}" if key else path
             from_preset = preset and key in preset and key not in user
             self.problems.append(f"{where}: {message}{self._source(where) if from_preset else ''}")
         return record
 
     def _source(self, option: str) -> str:
-        """Say where a value comes from that the user has not given."""
+        """Return the source of a value that the user has not given, in words."""
         if self.protocol.name == LIKE_FOR_LIKE and option in self.protocol.held:
             return f" (held equal by the protocol {self.protocol.name!r})"
         return f" (in the preset {self.preset.label!r})"
@@ -365,15 +360,15 @@ class _Resolver:
             return None
         user = {key: value for key, value in self._user(section).items() if key != "name"}
         values = self.preset_tables.get(section, {}) if preset else {}
-        config = self._record(component.config, section, user, values, known=("name",))
+        config = self._record(component.config, section, user, values, also_known=("name",))
         return Chosen(name=component.name, config=config)
 
-    def _named(self, kind: Kind, section: str, name: str) -> Chosen | None:
+    def _named(self, kind: Kind, name: str) -> Chosen | None:
         """Make a component of a section that holds one table per component."""
-        component = self._find(kind, name, f"{section}.{name}")
+        section, path = COMPONENTS[kind].section, place_of(kind, name)
+        component = self._find(kind, name, path)
         if component is None:
             return None
-        path = f"{section}.{name}"
         user = {
             key: value
             for layer in (self.file, self.explicit)
@@ -391,11 +386,11 @@ class _Resolver:
                     f"constraints.{name}: no such constraint in use ({used}){nearest(name, names)}; "
                     "name it with --constraint or in the file"
                 )
-        return tuple(self._named("constraint", "constraints", name) for name in names)
+        return tuple(self._named("constraint", name) for name in names)
 
     def _trackers(self) -> tuple[Chosen | None, ...]:
         names = dict.fromkeys([*self.file.get("trackers", {}), *self.explicit.get("trackers", {})])
-        return tuple(self._named("tracker", "trackers", name) for name in names)
+        return tuple(self._named("tracker", name) for name in names)
 
     def _run(self) -> Any:
         user = self._user("run")
@@ -416,7 +411,7 @@ class _Resolver:
         if component is None:
             return None
         own = {key: value for key, value in user.items() if key not in shared | {"name"}}
-        config = self._record(component.config, "backbone", own, known=sorted(shared | {"name"}))
+        config = self._record(component.config, "backbone", own, also_known=sorted(shared | {"name"}))
         if source is None:
             return None
         if source.weights is not None and not source.weights.is_file():
@@ -428,16 +423,16 @@ class _Resolver:
         )
 
 
-def _is_same(name: Any, said: Mapping[str, Any], written: Any, in_file: Mapping[str, Any]) -> bool:
-    """Whether an explicit choice is the file's one; for timm the model counts, not the component."""
+def _is_same(name: Any, explicit: Mapping[str, Any], written: Any, in_file: Mapping[str, Any]) -> bool:
+    """Whether an explicit choice equals the file's; for timm the model counts, not the component."""
     if name != written:
         return False
     model = in_file.get("model")
-    return bool(name != TIMM_BACKBONE or said.get("model", model) == model)
+    return bool(name != TIMM_BACKBONE or explicit.get("model", model) == model)
 
 
 def _listing(problems: Sequence[str]) -> str:
-    """Return all problems, each once and on a line of its own."""
+    """Return all problems, each once and on its own line."""
     lines = list(dict.fromkeys(problems))
     if len(lines) == 1:
         return lines[0]

@@ -1,4 +1,4 @@
-"""Benchmarks that follow a run's own: from name and options to a file beside its configuration, and back."""
+"""Benchmarks that continue a run: resolves them, and stores them beside the run's configuration."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def resolve_source(catalogue: Catalogue, name: str, overrides: Mapping[str, Any]
     """Return a benchmark with its options.
 
     Args:
-        catalogue: Where it is looked up.
+        catalogue: Holds the benchmark.
         name: Its name.
         overrides: Options by their dotted keys, such as ``{"benchmark.increment": 5}``.
 
     Raises:
-        ConfigError: There is no such option, or another section is named.
+        ConfigError: An option is unknown or belongs to another section.
         UnknownComponentError: There is no such benchmark.
     """
     component = catalogue.get("benchmark", name)
     strange = [key for key in overrides if not key.startswith(_SECTION)]
     if strange:
         raise ConfigError(
-            f"{strange[0]}: a run goes on as it is configured, and only benchmark.* says where new classes "
-            "come from; for other choices see lw2g fork"
+            f"{strange[0]}: a run continues as it is configured; only benchmark.* can be set for new classes",
+            "for other choices see lw2g fork",
         )
     held = {key: value for key, value in component.like_for_like.items() if key.startswith(_SECTION)}
-    given = {key.removeprefix(_SECTION): value for key, value in {**held, **overrides}.items()}
-    config, problems = structure(component.config, given)
+    options = {key.removeprefix(_SECTION): value for key, value in {**held, **overrides}.items()}
+    config, problems = structure(component.config, options)
     if config is None:
         raise ConfigError("\n".join(f"{_SECTION}{key}: {text}" for key, text in problems))
     return Chosen(name=name, config=config)
@@ -56,10 +56,10 @@ def load_source(catalogue: Catalogue, path: Path) -> Chosen:
     """Return the benchmark that :func:`dump_source` wrote.
 
     Raises:
-        ConfigError: It cannot be read, or an option is no longer there.
-        UnknownComponentError: There is no such benchmark any more.
+        ConfigError: It cannot be read, or an option no longer exists.
+        UnknownComponentError: The benchmark no longer exists.
     """
     table = read_toml(path)["benchmark"]
     return resolve_source(
-        catalogue, table["name"], {_SECTION + key: one for key, one in table.items() if key != "name"}
+        catalogue, table["name"], {_SECTION + key: value for key, value in table.items() if key != "name"}
     )

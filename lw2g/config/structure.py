@@ -1,4 +1,4 @@
-"""Plain tables to typed option records, strictly, with every problem of a table found at once."""
+"""Converts plain tables to typed option records, strictly, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def structure(
     Args:
         cls: An attrs class in which every option has a default.
         table: Option names and plain values.
-        also_known: Further names to suggest where a key is unknown.
+        also_known: Further names to suggest for an unknown key.
 
     Returns:
-        The record and no problems, or None and each problem as ``(key, message)``; the key is empty where
-        the options are each fine but do not go together.
+        The record and no problems, or None and each problem as ``(key, message)``; the key is empty if each
+        option is valid but they do not fit together.
     """
     fields = {field.alias or field.name: field for field in attrs.fields(cls) if field.init}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
-    # Defaults go through the same door as what is given, so that what is written to a file reads back equal.
+    # defaults are converted like given values, so that a written file reads back equal
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:
             problems.append((key, f"no such option{nearest(key, [*fields, *also_known])}"))
@@ -76,16 +76,18 @@ def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:
     return None, [("", f"expected a table but got {shown(plain)}")]
 
 
-def misfits(value: Any, kind: type[Any]) -> list[str]:
-    """Return where plain values are not as an attrs class says, each with its place; none where they are.
+def read_plain(value: Any, kind: type[T]) -> T:
+    """Convert plain values to an attrs class that they fit (see :func:`misfits`)."""
+    return _reader().structure(value, kind)
 
-    Keys that the class does not name may stand beside those that it names.
-    """
+
+def misfits(value: Any, kind: type[Any]) -> list[str]:
+    """Return the places where plain values do not fit an attrs class; additional keys are allowed."""
     try:
         _reader().structure(value, kind)
     except cattrs.BaseValidationError as error:
-        found = cattrs.transform_error(error, path="$", format_exception=_misfit)
-        return [text.replace(" @ $.", " at ").replace(" @ $", "") for text in found]
+        texts = cattrs.transform_error(error, path="$", format_exception=_misfit)
+        return [text.replace(" @ $.", " at ").replace(" @ $", "") for text in texts]
     except (ValueError, TypeError):
         return ["a value of another type"]
     return []
@@ -98,13 +100,13 @@ def _misfit(error: BaseException, kind: type[Any] | None) -> str:
 
 
 def unstructure(config: Any) -> dict[str, Any]:
-    """Return the plain table of a record: paths are strings, tuples lists; None stays."""
+    """Return a record as a plain table: paths become strings, tuples lists; None stays."""
     plain: dict[str, Any] = _converter().unstructure(config)
     return plain
 
 
 def describe_type(kind: Any) -> str:
-    """Return a type as a user would say it.
+    """Return a type in words.
 
     >>> describe_type(tuple[int, ...] | None)
     "list of int or 'none'"
@@ -130,7 +132,7 @@ def describe_type(kind: Any) -> str:
 
 
 def _validate(cls: type[Any], field: attrs.Attribute[Any], value: Any) -> None:
-    """Run one option's own converter and validator, so that its fault is found beside all others."""
+    """Run one option's converter and validator, so that its error is reported beside all others."""
     if field.converter is not None and not isinstance(field.converter, attrs.Converter):
         value = field.converter(value)
     if field.validator is not None:
@@ -160,7 +162,7 @@ def _is_tuple(kind: Any) -> bool:
 
 @cache
 def _converter() -> cattrs.Converter:
-    """Return the converter: cattrs made strict, since its own hooks turn ``"3"`` and ``3.7`` into 3."""
+    """Return a strict cattrs converter; cattrs' own hooks turn ``"3"`` and ``3.7`` into 3."""
     converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=True)
     _make_strict(converter)
     converter.register_structure_hook(Path, _path)
@@ -175,12 +177,12 @@ def _converter() -> cattrs.Converter:
 
 @cache
 def _reader() -> cattrs.Converter:
-    """Return the converter for what is checked alone: as strict, but for keys that it does not know."""
+    """Return a converter for checks, which is as strict but allows unknown keys."""
     converter = cattrs.Converter(detailed_validation=True)
     _make_strict(converter)
 
     def optional(kind: Any) -> Any:
-        (member,) = (one for one in typing.get_args(kind) if one is not type(None))
+        (member,) = (member for member in typing.get_args(kind) if member is not type(None))
         hook = converter.get_structure_hook(member)
         return lambda value, _: None if value is None else hook(value, member)
 
@@ -227,14 +229,14 @@ def _str(value: Any, kind: Any) -> str:
 
 
 def _path(value: Any, kind: Any) -> Path:
-    """Return an absolute path: a resolved configuration must mean the same from any folder."""
+    """Return an absolute path, so that a resolved configuration means the same from any folder."""
     if not isinstance(value, str | Path) or not str(value):
         raise _expected(kind, value)
     return Path(_writable(str(value))).expanduser().absolute()
 
 
 def _writable(text: str) -> str:
-    """Return a text that a file's name and a TOML file can hold."""
+    """Return a text, or refuse one that file names or TOML cannot hold."""
     if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ValueError(f"expected text without NUL and broken UTF-8 but got {shown(text)}")
     return text
@@ -245,12 +247,8 @@ def _literal(value: Any, kind: Any) -> Any:
     for choice in choices:
         if type(choice) is type(value) and choice == value:
             return choice
-    hint = (
-        nearest(value, [choice for choice in choices if isinstance(choice, str)])
-        if isinstance(value, str)
-        else ""
-    )
-    raise _expected(kind, value, hint)
+    names = [choice for choice in choices if isinstance(choice, str)]
+    raise _expected(kind, value, nearest(value, names) if isinstance(value, str) else "")
 
 
 def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
@@ -268,7 +266,7 @@ def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
 
 
 def _union(value: Any, kind: Any) -> Any:
-    """Take the first member that accepts the value; the word ``none`` is None unless a Literal says it."""
+    """Return the value of the first member that accepts it; ``none`` is None unless a Literal has it."""
     members = typing.get_args(kind)
     if type(None) in members:
         says_none = any(NONE in typing.get_args(member) for member in members if _is_literal(member))

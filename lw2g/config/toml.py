@@ -1,4 +1,4 @@
-"""Experiments as TOML, and JSON files: reading them, parsing one value, writing a resolved configuration."""
+"""Reads TOML and JSON files, parses single values, and writes resolved configurations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import tomli_w
 
-from lw2g.config.model import BackboneChoice, Chosen, ExperimentConfig, Resolved
+from lw2g.config.model import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
 from lw2g.errors import ConfigError, DataError
+from lw2g.registry.kinds import COMPONENTS, SECTIONS
 
 __all__ = [
     "dump_resolved",
@@ -28,22 +29,22 @@ __all__ = [
 ]
 
 _MAY_BE_EMPTY = ("evidence", "trackers")
-"""Sections that say nothing where nothing stands in them; no constraint is a choice."""
+"""Sections omitted if empty; an empty [constraints] is a choice."""
 _DEEPEST = 50
-"""Levels of JSON that are read; nothing that lw2g writes has half as many."""
+"""The deepest nesting of JSON that is read; lw2g writes less than half of it."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
     Raises:
-        ConfigError: It cannot be read or is no TOML.
+        ConfigError: It cannot be read or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
-            f"{str(path)!r} cannot be read: {error.strerror}; give the path of a TOML file"
+            f"{str(path)!r} cannot be read: {error.strerror}", "give the path of a TOML file"
         ) from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
         raise ConfigError(f"{str(path)!r} is no TOML: {str(error).partition(';')[0]}") from error
@@ -55,51 +56,53 @@ def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        DataError: It cannot be read or is no JSON.
+        DataError: It cannot be read or is not JSON.
     """
     return parse_json(read_text(path), path)
 
 
 def read_text(path: Path) -> str:
-    """Read a file of a run, every character as it lies there.
+    """Read a text file of a run without translating line ends.
 
     Raises:
-        DataError: It cannot be read or is no text.
+        DataError: It cannot be read or is not text.
     """
     try:
         return path.read_bytes().decode()
     except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}; give a run's directory") from error
+        raise DataError(
+            f"{str(path)!r} cannot be read: {error.strerror}", "give a run's directory"
+        ) from error
     except ValueError as error:
-        raise DataError(f"{str(path)!r} is no text ({error}); restore the file") from error
+        raise DataError(f"{str(path)!r} is no text ({error})", "restore the file") from error
 
 
 def parse_json(text: str, path: Path) -> Any:
     """Return the value of a JSON file's text.
 
     Raises:
-        DataError: It is no JSON, or nested too deeply for those who go through it.
+        DataError: It is not JSON, or is nested too deeply for recursive functions.
     """
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
-        raise DataError(f"{str(path)!r} is no JSON: {reason}; restore the file") from error
-    level = [found]
+        raise DataError(f"{str(path)!r} is no JSON: {reason}", "restore the file") from error
+    level = [content]
     for _ in range(_DEEPEST):
         if not level:
-            return found
+            return content
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
         ]
-    raise DataError(f"{str(path)!r} is nested too deeply; restore the file")
+    raise DataError(f"{str(path)!r} is nested too deeply", "restore the file")
 
 
 def parse_value(text: str) -> Any:
-    """Read one TOML value; what is none is taken as a string, but for the numbers TOML is strict about.
+    """Read one TOML value; other text becomes a float if it looks like ``.5`` or ``1.``, else a string.
 
     >>> parse_value("[1, 2]"), parse_value("0.5"), parse_value(".5"), parse_value("joint")
     ([1, 2], 0.5, 0.5, 'joint')
@@ -113,26 +116,20 @@ def parse_value(text: str) -> Any:
 
 def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
     """Return the configuration as nested plain values in the layout of the TOML file; None stays None."""
-    return {
-        "baseline": _section(config.baseline),
-        "retrieval": None if config.retrieval is None else _section(config.retrieval),
-        "policy": _section(config.policy),
-        "evidence": {chosen.name: unstructure(chosen.config) for chosen in config.evidence},
-        "constraints": {chosen.name: unstructure(chosen.config) for chosen in config.constraints},
-        "benchmark": _section(config.benchmark),
-        "backbone": _section(config.backbone),
-        "growth": unstructure(config.growth),
-        "routing": unstructure(config.routing),
-        "run": unstructure(config.run),
-        "trackers": {chosen.name: unstructure(chosen.config) for chosen in config.trackers},
-    }
+    tables: dict[str, Any] = {section: {} if record.several else None for section, record in SECTIONS.items()}
+    for kind, component in config.chosen():
+        record = COMPONENTS[kind]
+        if record.several:
+            tables[record.section][component.name] = unstructure(component.config)
+        else:
+            tables[record.section] = _section(component)
+    return tables | {section: unstructure(getattr(config, section)) for section in OWN_SECTIONS}
 
 
 def to_toml(config: ExperimentConfig) -> str:
     """Return the configuration as a complete TOML file, which resolves to an equal configuration.
 
-    An option without a value is written as ``"none"``, so that no preset can fill it when the file is read
-    again.
+    None is written as ``"none"``, so that no preset fills the option when the file is read again.
     """
     sections = {name: value for name, value in to_mapping(config).items() if value is not None}
     sections = {name: value for name, value in sections.items() if value or name not in _MAY_BE_EMPTY}
@@ -145,17 +142,17 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"run": {"seed": 1}, "retrieval": "none"})
     {'run.seed': 1, 'retrieval': None}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            values |= flat(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = None if value == NONE else value
-    return found
+            values[prefix + key] = None if value == NONE else value
+    return values
 
 
 def dump_resolved(resolved: Resolved) -> str:
-    """Return the configuration as TOML with a comment that names its preset."""
+    """Return the configuration as TOML, with its preset in a comment."""
     return f"# preset: {resolved.preset}\n\n{to_toml(resolved.config)}"
 
 

@@ -1,1 +1,1 @@
-"""Published data sets brought to this machine: downloads, archives, routes."""
+"""Fetches published data sets: downloads, archives, routes."""

@@ -1,7 +1,6 @@
-"""Files from the net: with a checksum, resumed where they stopped.
+"""Downloads files over ``urllib``, checks their checksums, and continues interrupted downloads.
 
-No well-kept library in reach goes on with a broken download from any host, so this is our own, over
-``urllib``. A file under its own name is whole; until then it is ``NAME.part``.
+A file under its own name is complete; until then it is called ``NAME.part``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from lw2g.interfaces.dataset import RemoteFile
 __all__ = ["Report", "checksum_of", "download", "matches", "need_room"]
 
 Report: TypeAlias = Callable[[str, int, int | None], None]
-"""Takes what is being done, the bytes that are, and of how many, if known."""
+"""Receives progress: the name of a step, the bytes done, and their total if known."""
 
 _BLOCK = 1 << 20
 _TIMEOUT = 30.0
@@ -43,41 +42,43 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def need_room(folder: Path, size: int) -> None:
-    """Make sure that a folder's disk has room.
+    """Check that a folder's disk has room for ``size`` bytes.
 
     Raises:
-        DataError: If it has not.
+        DataError: It has less.
     """
     free = shutil.disk_usage(folder).free
     if size > free:
         raise DataError(
-            f"no room in {str(folder)!r}: {size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB free; make "
-            "room, or name another place with --root"
+            f"no room in {str(folder)!r}: {size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB free",
+            "make room, or name another place with --root",
         )
 
 
 def download(file: RemoteFile, folder: Path, report: Report) -> Path:
-    """Fetch a file into a folder; what is there already and whole is not fetched again.
+    """Fetch a file into a folder, unless it is there already.
 
     Args:
-        file: What to fetch. Without a checksum an interrupted download starts from its beginning, since
-            nothing would tell whether both parts belong together.
-        folder: Where to; made where it is missing.
-        report: Is told of the progress.
+        file: The file. Without a checksum an interrupted download starts again, since nothing would show
+            whether both parts belong together.
+        folder: The folder; created if missing.
+        report: Receives the progress.
 
     Raises:
-        DataError: If it cannot be had, ends early, has another checksum, or there is no room. What has
-            arrived stays, but for a file of another checksum.
+        DataError: The download fails, ends early or has another checksum, or the disk is full. The part that
+            arrived stays, unless its checksum is wrong.
     """
     if urlsplit(file.url).scheme not in ("http", "https"):
         raise DataError(
-            f"address {file.url!r} is not of http or https; save the file and name it with --from"
+            f"address {file.url!r} is neither http nor https", "save the file and name it with --from"
         )
     folder.mkdir(parents=True, exist_ok=True)
     path, part = folder / file.name, folder / f"{file.name}.part"
     if path.is_file():
         if file.checksum is not None and not matches(path, file.checksum):
-            raise DataError(f"{str(path)!r} is not {file.checksum}; move it away, and it is fetched anew")
+            raise DataError(
+                f"{str(path)!r} does not match {file.checksum}", "move it away and run the command again"
+            )
         return path
     if file.checksum is None:
         part.unlink(missing_ok=True)
@@ -89,28 +90,28 @@ def download(file: RemoteFile, folder: Path, report: Report) -> Path:
             break
         if size <= before or attempt == _ATTEMPTS - 1:
             raise DataError(
-                f"{file.url} ended after {size} of {total} bytes; run the command again, it goes on "
-                "from there"
+                f"{file.url} ended after {size} of {total} bytes",
+                "run the command again, it continues from there",
             )
     if file.checksum is not None and not matches(part, file.checksum):
-        found = checksum_of(part, file.checksum.partition(":")[0])
+        actual = checksum_of(part, file.checksum.partition(":")[0])
         part.unlink()
         raise DataError(
-            f"{file.url} is not the published file: expected {file.checksum} but got {found}; it was "
-            "deleted, try again or another source with --from"
+            f"{file.url} is not the published file: expected {file.checksum} but got {actual}",
+            "it was deleted, try again or another source with --from",
         )
     return part.replace(path)
 
 
 def _fetch(file: RemoteFile, part: Path, report: Report) -> int | None:
-    """Append what is missing of a file; return its whole size, if the host says so."""
+    """Append the missing part of a file; return the total size if the host gives it."""
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(file.url, headers={"User-Agent": "lw2g"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-            if answer.status != 206:  # the whole file, whatever was asked for
+            if answer.status != 206:  # the host ignores the range and sends the whole file
                 start = 0
             length = answer.headers.get("Content-Length")
             total = start + int(length) if length is not None else None
@@ -120,21 +121,21 @@ def _fetch(file: RemoteFile, part: Path, report: Report) -> int | None:
             return total
     except HTTPError as error:
         error.close()
-        if error.code == _UNSATISFIABLE and start:  # nothing is missing, as the checksum will say
+        if error.code == _UNSATISFIABLE and start:  # nothing is missing; the checksum decides
             return None
         raise DataError(
-            f"{file.url} answers {error.code} ({error.reason}); try another source with --from"
+            f"{file.url} answers {error.code} ({error.reason})", "try another source with --from"
         ) from error
     except (URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:
         raise DataError(
-            f"cannot fetch {file.url} ({error}); run the command again, it goes on from there"
+            f"cannot fetch {file.url} ({error})", "run the command again, it continues from there"
         ) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DataError(
-            f"no room left in {str(part.parent)!r}; make room and run the command again, it goes on "
-            "from there"
+            f"no room left in {str(part.parent)!r}",
+            "make room and run the command again, it continues from there",
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""A published data set brought below a root, by the best of its routes that works.
+"""Fetches a published data set by the first of its routes that works.
 
-What is whole stays and is not fetched again; what is half done is gone on with or made anew. Of the libraries
-that a route needs, torchvision, the hub's client and pyarrow, none is imported before it is used.
+Complete files are not fetched again; incomplete ones are continued or replaced. The libraries of routes
+(torchvision, the hub's client and pyarrow) are imported only when used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lw2g.interfaces.dataset import ByHand, DataSet, FileRoute, HubRoute, Remote
 __all__ = ["obtain"]
 
 LISTS = "splits"
-"""The folder below the root in which files that list splits lie."""
+"""The folder, below the root, of files that list splits."""
 
 Say = Callable[[str], None]
 
@@ -35,45 +35,38 @@ def obtain(
     source: str | None = None,
     revision: str | None = None,
 ) -> None:
-    """Bring a data set below ``root``: its images into a folder of its own, its lists into ``splits``.
+    """Fetch a data set below ``root``: its images into their own folder, its lists into ``splits``.
 
     Args:
-        data: What to bring.
-        root: The folder of all data sets; made where it is missing.
-        report: Is told of the progress.
-        say: Is told what a user should know: a route that failed, a checksum that nobody confirmed.
-        source: An archive, as a path or an address, or a folder, instead of the routes.
-        revision: The commit of a hub data set for which none is confirmed.
+        data: The data set.
+        root: The folder of all data sets; created if missing.
+        report: Receives the progress.
+        say: Receives notes for the user, such as a failed route or an unconfirmed checksum.
+        source: An archive (path or address) or a folder to use instead of the routes.
+        revision: The commit of a hub data set without a confirmed one.
 
     Raises:
-        ConfigError: If a library is missing, or a commit.
-        DataError: If no route works; the message says how to go on.
+        ConfigError: A library or a commit is missing.
+        DataError: No route works; the message says how to proceed.
     """
     root.mkdir(parents=True, exist_ok=True)
-    for one in data.lists():
+    for file in data.lists():
         try:
-            _listed(one, root, report, say)
-        except DataError as error:  # the images are of use without
+            _fetched(file, root / LISTS, report, say)
+        except DataError as error:  # the images are useful without the list
             say(f"{error}")
-    for one in data.beside:
-        target = root / Path(one.name).stem
+    for file in data.beside:
+        target = root / Path(file.name).stem
         if not target.exists():
-            _unpack(_fetched(one, root, report, say), target, report)
+            _unpack(_fetched(file, root, report, say), target, report)
     target = root / data.folder
-    if data.folder and target.exists() and not _is_torchvisions(data):
-        say(f"{str(target)!r} is there already; `lw2g data check {data.name}` examines it")
+    from_torchvision = any(isinstance(route, TorchvisionRoute) for route in data.routes)
+    if data.folder and target.exists() and not from_torchvision:
+        say(f"{str(target)!r} exists already; `lw2g data check {data.name}` examines it")
     elif source is not None:
         _from_source(data, root, source, report, say)
     else:
         _by_routes(data, root, report, say, revision)
-
-
-def _is_torchvisions(data: DataSet) -> bool:
-    return any(isinstance(route, TorchvisionRoute) for route in data.routes)
-
-
-def _listed(file: RemoteFile, root: Path, report: Report, say: Say) -> None:
-    _fetched(file, root / LISTS, report, say)
 
 
 def _fetched(file: RemoteFile, folder: Path, report: Report, say: Say) -> Path:
@@ -89,7 +82,7 @@ def _unpack(archive: Path, target: Path, report: Report, least: int = 0) -> None
 
 
 def _published(data: DataSet) -> int:
-    """Return how many image files the data set has at least; 0 where its counts are unknown."""
+    """Return the smallest number of image files of the data set; 0 if its counts are unknown."""
     counts = [
         split.train + split.test
         for split in data.splits.values()
@@ -109,18 +102,18 @@ def _by_routes(data: DataSet, root: Path, report: Report, say: Say, revision: st
         except (DataError, ConfigError) as error:
             failed.append(str(error))
             say(f"{route}: {error}")
-    hands = [f"{one.where}" + (f" ({one.checksum})" if one.checksum else "") for one in _by_hand(data)]
+    hands = [
+        f"{route.where} ({route.checksum})" if route.checksum else route.where
+        for route in data.routes
+        if isinstance(route, ByHand)
+    ]
     how = f"fetch {' or '.join(hands)} with a browser, then `lw2g data get {data.name} --from FILE`"
     why = (
         f"{data.title} could not be fetched ({failed[-1]})"
         if failed
         else f"{data.title} has no direct download"
     )
-    raise DataError(f"{why}; {how if hands else 'or name an archive of yours with --from'}")
-
-
-def _by_hand(data: DataSet) -> Iterator[ByHand]:
-    return (route for route in data.routes if isinstance(route, ByHand))
+    raise DataError(why, how if hands else "name an archive of yours with --from")
 
 
 def _by_route(
@@ -140,13 +133,13 @@ def _by_route(
 
 
 def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Say) -> None:
-    """Unpack an archive, or copy a folder, that a user names; what is local stays where it is."""
+    """Unpack an archive or copy a folder that the user names; local files stay in place."""
     folder = Path(source).expanduser()
     if folder.is_dir():
         with put_in_place(root / data.folder) as place:
             shutil.copytree(folder, place, dirs_exist_ok=True)
         return
-    known = set(_checksums(data))
+    checksums = set(_checksums(data))
     remote = re.match(r"https?://", source) is not None
     if remote:
         name = (
@@ -157,17 +150,23 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
     else:
         archive = folder
         if not archive.is_file():
-            raise DataError(f"no archive {str(archive)!r}; name a file, a folder, or an address of http")
-    fitting = next((one for one in known if one is not None and matches(archive, one)), None)
+            raise DataError(f"no archive {str(archive)!r}", "name a file, a folder, or an http address")
+    fitting = next(
+        (checksum for checksum in checksums if checksum is not None and matches(archive, checksum)), None
+    )
     if fitting is not None:
         say(f"{archive.name} is the published file ({fitting})")
-    elif None not in known:
-        wanted, found = " or ".join(sorted(one for one in known if one)), checksum_of(archive, "md5")
+    elif None not in checksums:
+        wanted, actual = (
+            " or ".join(sorted(checksum for checksum in checksums if checksum)),
+            checksum_of(archive, "md5"),
+        )
         if remote:
             archive.unlink()
         raise DataError(
             f"{str(archive)!r} is not the published archive of {data.title}: expected {wanted} but got "
-            f"{found}; fetch it again"
+            f"{actual}",
+            "fetch it again",
         )
     else:
         say(f"{archive.name} has {checksum_of(archive, 'sha256')}, which nobody has confirmed")
@@ -177,7 +176,7 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
 
 
 def _checksums(data: DataSet) -> Iterator[str | None]:
-    """Yield the checksums of all archives; None stands for one that nobody knows."""
+    """Yield the checksums of all archives; None for an unknown one."""
     for route in data.routes:
         match route:
             case ByHand():
@@ -186,12 +185,10 @@ def _checksums(data: DataSet) -> Iterator[str | None]:
                 yield route.file.checksum
             case HubRoute(form="archive"):
                 yield route.checksum
-            case _:
-                pass
 
 
 def _from_torchvision(route: TorchvisionRoute, root: Path, report: Report) -> None:
-    """Fetch torchvision's files, resuming, and let torchvision check and unpack them."""
+    """Fetch torchvision's files, continuing broken downloads, and let torchvision check and unpack them."""
     import torchvision.datasets
 
     for name in route.classes:
@@ -204,13 +201,13 @@ def _from_torchvision(route: TorchvisionRoute, root: Path, report: Report) -> No
             _opened(kind, name, root, download=True)
         except (RuntimeError, OSError) as error:
             reason = str(error).split("\n")[0]
-            raise DataError(f"torchvision cannot use {name} ({reason}); run the command again") from error
+            raise DataError(f"torchvision cannot use {name} ({reason})", "run the command again") from error
 
 
 def _is_whole(kind: Any, name: str, root: Path) -> bool:
     try:
         _opened(kind, name, root, download=False)
-    except (RuntimeError, OSError):  # what torchvision says of missing and altered files
+    except (RuntimeError, OSError):  # torchvision raises these for missing and altered files
         return False
     return True
 
@@ -232,7 +229,7 @@ def _first_of(urls: list[str], file: RemoteFile, folder: Path, report: Report) -
 
 
 def _torchvision_files(kind: Any) -> Iterator[tuple[str, list[str], str, str]]:
-    """Yield folder, addresses, name and md5 of the files of one of torchvision's data sets."""
+    """Yield folder, addresses, name and MD5 checksum of the files of a torchvision data set."""
     if hasattr(kind, "tgz_md5"):  # CIFAR
         yield "", [kind.url], kind.filename, kind.tgz_md5
     elif hasattr(kind, "split_list"):  # SVHN
@@ -245,12 +242,12 @@ def _torchvision_files(kind: Any) -> Iterator[tuple[str, list[str], str, str]]:
 
 
 def _from_hub(data: DataSet, route: HubRoute, root: Path, report: Report, revision: str | None) -> None:
-    """Fetch files of the hub by its own client into a folder beside, which is removed in the end."""
+    """Fetch files of the hub with its own client through a temporary folder."""
     pinned = route.revision or revision
     if pinned is None or re.fullmatch(r"[0-9a-f]{40}", pinned) is None:
         raise ConfigError(
-            f"revision {pinned!r} of the hub data set {route.repo!r} does not pin it; look up a commit of 40 "
-            "digits on its page (none is confirmed) and name it with --revision"
+            f"revision {pinned!r} of the hub data set {route.repo!r} does not pin it",
+            "look up a commit of 40 digits on its page (none is confirmed) and name it with --revision",
         )
     kept = root / f".{data.folder}.hub"
     files = _hub_files(route, pinned, kept)
@@ -258,7 +255,7 @@ def _from_hub(data: DataSet, route: HubRoute, root: Path, report: Report, revisi
         if route.checksum is not None and not matches(files, route.checksum):
             files.unlink()
             raise DataError(
-                f"{route.file} of {route.repo} is not {route.checksum}; it was deleted, try again"
+                f"{route.file} of {route.repo} is not {route.checksum}", "it was deleted, try again"
             )
         extract(files, root / data.folder, report, _published(data))
     else:
@@ -266,9 +263,9 @@ def _from_hub(data: DataSet, route: HubRoute, root: Path, report: Report, revisi
             if route.form == "parquet":
                 export(list(kept.rglob("*.parquet")), route, place, data.num_classes, report)
             else:
-                for one in kept.iterdir():
-                    if not one.name.startswith("."):
-                        shutil.move(one, place / one.name)
+                for path in kept.iterdir():
+                    if not path.name.startswith("."):
+                        shutil.move(path, place / path.name)
     shutil.rmtree(kept)
 
 
@@ -278,10 +275,10 @@ def _hub_files(route: HubRoute, revision: str, folder: Path) -> Path:
 
     try:
         if route.form == "archive":
-            found = hf_hub_download(
+            path = hf_hub_download(
                 route.repo, route.file, repo_type="dataset", revision=revision, local_dir=folder
             )
-            return Path(found)
+            return Path(path)
         patterns = (
             [f"*{split}-*.parquet" for split in route.splits] if route.form == "parquet" else route.file
         )
@@ -293,6 +290,6 @@ def _hub_files(route: HubRoute, revision: str, folder: Path) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise DataError(
-            f"the hub does not give {route.repo} ({reason}); run the command again, or name an archive with "
-            "--from"
+            f"the hub does not give {route.repo} ({reason})",
+            "run the command again, or name an archive with --from",
         ) from error

@@ -1,4 +1,4 @@
-"""Images in parquet files of the hub, written out as class folders: ``train/007.name/000123.jpg``."""
+"""Writes the images of the hub's parquet files as class folders: ``train/007.name/000123.jpg``."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _ROWS = 256
 def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: int, report: Report) -> None:
     """Write the images of parquet files into ``folder/<split>/<class>/``.
 
-    Folders start with the class number, so that their sorted order is that of the labels; file names count
-    the rows of a split, as the originals are not kept.
+    Folders start with the class number, so that they sort like the labels; file names count the rows of a
+    split, since the parquet files have no names.
 
     Args:
-        files: Named ``<split>-00000-of-00003.parquet``; those of splits that the route lacks are passed over.
-        route: Which split becomes which folder, and the columns of image and label.
-        folder: Where to.
+        files: Files ``<split>-00000-of-00003.parquet``; splits that the route lacks are skipped.
+        route: Maps splits to folders, and names the columns of image and label.
+        folder: The target folder.
         num_classes: Number of classes.
-        report: Is told of the progress.
+        report: Receives the progress.
 
     Raises:
-        ConfigError: If pyarrow is not installed.
-        DataError: If a file is damaged or has other columns, or a label is none.
+        ConfigError: pyarrow is not installed.
+        DataError: A file is damaged or has other columns, or a label is missing.
     """
     try:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException
     except ImportError as error:
-        raise ConfigError("parquet files need pyarrow; run `pip install 'lw2g[data]'`") from error
+        raise ConfigError("parquet files need pyarrow", "run `pip install 'lw2g[data]'`") from error
     counts = dict.fromkeys(route.splits.values(), 0)
     for path in sorted(files):
         split = route.splits.get(path.name.partition("-")[0])
@@ -48,7 +48,9 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
         written = 0
         try:
             with parquet.ParquetFile(path) as file:
-                image, label = (_column(file.schema_arrow, one, path) for one in (route.image, route.label))
+                image, label = (
+                    _column(file.schema_arrow, names, path) for names in (route.image, route.label)
+                )
                 names = _class_names(file.schema_arrow, label, num_classes, path)
                 for batch in file.iter_batches(batch_size=_ROWS, columns=[image, label]):
                     for row in batch.to_pylist():
@@ -56,40 +58,41 @@ def export(files: Sequence[Path], route: HubRoute, folder: Path, num_classes: in
                         counts[split] += 1
                     report(f"unpacking {path.name}", written, None)
         except (ArrowException, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # pyarrow raises it without
+            if isinstance(error, OSError) and error.errno is not None:  # pyarrow's own have no errno
                 raise
             reason = str(error).split("\n")[0]
-            raise DataError(f"{str(path)!r} is damaged ({reason}); delete it and fetch it again") from error
+            raise DataError(f"{str(path)!r} is damaged ({reason})", "delete it and fetch it again") from error
     lacking = [split for split, count in counts.items() if not count]
     if lacking:
         raise DataError(
-            f"no rows for {lacking[0]!r} in {len(files)} parquet files; name another source with --from"
+            f"no rows for {lacking[0]!r} in {len(files)} parquet files", "name another source with --from"
         )
 
 
 def _column(schema: Any, wanted: Sequence[str], path: Path) -> str:
-    """Return the first of some names that is a column's."""
-    found = next((one for one in wanted if one in schema.names), None)
-    if found is None:
+    """Return the first wanted name that is a column."""
+    column = next((name for name in wanted if name in schema.names), None)
+    if column is None:
         raise DataError(
-            f"{str(path)!r} has no column {wanted[0]!r} (found {schema.names!r}); name another source "
-            "with --from"
+            f"{str(path)!r} has no column {wanted[0]!r} (found {schema.names!r})",
+            "name another source with --from",
         )
-    return found
+    return column
 
 
 def _class_names(schema: Any, label: str, num_classes: int, path: Path) -> list[str]:
-    """Return a folder name per label, with the class's name where the file knows it."""
+    """Return a folder name per label, with the class's name if the file has it."""
     features = (
         json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     )
-    known = features.get(label, {}).get("names") or [""] * num_classes
-    if len(known) != num_classes:
+    class_names = features.get(label, {}).get("names") or [""] * num_classes
+    if len(class_names) != num_classes:
         raise DataError(
-            f"{str(path)!r} has {len(known)} classes, not {num_classes}; name another source with --from"
+            f"{str(path)!r} has {len(class_names)} classes, not {num_classes}",
+            "name another source with --from",
         )
     width = len(str(num_classes - 1))
-    plain = [re.sub(r"[^\w.+-]+", "_", name)[:80] for name in known]
+    plain = [re.sub(r"[^\w.+-]+", "_", name)[:80] for name in class_names]
     return [f"{label:0{width}}" + (f".{name}" if name else "") for label, name in enumerate(plain)]
 
 
@@ -97,11 +100,11 @@ def _write(image: Any, label: Any, folder: Path, number: int, names: Sequence[st
     content = image.get("bytes") if isinstance(image, dict) else None
     if not isinstance(content, bytes) or not isinstance(label, int) or not 0 <= label < len(names):
         raise DataError(
-            f"row {number} of {str(path)!r} holds no image or no label; name another source with --from"
+            f"row {number} of {str(path)!r} holds no image or no label", "name another source with --from"
         )
     suffix = next((end for start, end in _SUFFIXES.items() if content.startswith(start)), None)
     if suffix is None:
-        raise DataError(f"row {number} of {str(path)!r} holds no image; name another source with --from")
+        raise DataError(f"row {number} of {str(path)!r} holds no image", "name another source with --from")
     place = folder / names[label]
     place.mkdir(parents=True, exist_ok=True)
     need_room(place, len(content))

@@ -1,1 +1,1 @@
-"""What is wrong with an installation and what to do about it: the examination behind ``lw2g doctor``."""
+"""Examines an installation for ``lw2g doctor``: what is wrong, and what to do about it."""

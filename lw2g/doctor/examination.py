@@ -1,42 +1,83 @@
-"""The whole examination, in the order in which its parts depend on each other."""
+"""The whole examination. Each step has its own process, so that a crash or hang ends no other step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 
 import attrs
 
-from lw2g.doctor.finding import Finding
-from lw2g.doctor.libraries import CANNOT_IMPORT
-from lw2g.doctor.machine import machine_findings, run_directory_findings
-from lw2g.doctor.packages import package_findings
-from lw2g.doctor.worker import STEPS, isolated
+from lw2g.doctor.finding import Finding, note, ok, problem
+from lw2g.doctor.machine import machine_findings, package_findings
+from lw2g.doctor.steps import STEPS
 
-__all__ = ["examine", "traced"]
+__all__ = ["examine", "isolated", "main"]
+
+_LIMIT = 120.0
+_COMMAND = (sys.executable, "-P", "-c", "from lw2g.doctor.examination import main; main()")
+_REMEDY = "mend what is wrong above, or reinstall torch and torchvision of one release"
 
 
 def examine(*, network: bool = False) -> Iterator[Finding]:
-    """Yield findings as they are made; nothing here imports torch in this process.
+    """Yield findings as they arrive; this process does not import torch.
 
     Args:
-        network: Whether the hub may be asked whether it answers.
+        network: Whether to contact the hub.
     """
     yield from machine_findings()
-    yield from run_directory_findings()
     yield from package_findings()
-    left_out = "hub not asked" if network else "hub"
-    yield from traced(isolated([step for step in STEPS if step != left_out]))
-
-
-def traced(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings; what fails with the error of a broken library is to be mended there."""
-    causes: dict[str, str] = {}
-    for finding in findings:
-        library, broken, error = finding.text.partition(CANNOT_IMPORT)
-        cause = next((name for message, name in causes.items() if message in finding.text), None)
-        if cause is not None and finding.status != "ok":
-            yield attrs.evolve(finding, remedy=f"mend {cause} first")
+    for step in STEPS:
+        if step == "hub" and not network:
+            yield ok("weights", "the hub was not contacted; --network contacts it")
             continue
-        if broken and finding.area == "libraries":
-            causes[error] = library
-        yield finding
+        findings = list(isolated(step))
+        yield from findings
+        if step == "libraries" and any(finding.status == "problem" for finding in findings):
+            yield note(
+                "components", "devices, plugins and runs were not examined", "repair the libraries first"
+            )
+            return
+
+
+def isolated(step: str, *, command: Sequence[str] = _COMMAND, limit: float = _LIMIT) -> Iterator[Finding]:
+    """Run a step in its own process and yield its findings, and a problem if the process failed.
+
+    Args:
+        step: A key of :data:`STEPS`.
+        command: The command of the process; the step is appended.
+        limit: Time limit in seconds.
+    """
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_OFFLINE": "1"}
+    try:
+        done = subprocess.run(
+            [*command, step], capture_output=True, env=environment, timeout=limit, check=False
+        )
+        written, end = done.stdout, _end(done.returncode, done.stderr)
+    except subprocess.TimeoutExpired as late:
+        written, end = late.stdout or b"", f"gave no answer for {limit:g} s"
+    for line in written.decode().splitlines():
+        yield Finding(**json.loads(line))
+    if end:
+        yield problem(step, f"this check {end}", _REMEDY)
+
+
+def _end(code: int, errors: bytes) -> str:
+    """Return how a process ended, with its last line; empty if it succeeded."""
+    if code == 0:
+        return ""
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return f"ended its process ({': '.join([how, *lines[-1:]])})"
+
+
+def main() -> None:
+    """Run the step named on the command line, and write its findings as JSON lines."""
+    # stdout carries the findings alone; all other output goes to stderr
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as channel:
+        os.dup2(2, 1)
+        for finding in STEPS[sys.argv[1]]():
+            channel.write(json.dumps(attrs.asdict(finding)) + "\n")

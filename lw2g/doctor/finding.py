@@ -1,4 +1,4 @@
-"""Findings: what the doctor saw, whether it matters, and what to do."""
+"""Findings of the doctor, each with a status and a remedy."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Finding", "Status", "note", "ok", "problem", "split_remedy"]
+__all__ = ["Finding", "Status", "note", "ok", "problem"]
 
 Status = Literal["ok", "note", "problem"]
 
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """One examined thing.
 
     Attributes:
-        area: Where it belongs, such as ``"devices"``.
-        status: ``"ok"``; ``"note"``: something is not there or could be better, and runs work without it;
+        area: Its area, such as ``"devices"``.
+        status: ``"ok"``; ``"note"``: something is missing or could be better, but runs work;
             ``"problem"``: something that should work does not.
-        text: What was seen, one line.
-        remedy: What to do, one line; empty where all is well.
+        text: The observation, one line.
+        remedy: What to do, one line; empty if all is well.
 
     Raises:
-        ValueError: What is not ok has no remedy.
+        ValueError: A note or problem has no remedy.
     """
 
     area: str
@@ -42,25 +42,13 @@ def ok(area: str, text: str) -> Finding:
 
 
 def note(area: str, text: str, remedy: str) -> Finding:
-    """Return a finding that a user should know."""
+    """Return a finding that the user should know."""
     return Finding(area=area, status="note", text=_one_line(text), remedy=_one_line(remedy))
 
 
 def problem(area: str, text: str, remedy: str) -> Finding:
-    """Return a finding that needs mending."""
+    """Return a finding that needs repair."""
     return Finding(area=area, status="problem", text=_one_line(text), remedy=_one_line(remedy))
-
-
-def split_remedy(message: str, otherwise: str) -> tuple[str, str]:
-    """Split an error message of lw2g into what is wrong and what to do, which stands after a semicolon.
-
-    >>> split_remedy("no data; get some", "look")
-    ('no data', 'get some')
-    >>> split_remedy("no data", "look")
-    ('no data', 'look')
-    """
-    what, _, remedy = message.partition("; ")
-    return what, remedy or otherwise
 
 
 def _one_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The machine without torch: Python, memory, its allocator, cores and threads, and room for runs."""
+"""Checks without torch: Python, memory, cores and threads, disk space for runs, and package versions."""
 
 from __future__ import annotations
 
@@ -8,49 +8,36 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from lw2g.config.directory import RUNS
 from lw2g.doctor.finding import Finding, note, ok, problem
 from lw2g.training.devices.allocator import KEEP_MEMORY, who_manages_memory
 from lw2g.vit.room import CGROUP, usable_memory
 
-__all__ = [
-    "allocator_finding",
-    "machine_findings",
-    "memory_finding",
-    "run_directory_findings",
-    "thread_finding",
-    "usable_cores",
-]
+__all__ = ["machine_findings", "package_findings", "room_finding", "thread_finding", "usable_cores"]
 
-GIB = 2**30
-_LITTLE_MEMORY = 4 * GIB
-_LITTLE_ROOM = 1 * GIB
-_NO_ROOM = GIB // 10
+_GIB = 2**30
+_LITTLE_MEMORY, _LITTLE_ROOM, _NO_ROOM = 4 * _GIB, _GIB, _GIB // 10
 
 
 def machine_findings() -> Iterator[Finding]:
-    """Yield what is to be said of Python, memory and cores."""
+    """Yield findings on Python, memory, cores and the folder of runs."""
     yield ok("machine", f"Python {platform.python_version()} on {platform.platform()}")
-    yield memory_finding(usable_memory())
+    size = usable_memory()
+    text = "memory unknown" if size is None else f"{size / _GIB:.1f} GiB memory"
+    remedy = "use a small backbone, and lower baseline.batch_size and run.evaluation_batch"
+    little = size is not None and size < _LITTLE_MEMORY
+    yield note("machine", f"{text}: a ViT-B run needs more", remedy) if little else ok("machine", text)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     yield thread_finding(usable_cores(), load, os.environ.get("OMP_NUM_THREADS"))
-    yield allocator_finding(who_manages_memory())
-
-
-def memory_finding(size: int | None) -> Finding:
-    """Judge the memory that a process may use, in bytes; None where it is unknown."""
-    if size is None:
-        return ok("machine", "memory: this system does not say how much there is")
-    text = f"{size / GIB:.1f} GiB memory"
-    if size >= _LITTLE_MEMORY:
-        return ok("machine", text)
-    return note(
-        "machine",
-        f"{text}: a ViT-B run needs more",
-        "use a small backbone, and lower baseline.batch_size and run.evaluation_batch",
-    )
+    other = who_manages_memory()
+    kept = f"runs on the CPU keep freed memory for their next step ({KEEP_MEMORY}=0: they do not)"
+    yield ok("machine", f"allocator: {kept if other is None else f'left as it is ({other})'}")
+    yield room_finding()
 
 
 def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
@@ -58,69 +45,101 @@ def thread_finding(cores: float, load: float, setting: str | None) -> Finding:
 
     Args:
         cores: Cores that this process may use.
-        load: Processes that want to run, averaged over the last minute.
+        load: The load average of the last minute.
         setting: The environment variable OMP_NUM_THREADS.
     """
     text = f"{cores:g} cores, load {load:.1f}, OMP_NUM_THREADS={'(not set)' if setting is None else setting}"
-    if setting is None:
-        if cores <= 2 or load > cores / 2:
-            why = "few" if cores <= 2 else "busy"
-            remedy = (
-                f"cores are {why}: export OMP_NUM_THREADS=1, more so where several runs share the machine"
-            )
-            return note("machine", text, remedy)
-        return ok("machine", text)
-    if not setting.isdigit() or int(setting) < 1:
+    if setting is None and (cores <= 2 or load > cores / 2):
+        why = "few" if cores <= 2 else "busy"
+        return note("machine", text, f"cores are {why}: export OMP_NUM_THREADS=1")
+    if setting is not None and not (setting.isdigit() and int(setting)):
         return problem("machine", f"{text} is no number of threads", "export OMP_NUM_THREADS=1, or unset it")
-    if int(setting) > cores:
-        return note(
-            "machine", f"{text}: more threads than cores", f"export OMP_NUM_THREADS={int(cores) or 1}"
-        )
+    if setting is not None and int(setting) > cores:
+        remedy = f"export OMP_NUM_THREADS={int(cores) or 1}"
+        return note("machine", f"{text}: more threads than cores", remedy)
     return ok("machine", text)
 
 
-def allocator_finding(left_alone: str | None) -> Finding:
-    """Say whether runs on the CPU keep the memory of large buffers.
-
-    Args:
-        left_alone: Why they do not, None where they do.
-    """
-    if left_alone is not None:
-        return ok("machine", f"allocator: left as it is ({left_alone})")
-    return ok(
-        "machine",
-        f"allocator: runs on the CPU keep freed memory for their next step ({KEEP_MEMORY}=0: they do not)",
-    )
-
-
-def run_directory_findings(directory: Path = RUNS) -> Iterator[Finding]:
-    """Yield whether runs can be written where they go by default, and how much room there is."""
-    place = directory.absolute()
-    while not place.exists():  # the directory itself is made by the first run
-        place = place.parent
-    try:
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
-        yield problem(
-            "machine",
-            f"runs cannot be written to {str(directory.absolute())!r} ({error})",
-            "work in a folder of your own, or give runs another one with --out DIR",
-        )
-        return
-    free = shutil.disk_usage(place).free
-    text = f"runs go to {str(directory.absolute())!r}, {free / GIB:.1f} GiB free"
-    if free >= _LITTLE_ROOM:
-        yield ok("machine", text)
-    else:
-        level = problem if free < _NO_ROOM else note
-        yield level("machine", f"{text}: checkpoints may not fit", "make room, or use --out on another disk")
-
-
 def usable_cores(cgroup: Path = CGROUP) -> float:
-    """Return how many cores this process may use: those it is bound to, or a container's share of them."""
+    """Return the number of cores this process may use, by its affinity and its container's quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = (cgroup / "cpu.max").read_text().split()
         return min(bound, int(quota) / int(period))
     return bound
+
+
+def room_finding(directory: Path = RUNS) -> Finding:
+    """Return whether the default folder of runs is writable, and its free disk space."""
+    place = directory.absolute()
+    while not place.exists():  # the first run creates the directory
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            free = shutil.disk_usage(place).free
+    except OSError as error:
+        text = f"runs cannot be written to {str(directory.absolute())!r} ({error})"
+        return problem("machine", text, "work in a writable folder, or name one with --out DIR")
+    text = f"runs go to {str(directory.absolute())!r}, {free / _GIB:.1f} GiB free"
+    if free >= _LITTLE_ROOM:
+        return ok("machine", text)
+    level = problem if free < _NO_ROOM else note
+    return level("machine", f"{text}: checkpoints may not fit", "make room, or use --out on another disk")
+
+
+def package_findings(name: str = "lw2g") -> Iterator[Finding]:
+    """Yield whether a distribution, its requirements, and their requirements in turn fit together.
+
+    Args:
+        name: Name of the distribution.
+    """
+    own = _version(name)
+    if own is None:
+        text = f"{name} is not installed, so no plugin can be found"
+        yield problem("packages", text, f"pip install . in the checkout, or pip install {name}")
+        return
+    yield ok("packages", f"{name} {own}")
+    about, here = metadata(name), platform.python_version()
+    python = Requirement(f"python{(about.get_all('Requires-Python') or [''])[0]}")
+    if not python.specifier.contains(here, prereleases=True):
+        remedy = f"make an environment with {python} and install {name} there"
+        yield problem("packages", f"Python {here} does not fit {name}, which needs {python}", remedy)
+    needed = _requirements(name)
+    fitting = []
+    owners = (name, *(need.name for need in needed))  # torchvision requires the torch it was built for
+    for owner in owners:
+        for need in _requirements(owner):
+            there = _version(need.name)
+            if there is not None and need.specifier.contains(there, prereleases=True):
+                fitting += [f"{need.name} {there}"] if owner == name else []
+            else:
+                text = f"{need.name} {there or 'is not installed,'} does not fit {owner}, which needs {need}"
+                yield problem("packages", text, f'pip install "{need.name}{need.specifier}"')
+    yield ok("packages", f"{len(fitting)} of {len(needed)} dependencies fit: {', '.join(fitting)}")
+    for extra in about.get_all("Provides-Extra") or ():
+        members = [need for need in _requirements(name, extra) if need not in needed]
+        lacking = [
+            f"{need.name}{need.specifier}"
+            for need in members
+            if not need.specifier.contains(_version(need.name) or "0", prereleases=True)
+            or _version(need.name) is None
+        ]
+        if lacking:
+            text = f"extra {extra!r} is not complete, it lacks {', '.join(lacking)}"
+            yield note("packages", text, f'pip install "{name}[{extra}]" if you need it')
+
+
+def _requirements(name: str, extra: str = "") -> list[Requirement]:
+    """Return the requirements of a distribution on this machine; none if it is not installed."""
+    try:
+        stated = [Requirement(text) for text in requires(name) or ()]
+    except PackageNotFoundError:
+        return []
+    return [need for need in stated if need.marker is None or need.marker.evaluate({"extra": extra})]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,8 +1,8 @@
-"""Hinder forward capability (HFC): how much of a gradient a protected subspace would take away.
+"""Hinder forward capability (HFC): how much of a gradient the projection off a subspace removes.
 
-HFC(g, S) is the angle between a gradient g and its part outside the subspace S: 0 degrees when g is
-orthogonal to S and nothing is lost, 90 degrees when g lies in S and nothing is left (LW2G, definition of
-HFC and Theorem 1). Beside it stand two nulls, the angles that a comparison with chance needs.
+HFC(g, S) is the angle between a gradient g and its part outside the subspace S: 0 degrees if g is orthogonal
+to S, so that nothing is removed, 90 degrees if g lies in S, so that nothing is left (LW2G, definition of HFC
+and Theorem 1). Two nulls give the angles by chance.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ Reduce = Literal["mean-cos", "mean-angle", "global"]
 
 @attrs.frozen(kw_only=True)
 class Hindrance:
-    """HFC in degrees, over all sites and per site; None where the gradient is zero.
-
-    A zero gradient has no direction: it is undefined evidence, not an angle of zero.
-    """
+    """HFC in degrees, over all sites and per site; None if the gradient is zero, which has no direction."""
 
     degrees: float | None
     per_site: tuple[float | None, ...]
@@ -36,17 +33,17 @@ class Hindrance:
 def hfc(gradients: Sequence[Tensor], spaces: Sequence[Subspace], *, reduce: Reduce = "mean-cos") -> Hindrance:
     """Return the angle between gradients [rows, dim], one per site, and their parts outside ``spaces``.
 
-    The angle of a row is ``atan2(|on|, |off|)`` in float64. Zero rows are skipped and a site with only zero
-    rows is left out. ``reduce`` says what becomes one angle: "mean-cos" the arccos of the mean over sites
-    (equal weight) of the mean over rows of the cosine, as in LW2G; "mean-angle" the mean over sites of the
-    mean angle over rows; "global" takes each site's gradient as one vector and averages the sites' cosines.
+    The angle of a row is ``atan2(|on|, |off|)`` in float64. Zero rows are skipped, and so is a site with only
+    zero rows. ``reduce`` "mean-cos" gives the arccos of the mean over sites (equal weight) of the mean over
+    rows of the cosine, as in LW2G; "mean-angle" the mean over sites of the mean angle over rows; "global"
+    takes each site's gradient as one vector and averages the sites' cosines.
 
     >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
     >>> round(hfc([torch.tensor([[1.0, 1.0]])], [axis]).degrees, 6)
     45.0
 
     Raises:
-        ValueError: no site, counts or widths that differ, a gradient that is not finite, or an unknown
+        ValueError: No site, counts or widths that differ, a gradient that is not finite, or an unknown
         ``reduce``.
     """
     if not gradients or len(gradients) != len(spaces):
@@ -71,8 +68,8 @@ def site_angles(
     """Return the angles in radians of many sums of gradients at one site, NaN where a sum is zero.
 
     Args:
-        gradients: What is added up, ``[draws, groups, rows, dim]``, per draw of something.
-        weights: What the sums are made of, ``[n, width, groups]`` float64.
+        gradients: The gradients to sum over groups, ``[draws, groups, rows, dim]``.
+        weights: The weight of each group in each sum, ``[n, width, groups]`` float64.
         space: The direct sum of n spaces (:func:`~lw2g.geometry.subspace.side_by_side`); the sums of
             ``weights[i]`` are measured against the i-th of them.
         reduce: As in :func:`hfc`.
@@ -81,7 +78,7 @@ def site_angles(
         ``[draws, width, n]`` float64.
 
     Raises:
-        ValueError: widths differ, a gradient is not finite, or ``reduce`` is unknown.
+        ValueError: Widths differ, a gradient is not finite, or ``reduce`` is unknown.
     """
     if reduce not in ("mean-cos", "mean-angle", "global"):
         raise ValueError(f"expected reduce 'mean-cos', 'mean-angle' or 'global' but got {reduce!r}")
@@ -89,23 +86,23 @@ def site_angles(
     dim = space.dim // count
     if gradients.ndim != 4 or gradients.shape[-1] != dim or space.heads % count:
         raise ValueError(f"expected a gradient [rows, {dim}] but got {tuple(gradients.shape[2:])}")
-    found = gradients.to(torch.float64)
-    if not bool(torch.isfinite(found).all()):
+    double = gradients.to(torch.float64)
+    if not bool(torch.isfinite(double).all()):
         raise ValueError("expected a finite gradient but got values that are infinite or not a number")
-    # Angles know no scale; without it the squares of a tiny gradient vanish.
-    largest = found.abs().amax(dim=(1, 2, 3) if reduce == "global" else (1, 3), keepdim=True)
-    found = found / torch.where(largest > 0, largest, 1.0)
-    draws, rows, heads = len(found), found.shape[2], space.heads // count
+    # Angles do not depend on scale, but the squares of a tiny gradient would vanish.
+    largest = double.abs().amax(dim=(1, 2, 3) if reduce == "global" else (1, 3), keepdim=True)
+    double = double / torch.where(largest > 0, largest, 1.0)
+    draws, rows, heads = len(double), double.shape[2], space.heads // count
     across = dim // heads  # width of a head
-    # [heads, groups, draws * rows * width of a head]: all sums are one product, and lie as they are needed
+    # [heads, groups, draws * rows * width of a head]: one product gives all sums in the layout needed below
     split = (
-        found.reshape(draws, groups, rows, heads, across).permute(3, 1, 0, 2, 4).reshape(heads, groups, -1)
+        double.reshape(draws, groups, rows, heads, across).permute(3, 1, 0, 2, 4).reshape(heads, groups, -1)
     )
-    sums = weights.to(found).reshape(-1, groups) @ split
+    sums = weights.to(double).reshape(-1, groups) @ split
     sums = sums.reshape(heads * count, width * draws * rows, across)
-    basis = space.basis.to(found).reshape(count, heads, across, -1).transpose(0, 1).flatten(0, 1)
-    inside = sums @ basis  # coordinates, as long as the part itself
-    sums.baddbmm_(inside, basis.mT, alpha=-1)  # in place: sums are many
+    basis = space.basis.to(double).reshape(count, heads, across, -1).transpose(0, 1).flatten(0, 1)
+    inside = sums @ basis  # coordinates, of the same norm as the part itself
+    sums.baddbmm_(inside, basis.mT, alpha=-1)  # in place to save memory
     parts = torch.stack([part.square_().sum(dim=-1) for part in (inside, sums)])
     parts = parts.reshape(2, heads, -1).sum(dim=1)
     parts = parts.reshape(2, count, width, draws, rows)
@@ -118,7 +115,7 @@ def site_angles(
 
 
 def over_sites(angles: Tensor, *, reduce: Reduce = "mean-cos") -> Tensor:
-    """Return one angle [...] for the angles [sites, ...] of all sites; NaN sites are left out."""
+    """Return the angle [...] over all sites from angles [sites, ...]; NaN sites are left out."""
     return angles.nanmean(dim=0) if reduce == "mean-angle" else _angle_of_mean_cosine(angles, 0)
 
 
@@ -127,15 +124,14 @@ def null_hfc(ranks_and_dims: Sequence[tuple[int, int]]) -> float:
 
     For a fixed g and a random S of rank r in R^d the squared cosine is ``1 - Beta(r/2, (d-r)/2)``, that is
     Beta(b, a) with b = (d-r)/2 and a = r/2, and ``E sqrt Beta(b, a) = G(b+1/2) G(a+b) / (G(b) G(a+b+1/2))``
-    with the gamma function G. A direct sum over heads enters with its total rank in its total width: an
-    approximation that holds when all heads have about the same share of rank. Sites are averaged as
-    cosines.
+    with the gamma function G. A direct sum over heads counts with its total rank in its total width, which is
+    a good approximation if all heads have about the same rank. Sites are averaged as cosines.
 
     >>> null_hfc([(0, 8)]), null_hfc([(8, 8)])
     (0.0, 90.0)
 
     Raises:
-        ValueError: there is no site, or a rank is not between 0 and its dim.
+        ValueError: There is no site, or a rank is not between 0 and its dim.
     """
     if not ranks_and_dims:
         raise ValueError("expected at least one site but got none")
@@ -144,12 +140,11 @@ def null_hfc(ranks_and_dims: Sequence[tuple[int, int]]) -> float:
 
 
 def energy_null_hfc(shares: Sequence[float | None]) -> float | None:
-    """Return the HFC in degrees that a random combination of the new task's activations would show.
+    """Return the HFC in degrees of a random combination of the new task's activations.
 
-    ``shares`` are those of the new task's energy that the sites' spaces capture
+    ``shares`` are the shares of the new task's energy that the sites' spaces capture
     (:func:`~lw2g.geometry.subspace.captured_shares`): each is the mean squared cosine with the space, so a
-    site counts ``sqrt(1 - share)``. Sites without energy (None) are left out; without any the angle is
-    undefined.
+    site's cosine is ``sqrt(1 - share)``. Sites without energy (None) are left out; None without any others.
 
     >>> round(energy_null_hfc([0.75, 0.75]), 6)
     60.0
@@ -162,7 +157,7 @@ def energy_null_hfc(shares: Sequence[float | None]) -> float | None:
 
 
 def _angle_of_mean_cosine(angles: Tensor, dim: int) -> Tensor:
-    """Return ``arccos(mean cos(angles))`` in radians, near 0 too, where arccos loses half the digits."""
+    """Return ``arccos(mean cos(angles))`` in radians, accurate also near 0, where arccos is not."""
     versine = (2 * torch.sin(angles / 2).square()).nanmean(dim=dim)  # 1 - cos
     return 2 * (versine / 2).sqrt().asin()
 

@@ -1,8 +1,8 @@
-"""Second moments of activations: what subspaces are built from.
+"""Second moments of activations, from which subspaces are built.
 
-The uncentred second moment ``C = sum x x^T`` is accumulated as a stream, so memory is O(d^2) however many
-tokens pass. The left singular vectors of the data matrix are the eigenvectors of C, and its squared singular
-values are the eigenvalues of C.
+The uncentred second moment ``C = sum x x^T`` is a running sum, so memory is O(d^2) for any number of tokens.
+The left singular vectors of the data matrix are the eigenvectors of C, and its squared singular values are
+the eigenvalues of C.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SecondMoment:
     """
 
     def __init__(self, dim: int, heads: int = 1, device: torch.device | str | None = None) -> None:
-        """Start with no rows; ``dim`` is the width of a row, a multiple of ``heads``.
+        """Start without rows; ``dim`` is the width of a row, a multiple of ``heads``.
 
         Raises:
             ValueError: ``heads`` does not divide ``dim``, or one of them is not positive.
@@ -40,7 +40,7 @@ class SecondMoment:
 
     @property
     def heads(self) -> int:
-        """Number of heads, each with a block of its own."""
+        """Number of heads; each has its own block."""
         return self.matrix.shape[0]
 
     @property
@@ -53,7 +53,7 @@ class SecondMoment:
         """Add ``rows`` [..., dim]; products are taken in float64 on the device of the rows.
 
         Raises:
-            ValueError: the rows are not floating point or not ``dim`` wide.
+            ValueError: The rows are not floating point or not ``dim`` wide.
         """
         split = split_heads(rows, self.dim, self.heads).to(torch.float64)  # [heads, n, width]
         self.matrix += (split.mT @ split).to(self.matrix.device)
@@ -61,10 +61,10 @@ class SecondMoment:
         self.count += split.shape[1]
 
     def merge(self, other: SecondMoment) -> SecondMoment:
-        """Return the moment of both sets of rows together.
+        """Return the moment of the rows of both.
 
         Raises:
-            ValueError: the two moments differ in width or heads.
+            ValueError: The two moments differ in width or heads.
         """
         if (other.dim, other.heads) != (self.dim, self.heads):
             expected, got = f"{self.dim} in {self.heads}", f"{other.dim} in {other.heads}"
@@ -78,7 +78,7 @@ class SecondMoment:
     def centred(self) -> SecondMoment:
         """Return the moment of the rows about their mean: ``C - s s^T / n`` with the row sum s.
 
-        For evidence only. A space that protects logits must hold the mean direction too.
+        For evidence only: a space that protects logits must contain the mean direction.
         """
         result = SecondMoment(self.dim, self.heads, self.matrix.device)
         result.count = self.count
@@ -89,10 +89,10 @@ class SecondMoment:
     def image(self, matrix: Tensor) -> SecondMoment:
         """Return the moment of the rows ``z = D x`` for a matrix D [r, dim]: ``D C D^T``, in joint form.
 
-        Of several joint moments :func:`side_by_side` it returns the images side by side.
+        For joint moments :func:`side_by_side` it returns their images side by side.
 
         Raises:
-            ValueError: the matrix is not as wide as one moment, as it never is for one of several heads.
+            ValueError: The matrix is not as wide as one block.
         """
         heads, width, _ = self.matrix.shape
         if matrix.ndim != 2 or matrix.shape[1] != width:
@@ -111,13 +111,13 @@ class SecondMoment:
 
 
 def side_by_side(moments: Sequence[SecondMoment]) -> SecondMoment:
-    """Return several moments of one width as the heads of one: many small problems for one solver call.
+    """Return several moments of one width as the heads of one, for a single call of a batched solver.
 
     >>> side_by_side([SecondMoment(4, 2), SecondMoment(4, 2)]).matrix.shape
     torch.Size([4, 2, 2])
 
     Raises:
-        ValueError: no moment is given, or the widths of their heads differ.
+        ValueError: No moment is given, or the widths of their heads differ.
     """
     widths = {moment.matrix.shape[1] for moment in moments}
     if len(widths) != 1:
@@ -137,10 +137,10 @@ def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMome
         moments: One per sample, of one width and heads.
         members: Which samples belong to a union, ``[unions, samples]`` float64, 0 or 1.
 
-    >>> one, two = SecondMoment(1), SecondMoment(1)
-    >>> one.update(torch.tensor([[3.0]])), two.update(torch.tensor([[4.0]]))
+    >>> a, b = SecondMoment(1), SecondMoment(1)
+    >>> a.update(torch.tensor([[3.0]])), b.update(torch.tensor([[4.0]]))
     (None, None)
-    >>> [found.trace() for found in subsets([one, two], torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double())]
+    >>> [union.trace() for union in subsets([a, b], torch.tensor([[1.0, 1.0], [0.0, 1.0]]).double())]
     [25.0, 16.0]
     """
     first = moments[0]
@@ -148,12 +148,12 @@ def subsets(moments: Sequence[SecondMoment], members: Tensor) -> list[SecondMome
     matrices = torch.tensordot(members, torch.stack([moment.matrix for moment in moments]), dims=1)
     sums = torch.tensordot(members, torch.stack([moment.row_sum for moment in moments]), dims=1)
     counts = (members.cpu() @ torch.tensor([moment.count for moment in moments]).double()).tolist()
-    found = []
+    unions = []
     for matrix, row_sum, count in zip(matrices, sums, counts, strict=True):
         union = SecondMoment(first.dim, first.heads, first.matrix.device)
         union.matrix, union.row_sum, union.count = matrix, row_sum, int(count)
-        found.append(union)
-    return found
+        unions.append(union)
+    return unions
 
 
 def head_width(dim: int, heads: int) -> int:

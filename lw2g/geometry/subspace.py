@@ -1,10 +1,9 @@
-"""Representation subspaces: the directions that hold most energy of the activations at a site.
+"""Representation subspaces: the directions that hold most of the energy of the activations at a site.
 
 A subspace is built from the second moment of activation rows (:mod:`lw2g.geometry.moments`), whose
 eigenvectors are the left singular vectors of the data matrix (gradient projection memory, Saha et al. 2021;
-LW2G, sections on the old and the pre-trained feature space). Everything here is per head: attention logits
-are formed head by head, so the space of a query is the direct sum of one space per head. ``heads=1`` is the
-joint form of the papers.
+LW2G, sections on the old and the pre-trained feature space). Attention computes logits per head, so the space
+of a query is the direct sum of one space per head. ``heads=1`` is the joint form of the papers.
 """
 
 from __future__ import annotations
@@ -42,16 +41,15 @@ class Subspace:
     """A subspace of R^dim, the direct sum of one subspace per head.
 
     ``basis`` is [heads, dim / heads, k_max] with orthonormal columns, zero padded on the right to the largest
-    rank of a head; ``ranks`` has the number of true columns per head. Made by :func:`build`, :func:`extend`,
-    :func:`union`, :func:`image`, :func:`complement` and :meth:`empty`, always in float64; :meth:`to` gives a
-    cast copy.
+    rank of a head; ``ranks`` has the number of true columns per head. :func:`build`, :func:`extend`,
+    :func:`union`, :func:`image`, :func:`complement` and :meth:`empty` return float64; :meth:`to` casts.
 
     >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
     >>> axis.on(torch.tensor([3.0, 4.0])), axis.off(torch.tensor([3.0, 4.0]))
     (tensor([3., 0.]), tensor([0., 4.]))
 
     Raises:
-        ValueError: the basis is not a floating point [heads, width, max(ranks)] tensor.
+        ValueError: The basis is not a floating point [heads, width, max(ranks)] tensor.
     """
 
     basis: Tensor = attrs.field()
@@ -84,13 +82,13 @@ class Subspace:
         """Return the subspace that :meth:`state` described.
 
         Raises:
-            ValueError: the stored columns are not orthonormal up to the square root of the rounding unit.
+            ValueError: The columns are not orthonormal up to the square root of the rounding unit.
         """
         ranks = tuple(int(rank) for rank in state["ranks"].tolist())
         space = cls(basis=state["basis"], ranks=ranks)
         filled = torch.arange(space.basis.shape[2]) < torch.tensor(ranks)[:, None]  # [heads, k_max]
-        wanted = torch.diag_embed(filled.to(space.basis))
-        error = (space.basis.mT @ space.basis - wanted).abs().max() if wanted.numel() else torch.zeros(())
+        expected = torch.diag_embed(filled.to(space.basis))
+        error = (space.basis.mT @ space.basis - expected).abs().max() if expected.numel() else torch.zeros(())
         if not error <= torch.finfo(space.basis.dtype).eps ** 0.5:
             raise ValueError(f"expected an orthonormal basis but got one that is off by {float(error):.2g}")
         return space
@@ -112,22 +110,22 @@ class Subspace:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the subspace is {0}: it hinders nothing."""
+        """Whether the subspace is {0}, which protects nothing."""
         return self.rank == 0
 
     @property
     def is_full(self) -> bool:
-        """Whether the subspace is all of R^dim: its complement is {0}."""
+        """Whether the subspace is all of R^dim."""
         return self.rank == self.dim
 
     def on(self, rows: Tensor) -> Tensor:
         """Return the part of ``rows`` [..., dim] inside the subspace, ``(x B) B^T``.
 
-        Two thin products per head, never a dim x dim projector, in dtype and on device of the rows. A basis
-        of another dtype or device is cast on every call; cast it once with :meth:`to` where that matters.
+        It takes two thin products per head, in the dtype and on the device of the rows. A basis of another
+        dtype or device is cast on every call; cast it once with :meth:`to` if that takes too long.
 
         Raises:
-            ValueError: the rows are not floating point or not ``dim`` wide.
+            ValueError: The rows are not floating point or not ``dim`` wide.
         """
         basis = self.basis.to(dtype=rows.dtype, device=rows.device)
         split = split_heads(rows, self.dim, self.heads)  # [heads, n, width]
@@ -138,12 +136,12 @@ class Subspace:
         """Return the part of ``rows`` [..., dim] orthogonal to the subspace, ``x - (x B) B^T``.
 
         Raises:
-            ValueError: the rows are not floating point or not ``dim`` wide.
+            ValueError: The rows are not floating point or not ``dim`` wide.
         """
         return rows - self.on(rows)
 
     def parts(self, count: int) -> tuple[Subspace, ...]:
-        """Return the ``count`` spaces of equally many heads whose direct sum this is (:func:`side_by_side`).
+        """Split the direct sum into ``count`` spaces of equally many heads (reverses :func:`side_by_side`).
 
         Raises:
             ValueError: ``count`` does not divide the heads.
@@ -161,10 +159,10 @@ class Subspace:
     def captured(self, moment: SecondMoment) -> float:
         """Return the share of energy inside the subspace, ``sum_h tr(B_h^T C_h B_h) / tr C``, in [0, 1].
 
-        It is 0 for a moment without energy: there is nothing to capture.
+        It is 0 for a moment without energy.
 
         Raises:
-            ValueError: the moment differs in width or heads.
+            ValueError: The moment differs in width or heads.
         """
         return captured_shares([(self, moment)])[0] or 0.0
 
@@ -180,11 +178,10 @@ class Subspace:
 def build(moment: SecondMoment, energy: float, *, power: int = 2, rule: Rule = "reach") -> Subspace:
     """Return the leading eigenvectors of C that hold the share ``energy`` of each head's own energy.
 
-    ``power`` 2 weighs a direction by its eigenvalue (a squared singular value of the data), 4 by the square
-    of it. ``rule`` "reach" keeps the least number of directions whose cumulative share is at least
-    ``energy``; "below" counts the cumulative shares strictly below it, one direction less (possibly none).
-    ``energy=1`` reaches the numerical rank of the data: directions whose energy is at rounding level are
-    never kept.
+    ``power`` 2 weights a direction by its eigenvalue (a squared singular value of the data), 4 by its square.
+    ``rule`` "reach" keeps the fewest directions whose cumulative share is at least ``energy``; "below" counts
+    the cumulative shares strictly below it, one direction less (possibly none). ``energy=1`` gives the
+    numerical rank of the data: directions with energy at rounding level are never kept.
 
     >>> moment = SecondMoment(3)
     >>> moment.update(torch.diag(torch.tensor([3.0, 2.0, 1.0])))  # energies 9, 4 and 1 of 14
@@ -213,12 +210,12 @@ def extend(
     of the same values, so the directions and their order are those of ``power=2``. Old columns are kept bit
     for bit (in float64, on the device of the moment) and come first.
 
-    ``residual`` "pcp" is ``P C P``, the second moment of what the rows have outside the space. "pc" is the
-    one-sided ``P C`` of released code (with ``power=4``): what old and new directions have in common counts
-    as missing, so that at least as many directions are appended.
+    ``residual`` "pcp" is ``P C P``, the second moment of the rows' part outside the space. "pc" is the
+    one-sided ``P C`` of released code (with ``power=4``): it counts correlation between old and new
+    directions as missing, and so appends at least as many directions.
 
     Raises:
-        ValueError: as :func:`build`, the residual is unknown, or space and moment differ in width or heads.
+        ValueError: As :func:`build`, the residual is unknown, or space and moment differ in width or heads.
     """
     if residual not in ("pcp", "pc"):
         raise ValueError(f"expected residual 'pcp' or 'pc' but got {residual!r}")
@@ -226,13 +223,13 @@ def extend(
 
 
 def union(*spaces: Subspace) -> Subspace:
-    """Return the smallest subspace that holds all ``spaces``, per head where all have the same heads.
+    """Return the smallest subspace that contains all ``spaces``, per head if all have the same heads.
 
     Spaces with different heads are united in the joint form (heads=1). Two directions closer than the square
-    root of the coarsest basis' rounding unit (1.5e-8 rad in float64) count as one.
+    root of the coarsest basis's rounding unit (1.5e-8 rad in float64) count as one.
 
     Raises:
-        ValueError: no space is given, or their widths differ.
+        ValueError: No space is given, or their widths differ.
     """
     if not spaces or len({space.dim for space in spaces}) > 1:
         raise ValueError(f"expected spaces of one width but got {[space.dim for space in spaces]}")
@@ -240,31 +237,32 @@ def union(*spaces: Subspace) -> Subspace:
     device = spaces[0].basis.device
     columns = [space.basis if same_heads else _joint_columns(space) for space in spaces]
     tolerance = max(torch.finfo(space.basis.dtype).eps for space in spaces) ** 0.5
-    columns = [one.to(device=device, dtype=torch.float64) for one in columns]
+    columns = [basis.to(device=device, dtype=torch.float64) for basis in columns]
     return _span(torch.cat(columns, dim=-1), tolerance)
 
 
 def side_by_side(spaces: Sequence[Subspace]) -> Subspace:
-    """Return the direct sum of spaces of one width, each with its own stretch of the sum's rows.
+    """Return the direct sum of spaces of one width, each with its own columns of the sum's rows.
 
     >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
     >>> side_by_side([axis, axis]).on(torch.tensor([3.0, 4.0, 5.0, 6.0]))
     tensor([3., 0., 5., 0.])
 
     Raises:
-        ValueError: no space is given, or the widths of their heads differ.
+        ValueError: No space is given, or the widths of their heads differ.
     """
     widths = {space.basis.shape[1] for space in spaces}
     if len(widths) != 1:
         raise ValueError(f"expected spaces whose heads have one width but got {sorted(widths)}")
-    heads = [zip(space.basis, space.ranks, strict=True) for space in spaces]
-    return _pack([basis[:, :rank] for one in heads for basis, rank in one])
+    return _pack(
+        [basis[:, :rank] for space in spaces for basis, rank in zip(space.basis, space.ranks, strict=True)]
+    )
 
 
 def image(matrix: Tensor, space: Subspace) -> Subspace:
     """Return the image of ``space`` under ``matrix`` D [r, dim]: the span of ``D B``, in joint form.
 
-    This is the space of a derived activation z = D x when x lies in ``space``. Singular values of D B up to
+    It is the space of a derived activation z = D x if x lies in ``space``. Singular values of D B up to
     ``max(r, dim)`` times the rounding unit of D's dtype, relative to the largest, count as zero.
 
     >>> plane = Subspace(basis=torch.eye(3)[None, :, :2], ranks=(2,))
@@ -272,7 +270,7 @@ def image(matrix: Tensor, space: Subspace) -> Subspace:
     1
 
     Raises:
-        ValueError: the matrix is not floating point or not [r, dim].
+        ValueError: The matrix is not floating point or not [r, dim].
     """
     if matrix.ndim != 2 or matrix.shape[1] != space.dim or not matrix.is_floating_point():
         got = f"{matrix.dtype} {tuple(matrix.shape)}"
@@ -283,9 +281,9 @@ def image(matrix: Tensor, space: Subspace) -> Subspace:
 
 
 def complement(space: Subspace) -> Subspace:
-    """Return the orthogonal complement, head by head: what is left of R^dim.
+    """Return the orthogonal complement, head by head.
 
-    The smaller of the two bases is all that has to be stored of either (DualGPM; Liang & Li, CVPR 2023).
+    The smaller of the two bases determines both (DualGPM; Liang & Li, CVPR 2023).
 
     >>> axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
     >>> complement(axis).basis.abs()
@@ -293,24 +291,24 @@ def complement(space: Subspace) -> Subspace:
              [1.]]], dtype=torch.float64)
     """
     heads = zip(space.basis.double(), space.ranks, strict=True)
-    # a complete QR keeps the span of the first columns and fills up with what is orthogonal to them
-    return _pack([torch.linalg.qr(one[:, :rank], mode="complete").Q[:, rank:] for one, rank in heads])
+    # the other columns of a complete QR are orthogonal to the span of the first ones
+    return _pack([torch.linalg.qr(basis[:, :rank], mode="complete").Q[:, rank:] for basis, rank in heads])
 
 
 def captured_shares(pairs: Sequence[tuple[Subspace, SecondMoment]]) -> list[float | None]:
-    """Return the share of energy inside each space (:meth:`Subspace.captured`), None where there is none.
+    """Return the share of energy inside each space (:meth:`Subspace.captured`); None for zero energy.
 
-    However many pairs, a device is waited for once.
+    It waits for a device once for all pairs.
 
     Raises:
-        ValueError: a moment differs from its space in width or heads.
+        ValueError: A moment differs from its space in width or heads.
     """
-    found = []
+    energies = []
     for space, moment in pairs:
         _check_fits(space, moment)
         basis = space.basis.to(moment.matrix)
-        found.append(torch.stack([(basis * (moment.matrix @ basis)).sum(), traces(moment.matrix).sum()]))
-    listed = torch.stack(found).tolist() if found else []
+        energies.append(torch.stack([(basis * (moment.matrix @ basis)).sum(), traces(moment.matrix).sum()]))
+    listed = torch.stack(energies).tolist() if energies else []
     return [min(1.0, max(0.0, inside / total)) if total > 0 else None for inside, total in listed]
 
 
@@ -324,7 +322,7 @@ def _check_fits(space: Subspace, moment: SecondMoment) -> None:
 def _appended(
     space: Subspace, moment: SecondMoment, energy: float, *, power: int, residual: Residual, short: int = 0
 ) -> Subspace:
-    """Append to ``space`` what :func:`extend` says, less ``short`` directions per head."""
+    """Append the directions of :func:`extend` to ``space``, ``short`` fewer per head."""
     _check_fits(space, moment)
     if not 0 < energy <= 1:
         raise ValueError(f"expected an energy in (0, 1] but got {energy!r}")
@@ -339,7 +337,7 @@ def _appended(
         whole_off = half_off - (half_off @ basis) @ basis.mT
         values, vectors = (part.flip(-1) for part in torch.linalg.eigh((whole_off + whole_off.mT) / 2))
     totals = traces(shares) if power == 2 else shares.square().sum(dim=(1, 2))
-    # Counted on the CPU: the host wants the counts, and CUDA has no cumulative sum whose bits repeat.
+    # Counted on the CPU: the host needs the counts, and CUDA's cumulative sum is not deterministic.
     counts = (_needed_counts(values.cpu(), totals.cpu(), energy, power) - short).clamp(min=0)
     room = shares.shape[1] - torch.tensor(space.ranks)
     appended = [int(count) for count in torch.minimum(counts, room).tolist()]
@@ -357,12 +355,12 @@ def _energy_shares(moment: SecondMoment) -> Tensor:
 
 
 def _needed_counts(values: Tensor, totals: Tensor, energy: float, power: int) -> Tensor:
-    """Count the directions that are needed, from descending residual values [heads, width]; traces are 1."""
+    """Count the needed directions, given descending residual values [heads, width] of blocks of trace 1."""
     width = values.shape[1]
-    # Gram matrix, projection and solver each err by a few rounding units of the trace: 32 width keeps clear.
+    # Gram matrix, projection and solver each err by a few rounding units of the trace, well below 32 width.
     kept = torch.where(values > 32 * width * _EPS, values, 0.0) ** (power // 2)
-    left_over = kept.flip(-1).cumsum(dim=1)  # entry j: what stays out when the j + 1 smallest are left
-    allowed = (1 - energy + width * _EPS) * totals  # a tie is a tie whatever order the rows came in
+    left_over = kept.flip(-1).cumsum(dim=1)  # entry j: the energy of the j + 1 smallest values
+    allowed = (1 - energy + width * _EPS) * totals  # ties must not depend on the order of the rows
     return (left_over > allowed[:, None]).sum(dim=1)
 
 
@@ -371,9 +369,9 @@ def _orthonormal_off(basis: Tensor, vectors: Tensor, counts: Sequence[int]) -> T
     most = max(counts)
     filled = torch.arange(most, device=vectors.device) < torch.tensor(counts, device=vectors.device)[:, None]
     fresh = vectors[:, :, :most] * filled[:, None, :]
-    # An eigenvector of energy e has picked up rounding / e of the old columns, little enough for one pass.
+    # An eigenvector of energy e contains rounding / e of the old columns: one pass removes it.
     fresh = fresh - basis @ (basis.mT @ fresh)
-    orthonormal: Tensor = torch.linalg.qr(fresh).Q  # trailing zero columns do not reach the leading ones
+    orthonormal: Tensor = torch.linalg.qr(fresh).Q  # trailing zero columns do not affect the leading ones
     return orthonormal
 
 
@@ -389,17 +387,17 @@ def _joint_columns(space: Subspace) -> Tensor:
 
 
 def _span(columns: Tensor, tolerance: float) -> Subspace:
-    """Return the span of columns [heads, width, k], ranks revealed relative to the largest singular value."""
+    """Return the span of columns [heads, width, k] by singular values over ``tolerance`` of the largest."""
     heads, width, count = columns.shape
     if count == 0:
         return Subspace.empty(heads * width, heads, columns.device)
     left, values, _ = torch.linalg.svd(columns, full_matrices=False)
     ranks = (values > tolerance * values[:, :1]).sum(dim=1).tolist()
-    return _pack([one[:, :rank] for one, rank in zip(left, ranks, strict=True)])
+    return _pack([vectors[:, :rank] for vectors, rank in zip(left, ranks, strict=True)])
 
 
 def _pack(columns: Sequence[Tensor]) -> Subspace:
     """Pad orthonormal columns [width, k_h] of each head to one tensor."""
-    ranks = tuple(one.shape[1] for one in columns)
-    padded = [torch.nn.functional.pad(one, (0, max(ranks) - one.shape[1])) for one in columns]
+    ranks = tuple(basis.shape[1] for basis in columns)
+    padded = [torch.nn.functional.pad(basis, (0, max(ranks) - basis.shape[1])) for basis in columns]
     return Subspace(basis=torch.stack(padded), ranks=ranks)

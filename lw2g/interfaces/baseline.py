@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,53 +13,59 @@ from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.phase import ComputePhase, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.scope import SET, Scope
 from lw2g.interfaces.site import Site
 
-__all__ = ["Baseline", "FeatureScope", "mask_logits"]
-
-FeatureScope = Literal["backbone", "set", "each", "set+shared", "pool"]
+__all__ = ["Baseline", "mask_logits"]
 
 
 def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
-    """Set the logits of all classes outside ``classes`` to minus infinity.
+    """Return the logits with minus infinity at all classes outside ``classes``.
 
     Args:
         logits: ``[B, num_classes]``.
-        classes: Positions that stay.
+        classes: Positions of the classes that keep their logits.
 
     >>> mask_logits(torch.zeros(1, 3), [1])
     tensor([[-inf, 0., -inf]])
     """
     hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
-    # by stretches of neighbours (a task's classes are one), since positions would have to be sent to a device
-    stretches = itertools.groupby(enumerate(classes), key=lambda pair: pair[1] - pair[0])
-    for first, *others in (list(stretch) for _, stretch in stretches):
-        hidden[first[1] : first[1] + 1 + len(others)].fill_(False)
+    # one slice per run of consecutive classes: an index tensor would have to be copied to the device
+    for _, run in itertools.groupby(enumerate(classes), key=lambda pair: pair[1] - pair[0]):
+        positions = [position for _, position in run]
+        hidden[positions[0] : positions[-1] + 1].fill_(False)
     return logits.masked_fill(hidden, float("-inf"))
 
 
 class Baseline(nn.Module, ABC):
-    """A method: everything about it that is not growth, retrieval or constraint.
+    """A continual-learning method without its growth policy, retrieval strategy and constraints.
 
-    A baseline is a module: its parameters and buffers are what all tasks share (heads, shared prompts,
-    statistics), and its state dict is what a checkpoint holds. Parameters that belong to a growth step live
-    in the modules that :meth:`new_set` makes, which the pool owns. Why a set is shared, the baseline never
-    learns. Modules are in training mode while a :class:`TrainingPhase` runs, in evaluation mode otherwise.
+    A baseline is a torch module. Its own parameters and buffers are what all tasks share (heads, shared
+    prompts, statistics); a checkpoint holds its state dict. The parameters of one set live in the module that
+    :meth:`new_set` makes, which the pool owns; the baseline never sees why tasks share a set. The framework
+    puts modules in training mode while a :class:`TrainingPhase` runs, and in evaluation mode otherwise.
 
     Attributes:
-        feature_scope: What :meth:`features` depends on beside the image: nothing learned (``"backbone"``),
-            the chosen set, or the sets as they are where nothing is chosen (``"set"``), shared parameters too
-            (``"set+shared"``), or all sets of the pool (``"pool"``; then one backward gives all candidates'
-            gradients). ``"each"``: the chosen set, and every set is chosen in turn: each live set answers for
-            each image, and :meth:`logits` makes one answer of theirs.
-        learning_only: Names of buffers, parameters and modules of its own that only learning reads, such as
-            statistics for a replay; an exported model leaves them out.
+        scope: What :meth:`features` depends on besides the image: ``BACKBONE``, ``SET``, ``SET_SHARED``,
+            ``EACH`` or ``POOL`` of :mod:`lw2g.interfaces.scope`.
+        learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
+            such as statistics for replay; an exported model leaves them out.
     """
 
-    feature_scope: ClassVar[FeatureScope] = "set"
+    scope: ClassVar[Scope] = SET
     learning_only: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "feature_scope" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}: feature_scope = {vars(cls)['feature_scope']!r} is not read; declare "
+                "for example scope = SET, from lw2g.interfaces.scope"
+            )
+        if not isinstance(cls.scope, Scope):
+            raise TypeError(f"{cls.__name__}: scope = {cls.scope!r} is none of lw2g.interfaces.scope")
 
     def __init__(self, context: BuildContext) -> None:
         super().__init__()
@@ -67,16 +73,16 @@ class Baseline(nn.Module, ABC):
 
     @property
     def context(self) -> BuildContext:
-        """What was known when the baseline was built."""
+        """The context that the baseline was built with."""
         return self._context
 
     @property
     def takes_copies(self) -> bool:
-        """Whether a routing may hold copies of one set in place of the pool's, one per group of samples.
+        """Whether a routing may hold several copies of one set, one per group of samples.
 
-        So it is where :meth:`features` treats every sample alone and asks a set for nothing but its tensors
-        (:meth:`~lw2g.interfaces.pool.Routing.select`). Evidence then takes several groups in one forward; by
-        default it goes group by group.
+        Return True if :meth:`features` treats each sample independently and reads only tensors from a set
+        (:meth:`~lw2g.interfaces.pool.Routing.select`). The evidence then runs several groups of D_sub in one
+        forward; otherwise it runs one forward per group.
         """
         return False
 
@@ -84,17 +90,17 @@ class Baseline(nn.Module, ABC):
 
     @abstractmethod
     def new_set(self, source: nn.Module | None) -> nn.Module:
-        """Return a new parameter set, drawn from torch's global generator.
+        """Return a new parameter set; random values come from torch's global generator.
 
         Args:
-            source: What :meth:`source_of` returned: a set to start from, or several in one module; None to
-                start at random (and before a checkpoint is loaded into the set).
+            source: What :meth:`source_of` returned: the set to start from, or several in one module. None for
+                a random start, also when a checkpoint is about to be loaded into the set.
         """
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return what the next new set is made from; None (the default) for a random start.
+        """Return the set that the next new set starts from; None (the default) for a random start.
 
-        One set, or an ``nn.ModuleList`` of live sets where a new one must know all of them.
+        Return an ``nn.ModuleList`` of live sets if a new set depends on several of them.
         """
         return None
 
@@ -102,31 +108,31 @@ class Baseline(nn.Module, ABC):
 
     @abstractmethod
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return what the head is fed, ``[B, F]``: the expensive half of a prediction."""
+        """Return the input of the head, ``[B, F]``: the expensive half of a prediction."""
 
     @abstractmethod
     def logits(self, features: Tensor) -> Tensor:
         """Return logits over all classes of the stream, ``[B, num_classes]``: the cheap half.
 
-        Columns of unseen classes are masked by the framework.
+        The framework masks the columns of unseen classes.
 
         Args:
-            features: ``[B, F]``; where each set answers ``[B, K, F]``, under the live sets in the order of
-                their ids and then under what :meth:`beside` gives.
+            features: ``[B, F]``. With the scope ``EACH`` ``[B, K, F]``: under each live set, in the order of
+                their ids, then under each module that :meth:`beside` returns.
         """
 
     def beside(self) -> tuple[nn.Module, ...]:
-        """Return modules like sets that answer beside the live ones, where each set answers.
+        """Return modules of the baseline that answer in addition to the live sets (scope ``EACH``).
 
-        A merge of all sets, say; they belong to the baseline, and are none of the pool's.
+        For example a merge of all sets. They have the form of a set, but the pool does not own them.
         """
         return ()
 
     def set_scores(self, features: Tensor) -> Tensor | None:
-        """Return how well each live set suits each image, ``[B, sets]``, where each set answers.
+        """Return how well each live set suits each image, ``[B, sets]`` (scope ``EACH``).
 
-        The best is the set that the answer chose, of equals the first; None (the default) where the method
-        chooses none.
+        The set with the best score counts as the chosen one, the first of several equal ones. None (the
+        default) means that the method chooses no set.
 
         Args:
             features: As for :meth:`logits`.
@@ -136,32 +142,37 @@ class Baseline(nn.Module, ABC):
     # -- learning a task -------------------------------------------------------------------------------
 
     def begin_task(self, task: TaskInfo) -> None:
-        """Make room for a task before evidence is collected (a new classifier, say).
+        """Allocate what a task needs before evidence is collected, such as a new classifier.
 
         On resume it is called again for every task up to the current one, before the state is loaded.
         """
 
     @abstractmethod
     def phases(self, context: TaskContext) -> Sequence[TrainingPhase | ComputePhase]:
-        """Return what is done with the task, in order. Must change nothing by itself."""
+        """Return the phases of a task, in order. This method itself must not change any state."""
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return the loss of a training step: :meth:`probe_loss` with the task's set forced on all images."""
+        features = self.features(batch, context.pool.force(context.set_id))
+        return StepOutput(loss=self.probe_loss(features, batch, context.task), features=features)
 
     def probe_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
-        """Return the loss whose gradient is the evidence: cross-entropy over the new classes (ruling a).
+        """Return the loss whose gradient is the evidence: cross-entropy over the new classes.
 
         Args:
-            features: What :meth:`features` gives for the batch, ``[B, F]``.
+            features: What :meth:`features` returns for the batch, ``[B, F]``.
             batch: Images of the task.
             task: The task.
         """
         return functional.cross_entropy(mask_logits(self.logits(features), task.classes), batch.labels)
 
     def draw_head(self, task: TaskInfo) -> None:
-        """Draw anew, from torch's global generator, what the classifier begins with for a task's classes.
+        """Redraw the classifier's initial values for a task's classes, from torch's global generator.
 
-        Evidence is averaged over such draws, because the direction of a gradient is that of an untrained
-        head; afterwards the parameters are put back. By default rows of every linear layer over all classes
-        get normal values as large as they have now. Override it where the classifier is something else;
-        change nothing but parameters.
+        Evidence is averaged over such draws, because the gradient's direction depends on the untrained head;
+        the framework then restores the parameters. By default the task's rows in every linear layer over all
+        classes get normal values of their present root mean square. Override it for another kind of
+        classifier; change nothing but parameters.
         """
         rows = list(task.classes)
         for module in self.modules():
@@ -171,7 +182,7 @@ class Baseline(nn.Module, ABC):
                     parameter.data[rows] = torch.randn_like(now) * now.square().mean().sqrt()
 
     def findings(self) -> Mapping[str, Any]:
-        """Return what the method has to tell of itself, for the record: JSON values by name."""
+        """Return what the run's record should hold about the method: JSON values by name."""
         return {}
 
     # -- what can be measured and protected ------------------------------------------------------------

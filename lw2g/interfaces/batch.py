@@ -1,4 +1,4 @@
-"""A batch as a baseline sees it: images and un-prompted features, each made only when it is asked for."""
+"""A batch as a baseline sees it: labels, images and un-prompted features."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Batch"]
 
 
 class Batch:
-    """Some samples of one task on the run's device.
+    """Samples of one task on the run's device; images and features are computed on first access.
 
     Args:
         labels: Positions of the classes in the class order, ``[B]`` int64.
         samples: Positions of the samples in their data set, ``[B]`` int64 on the CPU.
-        images: Gives the transformed and normalised images, ``[B, 3, S, S]`` float.
-        query: Gives the un-prompted features of those images, ``[B, dim]`` float32, without gradient: CLS
-            after the final norm, or before it where the run's retrieval strategy says ``query_norm = False``.
+        images: Returns the transformed and normalised images, ``[B, 3, S, S]`` float.
+        query: Returns the un-prompted features of those images, ``[B, dim]`` float32, without gradient: the
+            class token after the final norm, or before it if the retrieval strategy has no ``query_norm``.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Batch:
         return self._query
 
     def part(self, rows: slice) -> Batch:
-        """Return some of the samples; images and query are still made only when they are asked for."""
+        """Return some of the samples; their images and features are still computed on first access."""
         return Batch(
             labels=self.labels[rows],
             samples=self.samples[rows],

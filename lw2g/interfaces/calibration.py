@@ -1,4 +1,4 @@
-"""From scores of tasks to probabilities that mean something."""
+"""Calibration: temperatures that turn the scores of tasks into probabilities."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _STEPS, _DECADES = 97, 4.0
 
 
 def best_of(scores: Tensor, owner: Tensor, count: int) -> Tensor:
-    """Return the best score among the columns of each owner, in one pass however many there are.
+    """Return the best score among the columns of each owner.
 
     Args:
         scores: ``[B, N]``.
-        owner: Of each column, below ``count``, ``[N]`` int64.
+        owner: The owner of each column, from 0 to ``count - 1``, ``[N]`` int64.
         count: Number of owners.
 
     Returns:
@@ -31,12 +31,12 @@ def best_of(scores: Tensor, owner: Tensor, count: int) -> Tensor:
 
 
 def best_of_task(scores: Tensor, task_of_class: Tensor, tasks: Sequence[int]) -> Tensor:
-    """Return the best score among each task's classes: the best task is then that of the best class.
+    """Return the best score among each task's classes: the best task is then the task of the best class.
 
     Args:
         scores: Scores of the seen classes, ``[B, C]``.
-        task_of_class: The task of each, ``[C]``.
-        tasks: The tasks that are asked for.
+        task_of_class: The task of each class, ``[C]``.
+        tasks: The tasks to score.
 
     Returns:
         ``[B, len(tasks)]``.
@@ -44,20 +44,20 @@ def best_of_task(scores: Tensor, task_of_class: Tensor, tasks: Sequence[int]) ->
     >>> best_of_task(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([0, 1, 1]), [0, 1])
     tensor([[3., 2.]])
     """
-    # no more tasks than classes: nothing is asked of the device
-    found = best_of(scores, task_of_class, max(len(task_of_class), 1 + max(tasks)))
-    return found[:, torch.as_tensor(tuple(tasks), device=scores.device)]
+    # the number of classes bounds the number of tasks; task_of_class.max() would wait for the device
+    by_task = best_of(scores, task_of_class, max(len(task_of_class), 1 + max(tasks)))
+    return by_task[:, torch.as_tensor(tuple(tasks), device=scores.device)]
 
 
 class Temperature(nn.Module):
-    """The temperature by which scores are divided, fitted to what was seen so far.
+    """The temperature that divides scores, fitted to all observations so far.
 
-    The loss of every temperature of a fixed grid is summed over all observations, so that the fit is that of
-    all of them at once however they came, and nothing but one number per temperature is kept. The grid is
-    logarithmic, 97 values over eight decades about ``start``.
+    It sums the loss of every temperature of a fixed grid over all observations. So the fit does not depend on
+    the order of the tasks, and the state is one number per temperature. The grid is logarithmic: 97 values
+    over eight decades around ``start``.
 
     Args:
-        start: The temperature before anything was observed.
+        start: The temperature before the first observation.
 
     Attributes:
         loss: Summed negative log likelihood of each temperature, ``[97]`` float64.
@@ -72,22 +72,22 @@ class Temperature(nn.Module):
 
     @property
     def value(self) -> float:
-        """The temperature of least loss; of equals the one nearest to the start."""
+        """The temperature of least loss; among equal ones the one nearest to the start."""
         best = (self.loss <= self.loss.min()).cpu().nonzero()[:, 0]
         return float(self.grid[best[(best - _STEPS // 2).abs().argmin()]])
 
     @torch.no_grad()
     def observe(self, scores: Tensor, place: int | Tensor) -> None:
-        """Take in samples that were not used to make the scores.
+        """Add the losses of samples that were not used to fit what scores them.
 
         Args:
             scores: ``[n, tasks]``.
-            place: The column of the true task, of all samples or of each, ``[n]``.
+            place: The column of the true task: one for all samples, or one each, ``[n]``.
         """
         rows = torch.arange(len(scores), device=scores.device)
         for position, temperature in enumerate(self.grid.tolist()):
-            found = (scores.double() / temperature).log_softmax(dim=1)
-            self.loss[position] -= found[rows, place].sum()
+            log_posterior = (scores.double() / temperature).log_softmax(dim=1)
+            self.loss[position] -= log_posterior[rows, place].sum()
 
     def reset(self) -> None:
         """Forget all observations."""

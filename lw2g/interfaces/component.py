@@ -1,4 +1,4 @@
-"""The records by which a plugin offers components: one frozen record a component, one class a kind."""
+"""The records with which a plugin offers components: one frozen record per component, one class per kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import attrs
 
 from lw2g.errors import PluginError
-from lw2g.interfaces.dataset import DataSet, Outline
+from lw2g.interfaces.dataset import DataSet
 from lw2g.interfaces.deviations import Deviation
 
 if TYPE_CHECKING:
@@ -43,25 +43,16 @@ __all__ = [
 ]
 
 Kind = Literal[
-    "baseline", "retrieval", "policy", "evidence", "constraint", "benchmark", "backbone", "tracker"
+    "baseline", "retrieval", "policy", "evidence", "constraint", "benchmark", "backbone", "tracker", "metric"
 ]
-KINDS: tuple[Kind, ...] = (
-    "baseline",
-    "retrieval",
-    "policy",
-    "evidence",
-    "constraint",
-    "benchmark",
-    "backbone",
-    "tracker",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Presets = Mapping[str, Mapping[str, Any]]
-"""Benchmark family -> dotted keys of an experiment -> values."""
+"""Benchmark family -> dotted key of an experiment -> value."""
 
 
 def _name_backbones_only(_instance: object, field: attrs.Attribute[Any], presets: Presets) -> None:
-    for values in presets.values():
+    for values in presets.values() if isinstance(presets, dict) else ():  # a file is checked when it is read
         for key in values:
             if key.startswith("backbone.") and key != "backbone.name":
                 raise ValueError(f"{field.name}: of a backbone only the name can be set, not {key!r}")
@@ -78,117 +69,128 @@ _KEBAB = attrs.validators.matches_re(r"[a-z][a-z0-9]*(-[a-z0-9+]+)*")
 
 @attrs.frozen
 class Lazy:
-    """What builds a component, imported when it is first called.
+    """A class or function that is imported when it is first called.
 
     Attributes:
         target: Where it is, as in an entry point: ``"package.module:name"``.
+        fixed: Keyword arguments of every call.
     """
 
     target: str = attrs.field(validator=attrs.validators.matches_re(r"[\w.]+:\w+"))
+    fixed: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
 
     def load(self) -> Callable[..., Any]:
-        """Import the module and return what the name stands for.
+        """Import the module and return its attribute of that name.
 
         Raises:
             PluginError: The module cannot be imported or has no such name.
         """
         module, _, name = self.target.partition(":")
         try:
-            found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+            target: Callable[..., Any] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise PluginError(
-                f"{self.target!r} cannot be imported: {error}; install what it needs or fix the plugin"
+                f"{self.target!r} cannot be imported: {error}", "install what it needs or fix the plugin"
             ) from error
-        return found
+        return target
 
     def __call__(self, *arguments: Any) -> Any:
         """Build the component."""
-        return self.load()(*arguments)
+        return self.load()(*arguments, **self.fixed)
 
 
-def lazy(target: str) -> Lazy:
+def lazy(target: str, **fixed: Any) -> Lazy:
     """Return a ``build`` that imports its code when it is called.
 
-    Every command imports every plugin's records, so records and options should import nothing heavy; the
-    code that builds a component may.
+    Every command imports the records of every plugin, so a module of records and options should import
+    nothing heavy; the code that builds a component may.
 
     Args:
-        target: Where the class or function is, as in an entry point: ``"package.module:name"``.
+        target: Where the class or function is, as in an entry point: ``"package.module:name"``. It is called
+            with the arguments of the kind's ``build``.
+        **fixed: Further keyword arguments, in which components that share the code differ.
     """
-    return Lazy(target)
+    return Lazy(target, fixed)
 
 
 @attrs.frozen(kw_only=True)
 class Component:
-    """What every component says of itself.
+    """The record of one component.
 
     Attributes:
         name: The kebab-case name users type; unique within the kind.
         config: The attrs class of its options (frozen, keyword only, every option with a default).
         summary: One line for listings.
-        citation: Where the method was published, empty for our own.
-        deviations: What differs from the published method whatever the options are; runs that a deviation
-            touches list it in their record.
+        citation: Where the method was published; empty for lw2g's own.
+        deviations: Differences from the published method that no option removes; a run that a deviation
+            affects lists it in its record.
+        control: True for a reference row: a bound, a baseline that learns next to nothing, a retrieval
+            strategy that looks at the answer (``oracle``). Reports mark such rows.
     """
 
     kind: ClassVar[Kind]
+    hook: ClassVar[str]
+    """The hook that returns records of the kind."""
+    section: ClassVar[str] = ""
+    """The section of a configuration that names those in use; empty if all installed ones are."""
+    several: ClassVar[bool] = False
+    """Whether several can be in use: the section then has one table per name."""
+    interface: ClassVar[Lazy]
+    """The class or protocol of what ``build`` returns."""
 
     name: str = attrs.field(validator=_KEBAB)
     config: type[Any]
     summary: str
     citation: str = ""
     deviations: tuple[Deviation, ...] = ()
+    control: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class BaselineComponent(Component):
-    """A baseline: how a prompt set (or low-rank set, adapter ...) adapts the backbone.
+    """A baseline: how a parameter set (prompts, low-rank updates, adapters) adapts the backbone.
 
     Attributes:
         build: ``build(config, context)``.
         growth: ``"sets"`` composes with every growth policy; ``"fixed"`` runs under ``always`` only.
-        retrieval: The retrieval strategy it uses by default; None where it makes no hard choice of a set.
-        joint: Whether it learns all tasks at once, as one.
-        control: True for a row that shows where methods stand: a bound, or one that learns next to nothing.
-            Reports mark it.
-        presets: Official values: benchmark family -> dotted keys of an experiment, with the authors'
-            transforms, class order and backbone (``{"cifar100": {"baseline.epochs": 40,
-            "benchmark.normalise": "unit", "backbone.name": "sup21k"}}``). They are the protocol ``official``;
-            under ``like-for-like`` those of benchmark and backbone give way to
-            :attr:`BenchmarkComponent.like_for_like`.
-        tuned: Our own values for benchmarks the authors never ran (``digits``, ``glyphs``, ``folder``): the
-            method's options alone.
+        retrieval: The default retrieval strategy; None if the baseline makes no hard choice of a set.
+        joint: Whether it learns all tasks at once, as a single task.
+        presets: The authors' values: benchmark family -> dotted keys of an experiment, with the transforms,
+            class order and backbone (``{"cifar100": {"baseline.epochs": 40, "benchmark.normalise": "unit",
+            "backbone.name": "sup21k"}}``). The protocol ``official`` uses all of them; under
+            ``like-for-like`` those of :attr:`BenchmarkComponent.like_for_like` replace some of them.
+        tuned: Our own values of the method's options for benchmarks that the authors never ran (``digits``,
+            ``glyphs``, ``folder``).
     """
 
     kind: ClassVar[Kind] = "baseline"
+    hook: ClassVar[str] = "lw2g_baselines"
+    section: ClassVar[str] = "baseline"
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.baseline:Baseline")
 
     build: Callable[[Any, BuildContext], Baseline]
     growth: Literal["sets", "fixed"] = "sets"
     retrieval: str | None = None
     joint: bool = False
-    control: bool = False
     presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
     tuned: Presets = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class RetrievalComponent(Component):
-    """A retrieval strategy: which task's set a test sample gets.
-
-    Attributes:
-        control: True for a strategy that looks at the answer (``oracle``): control rows only, marked in the
-            record.
-    """
+    """A retrieval strategy: it chooses the task whose set a test sample gets."""
 
     kind: ClassVar[Kind] = "retrieval"
+    hook: ClassVar[str] = "lw2g_retrievals"
+    section: ClassVar[str] = "retrieval"
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.retrieval:RetrievalStrategy")
 
     build: Callable[[Any, BuildContext], RetrievalStrategy]
-    control: bool = False
 
 
 Screen = Literal["least", "most", "ends"]
-"""Which sets are measured where there are too many: those whose spaces capture the least energy of the new
-task (they hinder least), the most, or as many of either end."""
+"""Which sets are measured if there are too many: those whose spaces capture the least energy of the new task
+(they hinder it least), the most, or half of each."""
 
 
 @attrs.frozen(kw_only=True)
@@ -196,14 +198,17 @@ class PolicyComponent(Component):
     """A growth policy.
 
     Attributes:
-        measures: The measures that it reads, by name, which are computed before each decision; or what
+        measures: Names of the measures that it reads, computed before each decision; or a function that
             returns them for given options.
-        screen: Which sets it wants to know of where ``growth.screen`` lets only some be measured.
-        default_constraints: Constraints that come with the policy unless the user names others.
-        adds_always: True where every task gets a set of its own (what ``fixed`` baselines can run under).
+        screen: Which sets to measure if ``growth.screen`` limits their number.
+        default_constraints: The constraints in use unless the user names others.
+        adds_always: True if every task gets a set of its own; ``fixed`` baselines need such a policy.
     """
 
     kind: ClassVar[Kind] = "policy"
+    hook: ClassVar[str] = "lw2g_policies"
+    section: ClassVar[str] = "policy"
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.growth:GrowthPolicy")
 
     build: Callable[[Any], GrowthPolicy]
     measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ("hindrance",)
@@ -212,24 +217,32 @@ class PolicyComponent(Component):
     adds_always: bool = False
 
     def reads(self, config: Any) -> tuple[str, ...]:
-        """Return the measures that are read under given options."""
+        """Return the names of the measures that the policy reads under given options."""
         return self.measures(config) if callable(self.measures) else self.measures
 
 
 @attrs.frozen(kw_only=True)
 class EvidenceComponent(Component):
-    """A measure: how a task that has arrived stands to each live set."""
+    """A measure: it relates a new task to each live set."""
 
     kind: ClassVar[Kind] = "evidence"
+    hook: ClassVar[str] = "lw2g_evidence"
+    section: ClassVar[str] = "evidence"
+    several: ClassVar[bool] = True
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.evidence:Measure")
 
     build: Callable[[Any], Measure]
 
 
 @attrs.frozen(kw_only=True)
 class ConstraintComponent(Component):
-    """A constraint: how gradients or updates are bent."""
+    """A constraint: it changes gradients or updates so that old tasks are preserved."""
 
     kind: ClassVar[Kind] = "constraint"
+    hook: ClassVar[str] = "lw2g_constraints"
+    section: ClassVar[str] = "constraints"
+    several: ClassVar[bool] = True
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.constraint:Constraint")
 
     build: Callable[[Any, BuildContext], Constraint]
 
@@ -239,25 +252,25 @@ class BenchmarkComponent(Component):
     """A benchmark: a stream of tasks with disjoint classes.
 
     Attributes:
-        family: The name under which baselines keep presets for it; their official ones set options of this
-            benchmark, which must have them.
-        embedded: True where it ships with lw2g or is generated (a default to learn with, not to publish).
-        like_for_like: What the protocol of that name holds equal for all methods on this benchmark, as dotted
-            keys: the benchmark's transforms, class order and increment, and ``backbone.name``.
-        data: The facts of a published data set, by which ``lw2g data`` lists, fetches and checks it; its
+        family: The name under which baselines keep presets for it. Official presets set options of this
+            benchmark, so its configuration must have them.
+        embedded: True if it ships with lw2g or is generated: a default to learn with, not to publish.
+        like_for_like: What the protocol ``like-for-like`` holds equal for all methods on this benchmark, as
+            dotted keys: transforms, class order and increment, and ``backbone.name``.
+        data: The facts of a published data set, with which ``lw2g data`` lists, fetches and checks it; its
             configuration then has an option ``root``.
-        outline: ``outline(config)``: its size as published, so that a run can be priced where the data are
-            not; raises DataError where counts are unknown. None where nothing is known without the data.
     """
 
     kind: ClassVar[Kind] = "benchmark"
+    hook: ClassVar[str] = "lw2g_benchmarks"
+    section: ClassVar[str] = "benchmark"
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.stream:Benchmark")
 
     build: Callable[[Any], Benchmark]
     family: str
     embedded: bool = False
     like_for_like: Mapping[str, Any] = attrs.field(factory=dict, validator=_is_held_equal)
     data: DataSet | None = None
-    outline: Callable[[Any], Outline] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -267,12 +280,15 @@ class BackboneComponent(Component):
     Attributes:
         build: ``build(config, weights, image_size)``; ``weights`` overrides the preset's source.
         embedded: True for weights that ship with lw2g.
-        untrained: ``untrained(config, image_size)``: the same architecture with random weights, so that a run
-            can be priced where the weights are not. None where it is not known without them.
-        facts: What else is known of the checkpoint (files, hashes, who used it), one sentence each.
+        untrained: ``untrained(config, image_size)``: the same architecture with random weights, into which
+            an export loads its own. None if the architecture is unknown without the weights.
+        facts: Further facts about the checkpoint (files, hashes, who used it), one sentence each.
     """
 
     kind: ClassVar[Kind] = "backbone"
+    hook: ClassVar[str] = "lw2g_backbones"
+    section: ClassVar[str] = "backbone"
+    interface: ClassVar[Lazy] = Lazy("lw2g.vit.backbone:Backbone")
 
     build: Callable[[Any, Path | None, int | None], Backbone]
     embedded: bool = False
@@ -282,8 +298,12 @@ class BackboneComponent(Component):
 
 @attrs.frozen(kw_only=True)
 class TrackerComponent(Component):
-    """A tracker: receives the typed events of a run."""
+    """A tracker: it receives the typed events of a run."""
 
     kind: ClassVar[Kind] = "tracker"
+    hook: ClassVar[str] = "lw2g_trackers"
+    section: ClassVar[str] = "trackers"
+    several: ClassVar[bool] = True
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.tracker:Tracker")
 
     build: Callable[[Any, Path], Tracker]

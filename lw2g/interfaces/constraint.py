@@ -1,82 +1,67 @@
-"""The contract of a constraint: a rule on sites, and optionally a loss."""
+"""The contract of a constraint: a rule on sites, and optionally an additional loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
-import attrs
 from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment
-from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
 
-__all__ = ["Constraint", "ConstraintContext"]
+__all__ = ["Constraint", "Target"]
 
-
-@attrs.frozen(kw_only=True, eq=False)
-class ConstraintContext:
-    """What a constraint works with during one task.
-
-    Attributes:
-        task: The task and its set.
-        memory: The spaces of old tasks.
-        pretrained_space: The space of the un-prompted backbone's activations on the new task, at a site.
-    """
-
-    task: TaskContext
-    memory: SubspaceMemory
-    pretrained_space: Callable[[Site], Subspace]
+Target = Literal["gradient", "update"]
+"""What a rule acts on: the gradient before the optimizer step, or the update that the step made."""
 
 
 class Constraint:
-    """A rule on (site, tensor), applied by the core at one of two moments.
+    """A rule that restricts how parameters may move at sites; it never sees the method.
 
-    Soft constraints come first, then the union of the hard ones once. A constraint never sees a method.
+    The framework applies the rules: soft constraints first, then the union of all hard ones once.
 
     Attributes:
-        on: ``"update"``: on the parameter's displacement after the optimizer step; ``"gradient"``: after
-            clipping, before the step (the paper's literal form, from which Adam leaks).
+        on: ``"update"`` restricts the parameter's displacement after the optimizer step; ``"gradient"`` the
+            gradient after clipping, before the step (the LW2G paper's literal form, from which Adam leaks).
         hard: Whether the restricted component must vanish.
-        needs_memory: Whether it reads ``context.memory``, so that spaces of old tasks must be kept there.
-        absorbs: Whether it keeps spaces of its own, so that :meth:`absorb` must be called.
+        needs_memory: Whether it reads ``context.memory``; the framework then keeps the spaces of old tasks.
+        absorbs: Whether it keeps spaces of its own; the framework then calls :meth:`absorb`.
     """
 
-    on: Literal["update", "gradient"] = "update"
+    on: Target = "update"
     hard: bool = True
     needs_memory: bool = True
     absorbs: bool = False
 
-    def begin_task(self, context: ConstraintContext) -> None:
-        """Prepare for a task that has just got its set."""
+    def begin_task(self, context: TaskContext) -> None:
+        """Prepare for a task whose set has just been chosen."""
 
-    def restriction(self, site: Site, context: ConstraintContext) -> Restriction | None:
-        """Return the rule at one site for this task, None for none."""
+    def restriction(self, site: Site, context: TaskContext) -> Restriction | None:
+        """Return the rule at one site for this task; None leaves the site free."""
         return None
 
     def holds(self, context: TaskContext) -> bool:
-        """Return whether the task's set is not trained at all."""
+        """Return whether the task's set stays frozen."""
         return False
 
     def extra_loss(self, batch: Batch, output: StepOutput, context: TaskContext) -> Tensor | None:
-        """Return a loss to add in the host's phase, None for none.
+        """Return a scalar to add to the loss of the host phase; None for no such term.
 
-        What it draws must come from torch's global generator, which is seeded before every step: the host has
-        then drawn already, and a run that continues draws the same.
+        Random numbers must come from torch's global generator. It is seeded before every step and the host
+        draws first, so that a resumed run draws the same numbers.
         """
         return None
 
-    def absorb(self, site: Site, moment: SecondMoment, context: ConstraintContext) -> None:
-        """Take in the finished task's activations at one of its sites; called if :attr:`absorbs` is set."""
+    def absorb(self, site: Site, moment: SecondMoment, context: TaskContext) -> None:
+        """Absorb the finished task's activations at one of its sites; called if :attr:`absorbs` is set."""
 
     @property
     def basis_vectors(self) -> int:
-        """Number of basis vectors in spaces of its own."""
+        """Number of basis vectors in the constraint's own spaces."""
         return 0
 
     def state_dict(self) -> dict[str, Tensor]:

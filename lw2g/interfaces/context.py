@@ -1,4 +1,4 @@
-"""What components are told: about the run when they are built, about the task while it is learned."""
+"""What components know: about the run when they are built, about a task while it is learned."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.site import Site
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["BuildContext", "SelectsKeys", "TaskContext", "TaskInfo", "derive_seed", "task_of_class"]
@@ -29,11 +32,11 @@ def derive_seed(seed: int, *names: int | str) -> int:
 
 @attrs.frozen(kw_only=True)
 class BuildContext:
-    """What is known before the first task.
+    """The facts of a run that are known before the first task.
 
     Attributes:
         backbone: The frozen backbone.
-        num_tasks: Number of tasks of the stream (known metadata; future data never is).
+        num_tasks: Number of tasks of the stream; nothing else is known of future tasks.
         num_classes: Number of classes of the whole stream.
         device: Where parameters live.
         seed: The run's seed.
@@ -48,13 +51,13 @@ class BuildContext:
 
 @attrs.frozen(kw_only=True)
 class TaskInfo:
-    """What is known of a task before it is learned.
+    """The facts of a task that are known before it is learned.
 
     Attributes:
-        index: From 0.
+        index: The task's index, from 0.
         classes: Positions of its classes in the class order.
-        class_names: Their names.
-        seen: Number of classes seen once this task has arrived, its own included.
+        class_names: Names of these classes.
+        seen: Number of classes of all tasks up to this one.
         num_images: Number of its training images.
     """
 
@@ -66,7 +69,7 @@ class TaskInfo:
 
 
 def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
-    """Return the task of each seen class, ``[C]`` int64; a class is of one task (:class:`TaskStream`)."""
+    """Return the task of each seen class, ``[C]`` int64."""
     owners = [info.index for info in history for _ in info.classes]
     return torch.tensor(owners, dtype=torch.long, device=device)
 
@@ -75,7 +78,7 @@ class SelectsKeys(Protocol):
     """What a method may ask of the run's retrieval strategy while it learns a task."""
 
     def keys(self, context: TaskContext) -> Tensor | None:
-        """Return the learned keys a training batch selects, ``[K, dim]`` with gradient; None without keys."""
+        """Return the learned keys that a training batch selects, ``[K, dim]`` with gradient; None without."""
         ...
 
 
@@ -90,6 +93,9 @@ class TaskContext:
         set_id: The set this task trains.
         grew: Whether the set is new; False when it is reused.
         retrieval: The run's retrieval strategy, None where the baseline makes no hard choice.
+        memory: The spaces of old tasks, for constraints.
+        pretrained_space: Returns the space of the un-prompted backbone's activations on the task at a site,
+            for constraints.
         backbone: The frozen backbone.
         device: Where tensors live.
         seed: The run's seed.
@@ -105,6 +111,8 @@ class TaskContext:
     set_id: int
     grew: bool
     retrieval: SelectsKeys | None
+    memory: SubspaceMemory
+    pretrained_space: Callable[[Site], Subspace]
     backbone: Backbone
     device: torch.device
     seed: int

@@ -1,7 +1,7 @@
-"""What is known of a published data set: where it comes from, its terms, its splits, and how to know it.
+"""The facts of a published data set: where it comes from, its terms, its splits and its checksums.
 
-Records of facts, without code: a benchmark reads by them, and ``lw2g data`` lists, fetches and checks by
-them. What nobody has confirmed is left out (None or empty) and named in ``unconfirmed``.
+A benchmark reads its images by these records, and ``lw2g data`` lists, fetches and checks data by them. A
+fact that nobody has confirmed is left out (None or empty) and named in ``unconfirmed``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ __all__ = [
     "DataSet",
     "FileRoute",
     "HubRoute",
-    "Outline",
     "Reader",
     "RemoteFile",
     "Route",
@@ -33,9 +32,9 @@ ROOT_VARIABLE = "LW2G_DATA"
 
 
 def default_root() -> Path | None:
-    """Return the folder of all data sets that the environment names."""
-    named = os.environ.get(ROOT_VARIABLE)
-    return Path(named).expanduser().absolute() if named else None
+    """Return the folder of all data sets that the environment variable names; None if it is not set."""
+    folder = os.environ.get(ROOT_VARIABLE)
+    return Path(folder).expanduser().absolute() if folder else None
 
 
 Reader: TypeAlias = Literal["arrays", "folders", "lists", "random", "index"]
@@ -46,12 +45,12 @@ _FILE_NAME = attrs.validators.matches_re(r"[\w][\w.-]*")
 
 @attrs.frozen(kw_only=True)
 class RemoteFile:
-    """One file with its checksum.
+    """A file to download.
 
     Attributes:
         name: Its name on disk.
-        url: Where it is.
-        checksum: ``"md5:..."`` or ``"sha256:..."``; None where nobody published one.
+        url: Its address.
+        checksum: ``"md5:..."`` or ``"sha256:..."``; None if nobody published one.
     """
 
     name: str = attrs.field(validator=_FILE_NAME)
@@ -61,7 +60,7 @@ class RemoteFile:
 
 @attrs.frozen(kw_only=True)
 class TorchvisionRoute:
-    """Data sets that torchvision downloads, by the names of its classes."""
+    """A data set that torchvision downloads, given the names of its data-set classes."""
 
     classes: tuple[str, ...]
 
@@ -84,14 +83,14 @@ class HubRoute:
     """A data set of the Hugging Face hub.
 
     Attributes:
-        repo: Its id.
-        revision: The pinned commit; None where none is confirmed, and a user has to name one.
-        form: ``archive`` (one file), ``tree`` (files as they lie) or ``parquet`` (one image a row).
-        file: The archive, or for a tree the pattern of the files wanted.
-        checksum: Of the archive.
-        splits: Parquet: split of the hub -> folder that it becomes.
-        image: Parquet: names that the column of images may have.
-        label: Parquet: names that the column of class numbers may have.
+        repo: The data set's id.
+        revision: The pinned commit; None if none is confirmed, and the user has to name one.
+        form: ``archive`` (one file), ``tree`` (a folder of files) or ``parquet`` (one image per row).
+        file: Name of the archive; for a tree the glob pattern of the files to fetch.
+        checksum: Checksum of the archive.
+        splits: Parquet: split of the hub -> folder that it is written to.
+        image: Parquet: accepted names of the column of images.
+        label: Parquet: accepted names of the column of class numbers.
     """
 
     repo: str
@@ -111,11 +110,11 @@ class HubRoute:
 
 @attrs.frozen(kw_only=True)
 class ByHand:
-    """An archive that a user has to fetch with a browser, and then gives to ``lw2g data get NAME --from``.
+    """An archive that the user fetches with a browser and passes to ``lw2g data get NAME --from``.
 
     Attributes:
         where: The page or link, in words.
-        checksum: Of the archive.
+        checksum: Checksum of the archive.
     """
 
     where: str
@@ -130,18 +129,18 @@ Route: TypeAlias = TorchvisionRoute | HubRoute | FileRoute | ByHand
 
 @attrs.frozen(kw_only=True)
 class Split:
-    """One way in which a data set is cut into training and test images.
+    """A split of a data set into training and test images.
 
     Attributes:
         reader: How it is read: ``arrays`` (containers of torchvision), ``folders`` (``train/CLASS/*``,
             ``test/CLASS/*``), ``random`` (four fifths of the sorted files), ``lists`` (files of paths and
             labels) or ``index`` (CUB's numbered tables).
-        train: Training images; None where unconfirmed.
-        test: Test images; None where unconfirmed.
-        train_sha256: SHA-256 of the sorted relative paths joined by line feeds; empty where unknown.
+        train: Number of training images; None if unconfirmed.
+        test: Number of test images; None if unconfirmed.
+        train_sha256: SHA-256 of the sorted relative paths joined by line feeds; empty if unknown.
         test_sha256: The same for test images.
-        test_sizes: Test images of equal, consecutive groups of classes; empty where unknown.
-        test_order: Seed of the seeded class order in which ``test_sizes`` counts; None: natural.
+        test_sizes: Numbers of test images in equal, consecutive groups of classes; empty if unknown.
+        test_order: Seed of the class order in which ``test_sizes`` counts; None for the natural order.
         train_lists: ``lists``: the files that list training images.
         test_lists: ``lists``: the files that list test images.
     """
@@ -158,39 +157,24 @@ class Split:
 
 
 @attrs.frozen(kw_only=True)
-class Outline:
-    """The size of a task stream, known without its images.
-
-    Attributes:
-        classes: Number of classes of each task.
-        train: Training images of all tasks.
-        test: Test images of all tasks.
-    """
-
-    classes: tuple[int, ...]
-    train: int
-    test: int
-
-
-@attrs.frozen(kw_only=True)
 class DataSet:
     """The facts of one data set.
 
     Attributes:
         name: Name of its benchmark.
-        title: What people call it.
+        title: The data set's usual name.
         num_classes: Number of classes.
         folder: Its folder below the root.
         layout: What that folder holds, in one line.
         splits: Splits by name, the default first; ``random`` stands for every ``random:<seed>``.
-        page: Page of its publisher.
+        page: Web page of its publisher.
         terms: Terms of use, as far as known.
-        rehosting_forbidden: Whether the terms forbid handing the data on.
-        size: Size of the download in words, empty where unknown.
-        routes: Where it can be had, best first.
-        beside: Archives that are needed beside the route, each with a folder of its own below the root.
-        flaws: What is known to be wrong with it.
-        unconfirmed: Facts that are missing or rest on one source.
+        rehosting_forbidden: Whether the terms forbid redistribution.
+        size: Size of the download in words; empty if unknown.
+        routes: Sources of the data, best first.
+        beside: Archives that are needed in addition, each with a folder of its own below the root.
+        flaws: Known errors in the data.
+        unconfirmed: Facts that are missing or rest on a single source.
     """
 
     name: str
@@ -209,20 +193,20 @@ class DataSet:
     unconfirmed: tuple[str, ...] = ()
 
     def split(self, name: str) -> Split:
-        """Return the split of a name.
+        """Return the split of a name, which may be ``random:<seed>``.
 
         Raises:
-            ValueError: If there is none.
+            ValueError: There is no such split.
         """
         kind, _, seed = name.partition(":")
         seeded = kind == "random" and seed.isdecimal() and int(seed[:20]) < 2**63
-        known = "random" if seeded and name not in self.splits else name
-        if known not in self.splits or name == "random":
+        key = "random" if seeded and name not in self.splits else name
+        if key not in self.splits or name == "random":
             raise ValueError(f"expected one of {', '.join(self.split_names())} but got {name!r}")
-        return self.splits[known]
+        return self.splits[key]
 
     def lies_below(self, root: Path | None) -> bool:
-        """Whether its folder is below a root."""
+        """Return whether the data set's folder exists below a root."""
         return root is not None and (root / self.folder).is_dir()
 
     def split_names(self) -> tuple[str, ...]:
@@ -231,4 +215,4 @@ class DataSet:
 
     def lists(self) -> tuple[RemoteFile, ...]:
         """Return the list files of all splits."""
-        return tuple(one for split in self.splits.values() for one in (*split.train_lists, *split.test_lists))
+        return tuple(file for split in self.splits.values() for file in split.train_lists + split.test_lists)

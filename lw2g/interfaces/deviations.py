@@ -1,4 +1,4 @@
-"""What differs from a published method whatever its options are: declared by the component that differs."""
+"""Deviations: differences from a published method that a component declares and no option removes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["PLAIN_IMAGES", "UNSEEN_MASKED", "VALUES_FREE", "Condition", "Deviation"]
+__all__ = ["NEW_SETS_MERGED", "PLAIN_IMAGES", "UNSEEN_MASKED", "VALUES_FREE", "Condition", "Deviation"]
 
 Condition = Literal["always", "reuse", "spaces"]
 
 
 @attrs.frozen(kw_only=True)
 class Deviation:
-    """A standing difference from the published method; no option takes it away.
+    """A difference from the published method that no option removes.
 
-    Ours is compared with the paper, and with the released code where the paper says nothing.
+    lw2g is compared with the paper, or with the released code where the paper says nothing.
 
     Attributes:
-        topic: Where it lies, as a dotted name beside those of options.
-        value: What is done here.
+        topic: What differs, as a dotted name like those of options.
+        value: What lw2g does.
         published: What the authors do.
-        note: Why.
-        when: Which runs it touches: all of them, those in which tasks share a set, or those in which the
-            spaces of sets are kept (for evidence or for protection).
+        note: The reason.
+        when: Which runs it affects: ``"always"`` all of them, ``"reuse"`` those in which tasks share a set,
+            ``"spaces"`` those that keep the spaces of sets (for evidence or for protection).
     """
 
     topic: str
@@ -33,7 +33,7 @@ class Deviation:
     when: Condition = "always"
 
 
-# Differences that lie in the framework. They are named by the components whose authors do otherwise.
+# Differences that several components share; each names those from which its authors' code departs.
 
 UNSEEN_MASKED = Deviation(
     topic="evaluation.unseen_classes",
@@ -47,6 +47,14 @@ PLAIN_IMAGES = Deviation(
     value="under the test transform",
     published="under training augmentation",
     note="spaces and evidence should not depend on random crops; the paper says nothing, the code augments",
+)
+
+NEW_SETS_MERGED = Deviation(
+    topic="baseline.ensemble",
+    value="new sets alone, with the other live sets",
+    published="the set of every task, with those of all earlier tasks",
+    note="mixing would carry a reused set into the space of its old tasks",
+    when="reuse",
 )
 
 VALUES_FREE = Deviation(

@@ -1,14 +1,14 @@
-"""The contract of a measure: what it is shown of a task that has arrived, and what it says of each set.
+"""The contract of a measure: its input for a new task, and its result for each set.
 
-A measure declares what it needs, and is shown that alone. One pass over D_sub serves all measures of a run.
-What it has to know of old tasks it stores when they are learned: their images are gone afterwards.
+A measure declares what it needs and receives only that. One pass over D_sub serves all measures of a run. A
+measure stores what it must know of an old task when that task is learned; the images are gone afterwards.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import attrs
 import torch
@@ -19,7 +19,7 @@ from lw2g.geometry.hindrance import Reduce
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.context import TaskInfo
-from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.growth import Measurement
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Site
 from lw2g.vit.taps import Tap
@@ -28,47 +28,23 @@ __all__ = [
     "NEEDS",
     "Candidate",
     "Measure",
-    "Moment",
     "Need",
     "Sample",
-    "SampleOptions",
-    "Stored",
     "unread",
     "untried",
 ]
 
 Need = Literal["spaces", "gradients", "fitted", "moments", "queries", "features", "retrieved", "trial"]
-"""What a measure may ask for; each is an attribute of a sample or its candidates that is else empty.
+"""What a measure may need; each is an attribute of the sample or of its candidates, empty unless needed.
 
-``spaces``: the spaces of old tasks that the memory protects. ``gradients``: of the probe loss at the sites
-that have such a space, under draws of the new classes' head (one backward a candidate and draw).
-``fitted``: of a head fitted to the features (another forward and backward). ``moments``: second moments of
-un-prompted activations. ``queries``: un-prompted features. ``features``: what the head is fed under each
-candidate (one forward a candidate, the same as that of the gradients). ``retrieved``: the old task that the
-run's own retrieval gives each image. ``trial``: training of copies for some steps (by far the dearest).
+``spaces``: the spaces of old tasks in the memory. ``gradients``: gradients of the probe loss at the sites
+that have such a space, for several draws of the new classes' head (one backward per candidate and draw).
+``fitted``: gradients for a head that is fitted to the features (one more forward and backward). ``moments``:
+second moments of un-prompted activations. ``queries``: un-prompted features. ``features``: the head's input
+under each candidate (one forward per candidate, shared with the gradients). ``retrieved``: the old task that
+the run's retrieval strategy gives each image. ``trial``: training of copies for some steps (the dearest).
 """
 NEEDS: tuple[Need, ...] = get_args(Need)
-
-Moment = Literal["begin", "end"]
-"""When a measure stores: as a task begins, its set chosen and untrained; or when it is learned."""
-
-
-@attrs.frozen(kw_only=True)
-class SampleOptions:
-    """How a run looks at D_sub.
-
-    Attributes:
-        pretrained: How pre-trained spaces are built.
-        reduce: What makes one angle of those of rows and sites.
-        literal: Whether one draw of the head, the one training begins with, and the gradient's own images
-            decide, as in the paper.
-        centre: Whether activations are centred for evidence.
-    """
-
-    pretrained: SpaceOptions
-    reduce: Reduce = "mean-cos"
-    literal: bool = False
-    centre: bool = False
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -100,21 +76,21 @@ class Candidate:
 
 
 def unread(taps: Sequence[Tap]) -> Mapping[Tap, list[SecondMoment]]:
-    """Refuse to read activations for a measure that does not declare to need their moments.
+    """Refuse moments of activations to a measure that does not declare this need.
 
     Raises:
         ContractError: Always.
     """
-    raise ContractError("a measure asks for moments and does not declare so; add 'moments' to its needs")
+    raise ContractError("a measure asks for moments and does not declare so", "add 'moments' to its needs")
 
 
 def untried(set_id: int | None, steps: int, draw: int) -> Tensor:
-    """Refuse to try anything for a measure that does not declare to need it.
+    """Refuse a trial to a measure that does not declare this need.
 
     Raises:
         ContractError: Always.
     """
-    raise ContractError("a measure asks for a trial and does not declare so; add 'trial' to its needs")
+    raise ContractError("a measure asks for a trial and does not declare so", "add 'trial' to its needs")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -131,7 +107,11 @@ class Sample:
         groups: The group of each image, from 0, ascending, ``[n]`` int64.
         left_out: Share of the task's training images that are not in the sample.
         seed: The run's.
-        options: How the run looks at it.
+        space_options: How pre-trained spaces are built.
+        reduce: What makes one angle of those of rows and sites.
+        literal: Whether one draw of the head, the one training begins with, and the gradient's own images
+            decide, as in the paper.
+        centre: Whether activations are centred for evidence.
         candidates: The sets that can be reused, ascending by id.
         task_to_set: The set of each task learned so far.
         stored: What this measure has stored, by set; also of sets that are no candidates.
@@ -150,7 +130,10 @@ class Sample:
     groups: Tensor
     left_out: float = 0.0
     seed: int = 0
-    options: SampleOptions
+    space_options: SpaceOptions
+    reduce: Reduce = "mean-cos"
+    literal: bool = False
+    centre: bool = False
     candidates: tuple[Candidate, ...] = ()
     task_to_set: tuple[int, ...] = ()
     stored: Mapping[int, Mapping[str, Tensor]] = attrs.field(factory=dict)
@@ -170,65 +153,37 @@ class Sample:
 
 
 class Measure(ABC):
-    """A number per live set that says how a task that has arrived stands to it.
+    """A measure computes one number per live set, which relates a new task to that set.
 
     Attributes:
-        needs: What it is shown of a task that has arrived.
-        stores: When :meth:`store` is called; None: never.
-        store_needs: What it is shown then.
+        needs: What :meth:`measure` needs in its sample.
+        stores: When the framework calls :meth:`store`: as a task begins, its set chosen and untrained; or at
+            its end, when it is learned; None: never.
+        store_needs: What :meth:`store` needs in its sample.
     """
 
     needs: Set[Need] = frozenset()
-    stores: Moment | None = None
+    stores: Literal["begin", "end"] | None = None
     store_needs: Set[Need] = frozenset()
 
-    @abstractmethod
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
-        """Return what is said of each candidate, by set; one of which nothing can be said is left out.
+    def __init__(self, config: Any = None) -> None:
+        """Keep the options, an instance of the measure's config class."""
+        self.config = config
 
-        It must depend on nothing but the sample, and of a candidate say the same whichever others there are.
+    @abstractmethod
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
+        """Return the result for each candidate, by set; leave out a set for which it is not defined.
+
+        The result must depend on the sample alone, and that of a candidate not on the other candidates.
         """
 
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
-        """Return what later tasks will be compared with, in place of what was stored of the set before.
+        """Return the tensors that later tasks are compared with; they replace what was stored for the set.
 
         Args:
-            sample: The task's images; its one candidate is the set that the task has, and ``stored`` what
-                earlier tasks have left of that set (nothing of a new one).
+            sample: The task's images. Its only candidate is the task's set, and ``stored`` holds what earlier
+                tasks stored for that set (nothing for a new one).
         """
         raise TypeError(
             f"{type(self).__name__} says stores = {self.stores!r}; give it a method store, or say None"
         )
-
-
-class Stored:
-    """What measures have stored, by measure and set; on the CPU."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], dict[str, Tensor]] = {}
-
-    def put(self, measure: str, set_id: int, values: Mapping[str, Tensor]) -> None:
-        """Store in place of what was there."""
-        self._found[measure, set_id] = {
-            name: value.detach().cpu().contiguous() for name, value in values.items()
-        }
-
-    def of(self, measure: str) -> dict[int, Mapping[str, Tensor]]:
-        """Return what a measure has stored, by set."""
-        return {set_id: values for (name, set_id), values in self._found.items() if name == measure}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return everything as ``"<measure>/<set>/<name>"``."""
-        return {
-            f"{measure}/{set_id}/{name}": value
-            for (measure, set_id), values in self._found.items()
-            for name, value in values.items()
-        }
-
-    def load_state_dict(self, state: Mapping[str, Tensor], names: Set[str]) -> None:
-        """Restore what :meth:`state_dict` returned, of the named measures."""
-        self._found = {}
-        for key, value in state.items():
-            measure, set_id, name = key.split("/", 2)
-            if measure in names:
-                self._found.setdefault((measure, int(set_id)), {})[name] = value

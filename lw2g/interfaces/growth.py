@@ -17,7 +17,7 @@ __all__ = [
     "Grow",
     "GrowthPolicy",
     "Limiting",
-    "Measured",
+    "Measurement",
     "Planned",
     "Reuse",
     "error_of_difference",
@@ -34,23 +34,23 @@ def _number() -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class Measured:
-    """What one measure says of one candidate. What is undefined is None, never NaN.
+class Measurement:
+    """The result of one measure for one candidate. An undefined number is None, never NaN.
 
     Attributes:
         value: The measure, in its unit.
-        error: Its standard error over the draw of images (and of what else the measure draws).
-        null: What chance gives: a random space of equal rank, random order.
-        own: What the set's own tasks give, on images that it has not seen.
-        shuffled: What the same images give with their labels permuted.
-        n: Images it was computed from.
-        unit: What it is counted in.
-        alike: 1 where a large value means that the task is like the set's tasks, -1 where it means unlike.
+        error: Its standard error over the draw of images (and over the measure's own random draws).
+        null: The value by chance: for a random space of equal rank, or a random order.
+        own: The value for the set's own tasks, on images that it was not trained on.
+        shuffled: The value for the same images with permuted labels.
+        n: Number of images.
+        unit: The unit of the value.
+        alike: 1 if a large value means that the task resembles the set's tasks, -1 if it means the reverse.
         parts: Further numbers by name, such as the two angles behind Z.
-        sites: The same by site, ``value`` among them.
+        sites: Such numbers by site, ``value`` among them.
         why: Why the value is undefined.
-        replicates: Deviations from the value under resampling, whose mean square is the square of the error;
-            of the candidates of one decision in the same order (:func:`error_of_difference`).
+        replicates: Deviations from the value under resampling; their mean square is the square of the error.
+            All candidates of one decision have them in the same order (:func:`error_of_difference`).
 
     Raises:
         ValueError: A number is not finite, or the error is negative.
@@ -78,28 +78,28 @@ class Measured:
                     raise ValueError(f"{where}: {name!r} must be finite, or None: {value!r}")
 
     def as_mapping(self) -> dict[str, Any]:
-        """Return what a record holds."""
-        return attrs.asdict(self) | {"replicates": [float(f"{one:.4g}") for one in self.replicates]}
+        """Return the mapping for the run's record."""
+        return attrs.asdict(self) | {"replicates": [float(f"{value:.4g}") for value in self.replicates]}
 
 
-def error_of_difference(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return the standard error of the difference of one measure of two candidates for the same task.
+def error_of_difference(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return the standard error of the difference between two candidates in one measure for one task.
 
-    Both were measured on the same images with the same heads, so most of their errors is common to them.
+    Both are measured on the same images with the same heads, so they share most of their errors.
 
     Args:
-        one: The replicates of the one (:class:`Measured`).
-        other: Those of the other.
+        first: The replicates of one candidate (:class:`Measurement`).
+        second: The replicates of the other.
 
     Returns:
-        None where there are no replicates that could be paired.
+        None if the replicates cannot be paired.
 
     >>> error_of_difference((0.5, -0.75), (0.25, -0.5))
     0.25
     """
-    if not one or len(one) != len(other):
+    if not first or len(first) != len(second):
         return None
-    return math.dist(one, other) / math.sqrt(len(one))
+    return math.dist(first, second) / math.sqrt(len(first))
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +116,7 @@ class CandidateEvidence:
     """
 
     set: int
-    measures: Mapping[str, Measured] = attrs.field(factory=dict)
+    measures: Mapping[str, Measurement] = attrs.field(factory=dict)
     rank: int = 0
     captured: float | None = None
     excluded: str | None = None
@@ -162,11 +162,11 @@ class Grow:
 
 @attrs.frozen
 class Reuse:
-    """Train an existing set on with the task.
+    """Train an existing set further on the task.
 
     Attributes:
         set: The set's id.
-        confidence: As of :class:`Grow`.
+        confidence: As for :class:`Grow`.
     """
 
     set: int
@@ -176,19 +176,19 @@ class Reuse:
 Decision = Grow | Reuse
 
 Burden = Literal["grow", "reuse"]
-"""Which of the two has to be proved: evidence that is too noisy to say decides for the other."""
+"""Which decision the evidence must prove; if it is too noisy, the policy takes the other one."""
 
 
 @runtime_checkable
 class GrowthPolicy(Protocol):
-    """Decides whether a set is added. A policy is total: it decides on any evidence."""
+    """A growth policy: it decides whether a task gets a new set or reuses one, whatever the evidence."""
 
     margin: float
-    """Standard errors that a measure must clear before what has to be proved is done; 0 in the paper."""
+    """Standard errors by which a measure must prove the decision of :attr:`burden`; 0 in the LW2G paper."""
 
     @property
     def burden(self) -> Burden | None:
-        """What has to be proved; None of a rule that reads no measure."""
+        """Which decision must be proved; None for a rule that reads no measure."""
 
     def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
         """Return the decision; the same evidence and generator state give the same decision."""
@@ -196,22 +196,22 @@ class GrowthPolicy(Protocol):
 
 @runtime_checkable
 class Limiting(Protocol):
-    """What a policy has beside :class:`GrowthPolicy` if it holds a measure of each set against a limit."""
+    """A growth policy that compares a measure of each set with a limit."""
 
     def limits(self, evidence: Evidence) -> Mapping[str, Mapping[int, float]]:
-        """Return, by measure and set, the value at which the set begins to be shared, in the measure's unit.
+        """Return, by measure and set, the value from which on the task shares the set, in the measure's unit.
 
-        It contains the margin; for noisy evidence it therefore differs from set to set.
+        It includes the margin, so with noisy evidence it differs from set to set.
         """
 
 
 @runtime_checkable
 class Planned(Protocol):
-    """What a policy has beside :class:`GrowthPolicy` if it cannot decide for any number of tasks."""
+    """A growth policy that cannot decide for every number of tasks."""
 
     def require_tasks(self, tasks: int) -> None:
-        """Refuse, before anything is learned, a run of that many tasks.
+        """Refuse a run of ``tasks`` tasks before it starts.
 
         Raises:
-            ConfigError: It cannot decide for them all.
+            ConfigError: The policy cannot decide for all of them.
         """

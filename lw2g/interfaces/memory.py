@@ -1,4 +1,4 @@
-"""The memory: representation subspaces of old tasks, per set and site, and run-wide for shared sites."""
+"""The memory: representation subspaces of old tasks, per set and site; one per shared site of the run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class SpaceOptions:
     """How spaces are built from second moments.
 
     Attributes:
-        energy: Share of the energy a space must reach (the paper's epsilon).
-        power: 2: energies are squared singular values (the paper); 4: their squares (released code).
-        rule: Of a first build: ``"reach"``: least rank that reaches the energy; ``"below"``: one short of it
-            (released code). What is appended later always reaches it.
+        energy: Share of the energy that a space must capture (epsilon in LW2G).
+        power: 2: energies are squared singular values (LW2G's paper); 4: their squares (its released code).
+        rule: The rank of a first build: ``"reach"`` the least one that reaches the energy, ``"below"`` one
+            less (released code). Later extensions always reach it.
     """
 
     energy: float
@@ -33,11 +33,11 @@ class SpaceOptions:
     rule: Literal["reach", "below"] = "reach"
 
     def build(self, moment: SecondMoment) -> Subspace:
-        """Return the space of a second moment."""
+        """Return the leading space of a second moment."""
         return build(moment, self.energy, power=self.power, rule=self.rule)
 
     def extend(self, space: Subspace, moment: SecondMoment) -> Subspace:
-        """Return the space with what is new in the moment."""
+        """Return the space extended by the directions that the moment adds."""
         return extend(space, moment, self.energy, power=self.power)
 
 
@@ -51,18 +51,18 @@ class SubspaceMemory:
 
     @staticmethod
     def key(set_id: int | None, site: Site) -> str:
-        """Return the name under which a site's space is kept."""
+        """Return the key of a site's space."""
         return f"{'shared' if set_id is None or site.owner == 'shared' else set_id}/{site.name}"
 
     def space(self, set_id: int | None, site: Site) -> Subspace | None:
-        """Return the space that protects a site of a set (or a shared site), None before any task."""
+        """Return the space that protects a site of a set (or a shared site); None before its first task."""
         return self._spaces.get(self.key(set_id, site))
 
     def absorb(self, set_id: int | None, site: Site, moment: SecondMoment) -> None:
-        """Extend a site's space by a finished task's activations (paper section 4, stage 2).
+        """Extend a site's space by a finished task's activations (LW2G section 4, stage 2).
 
-        An activation whose space is the image of the tap's takes that of a site without a map, of the same
-        owner and tap, which must be absorbed first, or else keeps one of its own.
+        If the space is the image of a tap's space, the tap's space is that of the site without a map at the
+        same owner and tap, which must be absorbed first; without such a site the memory keeps it separately.
         """
         key, activation = self.key(set_id, site), site.activation
         place = (key.removesuffix(site.name), activation.tap)
@@ -81,7 +81,7 @@ class SubspaceMemory:
         return self.options.build(moment) if old is None else self.options.extend(old, moment)
 
     def ranks(self, owner: int | str) -> dict[str, int]:
-        """Return the ranks by key, of one set or of the ``"shared"`` sites."""
+        """Return the ranks by key for one set, or for the ``"shared"`` sites."""
         prefix = f"{owner}/"
         return {
             key: space.rank
@@ -91,7 +91,7 @@ class SubspaceMemory:
 
     @property
     def basis_vectors(self) -> int:
-        """Number of basis vectors stored, of images too."""
+        """Number of stored basis vectors, those of images included."""
         return sum(space.rank for space in self._spaces.values())
 
     def state_dict(self) -> dict[str, Tensor]:

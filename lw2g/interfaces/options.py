@@ -1,4 +1,4 @@
-"""How a component's config class declares its options: default, help, range, and what was published."""
+"""Options of a component's config class: default, help, range, and the published value."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def option(
     """Declare one option of a config class.
 
     Args:
-        default: The value used when nothing is said.
+        default: The default value.
         help: One line for ``lw2g plugins NAME``.
         validator: An attrs validator; its bounds are shown as the option's range.
         converter: A light converter such as ``tuple``.
-        published: The value of the published method, where it has a definite one. A run that uses
-            another value lists the option in its record's ``deviations``.
-        literal: Values that reproduce a paper's or a release's letter against better knowledge, with the
-            reason; a run that uses one lists it in ``deviations``. Where the published figures come from
-            such a value, it is ``published`` too: then a run with the repaired one lists that.
+        published: The value of the published method, if it has a definite one. A run with another value lists
+            the option in its record's ``deviations``.
+        literal: Values that reproduce a known flaw of the paper or its release, each with the reason. A run
+            with such a value lists it in ``deviations``. If the published figures come from such a value, it
+            is ``published`` as well, and a run with the corrected value lists that.
     """
     metadata: dict[str, Any] = {"help": help}
     if published is not UNPUBLISHED:
@@ -44,12 +44,12 @@ def option(
 
 
 def published_differences(config: Any, path: str) -> list[dict[str, Any]]:
-    """List the options of ``config`` that differ from the published method or are literal variants.
+    """Return the options of ``config`` that differ from the published method or have a literal value.
 
     Returns:
         One mapping ``{option, value, published, note}`` each; ``published`` is None for literal variants.
     """
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     for field in attrs.fields(type(config)):
         value = getattr(config, field.name)
         name = f"{path}.{field.name}"
@@ -57,7 +57,7 @@ def published_differences(config: Any, path: str) -> list[dict[str, Any]]:
         literal = field.metadata.get("literal", {})
         if published is not UNPUBLISHED and value != published:
             note = literal.get(published, "differs from the published method")
-            found.append({"option": name, "value": value, "published": published, "note": note})
+            differences.append({"option": name, "value": value, "published": published, "note": note})
         if isinstance(value, (str, bool, int)) and value in literal:
-            found.append({"option": name, "value": value, "published": None, "note": literal[value]})
-    return found
+            differences.append({"option": name, "value": value, "published": None, "note": literal[value]})
+    return differences

@@ -14,11 +14,11 @@ from lw2g.interfaces.batch import Batch
 __all__ = ["ComputePhase", "ParameterGroup", "Phase", "Schedule", "StepOutput", "TrainingPhase", "constant"]
 
 Schedule = Callable[[float, int, int], float]
-"""``lr = schedule(base, epoch, epochs)``: an epoch's learning rate from the group's own; epochs from 0."""
+"""``lr = schedule(base, epoch, epochs)``: the learning rate of an epoch, given the group's; epochs from 0."""
 
 
 _FUSED = frozenset({"cpu", "cuda"})
-"""Devices for which every torch release that lw2g runs with has fused optimizers."""
+"""Devices with fused optimizers in every torch release that lw2g supports."""
 
 
 def _always() -> bool:
@@ -26,20 +26,20 @@ def _always() -> bool:
 
 
 def constant(base: float, epoch: int, epochs: int) -> float:
-    """Return the group's own learning rate."""
+    """Return the group's learning rate unchanged."""
     return base
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class StepOutput:
-    """What one training step gives.
+    """The result of one training step.
 
     Attributes:
         loss: Scalar to minimise.
-        features: What the head was fed, ``[B, F]`` with gradient, for losses that others add.
-        keys: The learned keys of the baseline's own that each image selects, ``[B, K, dim]`` with gradient,
-            likewise; None where it has none (a retrieval strategy gives its own).
-        parts: What the framework has added the loss up from, by component; a phase's step leaves it empty.
+        features: Input of the head, ``[B, F]`` with gradient, for losses that other components add.
+        keys: The baseline's own learned keys that each image selects, ``[B, K, dim]`` with gradient, for such
+            losses; None without keys (a retrieval strategy has its own).
+        parts: The terms of the total loss by component. The framework fills it; a phase leaves it empty.
     """
 
     loss: Tensor
@@ -65,26 +65,26 @@ class ParameterGroup:
 
 @attrs.frozen(kw_only=True, eq=False)
 class TrainingPhase:
-    """Gradient descent over the task's training images; a checkpoint is taken after every epoch.
+    """Gradient descent on the task's training images; a checkpoint is taken after every epoch.
 
     Attributes:
         name: Shown in the progress and stored in checkpoints; unique within a task.
-        groups: What is trained. Everything else is frozen during the phase.
-        step: The loss of a batch. It must not depend on anything that a checkpoint does not hold.
+        groups: The trained parameters. All others are frozen during the phase.
+        step: Returns the loss of a batch. It must not depend on state that a checkpoint does not hold.
         epochs: Number of passes over the task's images.
         batch_size: Images per step.
-        optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``; made anew for the phase.
-        betas: Of Adam.
-        momentum: Of SGD.
-        schedule: Gives the learning rate of each group, epoch by epoch.
-        clip_norm: Bound of the gradient norm over all groups; None: no clipping.
-        host: True for the phase that trains the task's set: the retrieval strategy's loss and parameters
-            join it, and constraints act on it.
-        drop_last: Whether a last, smaller batch is left out (never the only one).
-        wanted: Whether it takes place, asked when its turn comes, and again after a resume within it: what a
-            phase before has found may decide (a scan that finds nothing new).
-        adjust: What follows every optimizer step and is no gradient (a pull towards other sets), without
-            gradients; constraints on updates bend it too.
+        optimizer: ``"adam"``, ``"adamw"`` or ``"sgd"``; every phase has a fresh one.
+        betas: The betas of Adam.
+        momentum: The momentum of SGD.
+        schedule: Returns the learning rate of each group for each epoch.
+        clip_norm: Bound of the gradient norm over all groups; None for no clipping.
+        host: True for the phase that trains the task's set: the retrieval strategy adds its loss and
+            parameters to it, and constraints act on it.
+        drop_last: Whether to skip a last, smaller batch (never the only one).
+        wanted: Returns whether the phase runs. The framework calls it when the phase is due, and again after
+            a resume within it, so that the result of an earlier phase can decide.
+        adjust: Called without gradients after every optimizer step, for a change that is no gradient step
+            (a pull towards other sets); constraints on updates restrict it too.
     """
 
     name: str
@@ -108,7 +108,7 @@ class TrainingPhase:
             {"params": list(group.parameters), "lr": group.lr, "weight_decay": group.weight_decay}
             for group in self.groups
         ]
-        # one kernel over all parameters, where torch has it, in place of several for each
+        # one kernel for all parameters instead of several per parameter
         fused = {parameter.device.type for parameter in self.trained} <= _FUSED
         if self.optimizer == "sgd":
             return torch.optim.SGD(groups, momentum=self.momentum, fused=fused)
@@ -123,11 +123,11 @@ class TrainingPhase:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ComputePhase:
-    """Anything else: statistics, replay on stored features, a prompt merge. Restarts whole on resume.
+    """Any other work: statistics, replay on stored features, a prompt merge. A resume repeats all of it.
 
     Attributes:
         name: Shown in the progress.
-        run: Does the work; takes a callback ``progress(done, total)``. Its randomness must come from
+        run: Does the work, and calls its argument ``progress(done, total)``. Random numbers must come from
             ``TaskContext.generator``.
     """
 

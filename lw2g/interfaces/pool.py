@@ -1,4 +1,4 @@
-"""The pool: it owns the parameter sets and the map task -> set. Growth is only a change of that map."""
+"""The pool: it owns the parameter sets and the map task -> set, which is all that growth changes."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BESIDE", "Pool", "Routing"]
+__all__ = ["BESIDE", "UNCHOSEN", "Pool", "Routing"]
+
+UNCHOSEN = -1
+"""Stands for a set's id if no set is chosen: the features are those of the sets as they are."""
 
 BESIDE = -3
-"""The id of the first module that answers beside the live sets; the second has the next lower one."""
+"""The id of the first module of ``Baseline.beside``; the next one has the next lower id."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Routing:
-    """Which sets a forward may use, and which of them each sample gets.
+    """The sets that a forward may use, and the one that each sample gets.
 
     Attributes:
-        sets: Live sets, in the order of their ids: all of them, but in an evaluation only those that a sample
-            of the batch gets, unless the baseline's features depend on all (``feature_scope = "pool"``).
-        chosen: Position in ``sets``: one for the whole batch (training: the set is forced), one per sample
-            (``[B]`` int64), or None where the baseline makes no hard choice.
+        sets: The live sets in the order of their ids. An evaluation leaves out sets that no sample of the
+            batch gets, unless the baseline's features depend on all of them.
+        chosen: Position in ``sets``: one for the whole batch (training forces the task's set), one per sample
+            (``[B]`` int64), or None if the baseline makes no hard choice.
     """
 
     sets: tuple[nn.Module, ...]
     chosen: int | Tensor | None = None
 
     def select(self, read: Callable[[nn.Module], Tensor]) -> Tensor:
-        """Return ``read(set)`` of the chosen set, with a leading batch axis where samples differ.
+        """Return a tensor of the chosen set, with a leading batch axis if each sample has its own.
 
         Args:
-            read: Takes the wanted tensor, of one shape for all sets, out of a set.
+            read: Returns the tensor of a set; it has one shape for all sets.
 
         Returns:
-            The tensor itself where one set serves the whole batch, else ``[B, ...]``.
+            The tensor itself if one set serves the whole batch, else ``[B, ...]``.
 
         Raises:
-            ValueError: Nothing was chosen.
+            ValueError: No set is chosen.
         """
         if self.chosen is None:
             raise ValueError("expected a routing with a chosen set, but got one without")
@@ -47,7 +50,7 @@ class Routing:
         return torch.stack([read(item) for item in self.sets])[self.chosen]
 
     def to(self, device: torch.device) -> Routing:
-        """Return the routing with its choice on a device, where it lies on one."""
+        """Return the routing with a choice per sample moved to a device."""
         if not isinstance(self.chosen, Tensor):
             return self
         return attrs.evolve(self, chosen=self.chosen.to(device, non_blocking=True))
@@ -66,7 +69,7 @@ class Routing:
 class Pool:
     """The live parameter sets of a run and the map task -> set.
 
-    Every task of ``task_to_set`` names a live set, sets never outnumber tasks, and ids are never reused.
+    Every entry of ``task_to_set`` is the id of a live set, every set has a task, and ids are never reused.
     """
 
     def __init__(self) -> None:
@@ -88,16 +91,21 @@ class Pool:
         """The live sets in the order of their ids."""
         return tuple(self._sets.values())
 
+    @property
+    def newest(self) -> nn.Module | None:
+        """The set that the last task trained; None before the first task."""
+        return self._sets[self.task_to_set[-1]] if self.task_to_set else None
+
     def __getitem__(self, set_id: int) -> nn.Module:
         return self._sets[set_id]
 
     @property
     def size(self) -> int:
-        """Number of values of all sets' parameters; each set is counted once per version."""
+        """Total number of parameter values in all sets; counted once per version of a set."""
         for set_id, module in self._sets.items():
             version = self._versions[set_id]
             if self._sizes.get(set_id, (-1, 0))[0] != version:
-                self._sizes[set_id] = version, sum(one.numel() for one in module.parameters())
+                self._sizes[set_id] = version, sum(values.numel() for values in module.parameters())
         return sum(self._sizes[set_id][1] for set_id in self._sets)
 
     def grow(self, parameters: nn.Module) -> int:
@@ -120,7 +128,7 @@ class Pool:
         return set_id
 
     def tasks_of(self, set_id: int) -> tuple[int, ...]:
-        """Return the tasks that train this set, ascending."""
+        """Return the tasks of a set, ascending."""
         return tuple(task for task, owner in enumerate(self.task_to_set) if owner == set_id)
 
     def sets_of(self, tasks: Tensor) -> Tensor:
@@ -133,7 +141,7 @@ class Pool:
         return self._versions[set_id]
 
     def touch(self, set_id: int) -> None:
-        """Say that the set's parameters have changed, so that features cached from it are stale."""
+        """Record that the set's parameters have changed: features cached under it are stale."""
         self._versions[set_id] += 1
 
     def force(self, set_id: int) -> Routing:
@@ -150,13 +158,13 @@ class Pool:
     def route(
         self, set_ids: Tensor | None, *, alone: bool = False, beside: Sequence[nn.Module] = ()
     ) -> Routing:
-        """Return the routing that gives each sample its set ``[B]``; None for no hard choice.
+        """Return the routing that gives each sample its set.
 
         Args:
-            set_ids: Ids of live sets.
-            alone: Whether sets that no sample gets are left out, for features that depend on the chosen one;
-                waits for the device that the ids lie on.
-            beside: Modules like sets that have ids too, from ``BESIDE`` downwards.
+            set_ids: The id of each sample's set, ``[B]``; None for no hard choice.
+            alone: Whether to leave out sets that no sample gets, for features that depend on the chosen set
+                alone; waits for the device of the ids.
+            beside: The baseline's modules with the ids from ``BESIDE`` downwards.
 
         Raises:
             ValueError: The pool is empty.
@@ -165,7 +173,7 @@ class Pool:
         if set_ids is None or not alone:
             return Routing(sets=self.sets, chosen=set_ids)
         ids, places = torch.unique(set_ids, return_inverse=True)
-        sets = (self._sets[one] if one >= 0 else beside[BESIDE - one] for one in ids.tolist())
+        sets = (self._sets[set_id] if set_id >= 0 else beside[BESIDE - set_id] for set_id in ids.tolist())
         return Routing(sets=tuple(sets), chosen=places)
 
     def _require_sets(self) -> None:
@@ -175,7 +183,7 @@ class Pool:
             )
 
     def state_dict(self, ids: Iterable[int] | None = None) -> dict[str, Tensor]:
-        """Return the tensors of some sets, or of all, as ``"<set>.<name>"``."""
+        """Return the tensors of the sets ``ids`` (all by default) as ``"<set>.<name>"``."""
         return {
             f"{set_id}.{name}": value
             for set_id in (self._sets if ids is None else ids)
@@ -190,7 +198,7 @@ class Pool:
         Args:
             task_to_set: The map to restore.
             state: What :meth:`state_dict` returned.
-            new_set: Makes an empty set of the right shape.
+            new_set: Returns a new set, whose values the state replaces.
         """
         self.task_to_set = list(task_to_set)
         self._sets, self._versions, self._sizes = {}, {}, {}

@@ -1,4 +1,4 @@
-"""The contract of a retrieval strategy: which task a test sample may come from, not being told."""
+"""The contract of a retrieval strategy: it infers the task of a test sample."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup, TrainingPhase
 __all__ = ["ClassRetrieval", "RetrievalStrategy"]
 
 _CALIBRATION_BATCH, _CALIBRATION_BATCHES = 64, 8
-"""Calibration looks at so many batches of so many images of a task, at most twice as many."""
+"""Batch size and number of batches of a task's images that calibration reads (up to twice as many)."""
 
 
 class RetrievalStrategy(nn.Module, ABC):
-    """Maps queries to scores and probabilities of tasks; the pool maps tasks to sets.
+    """A retrieval strategy maps queries to scores and probabilities of tasks; the pool maps tasks to sets.
 
-    A strategy is a module: its parameters and buffers (keys, centroids, a task-identity classifier) are what
-    a checkpoint holds. Its query is the un-prompted feature, computed once per run, unless it learns a query
-    of its own, which is then computed anew at every evaluation.
+    A strategy is a torch module; a checkpoint holds its parameters and buffers (keys, centroids, a
+    task-identity classifier). Its query is the un-prompted feature, computed once per run, unless it learns
+    its own query, which is then computed at every evaluation.
 
     Attributes:
         query_norm: Whether the run's un-prompted features are class tokens after the final norm (else
             before it).
-        temperature: What scores are divided by before they are probabilities.
-        learned_query: Whether :meth:`query` reads the images, because it changes with what is learned.
-        learning_only: Names of buffers, parameters and modules of its own that only learning reads, such as
-            statistics for a replay; an exported model leaves them out.
+        temperature: Divides scores before the softmax makes them probabilities.
+        control: Whether it is a control that is given the true task in evaluation; nothing else calls it.
+        learned_query: Whether :meth:`query` reads the images, because the query changes during learning.
+        learning_only: Names of the strategy's own buffers, parameters and modules that only learning reads,
+            such as statistics for replay; an exported model leaves them out.
     """
 
     query_norm: ClassVar[bool] = True
+    control: ClassVar[bool] = False
     learned_query: ClassVar[bool] = False
     learning_only: ClassVar[tuple[str, ...]] = ()
 
@@ -47,18 +49,18 @@ class RetrievalStrategy(nn.Module, ABC):
 
     @property
     def context(self) -> BuildContext:
-        """What was known when the strategy was built."""
+        """The context that the strategy was built with."""
         return self._context
 
     def begin_task(self, context: TaskContext) -> None:
-        """Make room for a task that has just got its set (a key that starts from another, say)."""
+        """Allocate what a task needs once its set is chosen, such as a key that starts from another one."""
 
     def parameter_groups(self, context: TaskContext, lr: float) -> Sequence[ParameterGroup]:
-        """Return what joins the optimizer of the host's phase, given that phase's learning rate."""
+        """Return the groups to add to the host phase's optimizer, given that phase's learning rate."""
         return ()
 
     def loss(self, batch: Batch, context: TaskContext) -> Tensor | None:
-        """Return what is added to the host's loss, None for nothing."""
+        """Return a scalar to add to the loss of the host phase; None for no such term."""
         return None
 
     def keys(self, context: TaskContext) -> Tensor | None:
@@ -66,13 +68,13 @@ class RetrievalStrategy(nn.Module, ABC):
         return None
 
     def phases(self, context: TaskContext) -> Sequence[TrainingPhase | ComputePhase]:
-        """Return phases of its own, run before the baseline's."""
+        """Return the strategy's own phases, which run before the baseline's."""
         return ()
 
     def query(self, batch: Batch) -> Tensor:
-        """Return what :meth:`scores` is asked with, ``[B, dim]``: the un-prompted features by default.
+        """Return the queries that :meth:`scores` takes, ``[B, dim]``: the un-prompted features by default.
 
-        It must depend on nothing but the images and the strategy's own state: never on labels, on sets, or on
+        A query must depend on its image and the strategy's own state alone: never on labels, on sets, or on
         the rest of the batch.
         """
         return batch.query
@@ -81,23 +83,23 @@ class RetrievalStrategy(nn.Module, ABC):
     def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Return how well each seen task suits each query, ``[B, len(seen)]``: the larger, the better.
 
-        Any scale will do: probabilities are the softmax of scores over a temperature that is fitted.
+        The scale is free: probabilities are the softmax of the scores divided by a fitted temperature.
 
         Args:
-            query: What :meth:`query` returned, ``[B, dim]`` float32.
+            query: Queries that :meth:`query` returned, ``[B, dim]`` float32.
             seen: The tasks seen so far.
             task_of_class: The task of each seen class, ``[C_seen]``.
         """
 
     def class_scores(self, query: Tensor, classes: int) -> Tensor | None:
-        """Return a score of each of the first classes, ``[B, classes]``; None: it knows tasks alone.
+        """Return a score of each of the first classes, ``[B, classes]``; None if it scores tasks alone.
 
-        At the same temperature as :meth:`scores`; soft routing listens to it.
+        They have the same temperature as :meth:`scores`; soft routing uses them.
         """
         return None
 
     def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the best score, of equals the first in ``seen``, ``[B]`` int64."""
+        """Return the task of the best score, ``[B]`` int64; among equal ones the first in ``seen``."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         return tasks[self.scores(query, seen, task_of_class).argmax(dim=-1)]
 
@@ -108,10 +110,10 @@ class RetrievalStrategy(nn.Module, ABC):
 
     @torch.no_grad()
     def calibrate(self, context: TaskContext) -> None:
-        """Fit the temperature to a task just learned; called where probabilities are wanted.
+        """Fit the temperature to the task just learned; called only if the run uses probabilities.
 
-        By default to queries of some of its training images. A strategy that could know these by heart
-        overrides this, and fits it to samples of stored statistics or to images it has held back.
+        By default it observes some of the task's training images. A strategy that may have memorised them
+        overrides this, and fits to samples of stored statistics or to images that it has held out.
         """
         seen = [info.index for info in context.history]
         step = max(1, context.task.num_images // (_CALIBRATION_BATCH * _CALIBRATION_BATCHES))
@@ -122,7 +124,7 @@ class RetrievalStrategy(nn.Module, ABC):
 
 
 class ClassRetrieval(RetrievalStrategy):
-    """A strategy that tells classes apart: the task of the best class is retrieved."""
+    """A retrieval strategy that scores classes and retrieves the task of the best one."""
 
     @abstractmethod
     def class_scores(self, query: Tensor, classes: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""Sites: the places where a parameter multiplies an activation, and so can be measured and protected.
+"""Sites: the places where a parameter multiplies an activation, so that it can be measured and protected.
 
-The one rule behind every projection: a gradient is projected along the axis that multiplies an activation,
-with the representation subspace of that activation.
+Every projection follows one rule: a gradient is projected along the axis that multiplies an activation, off
+the representation subspace of that activation.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ class Activation:
 
     Attributes:
         tap: Where x is read.
-        map: Returns D ``[r, dim]`` as it is now (LoRA's down factor behind an up factor); None for x itself.
-        cut: Where the energy of z is cut. ``"tap"``: among the directions of x; the space of z is the image
-            of x's, which keeps ``up down x`` for every x in it, but is everything once the space of x has
-            more directions than D has rows. ``"map"``: among the directions of z, which leaves room.
-        exact: Whether the parameter multiplies these rows and nothing else, so that its gradient is made of
-            them. False for a stand-in: a prompt token meets the image tokens beside it only behind a norm and
-            a projection, so what protects it holds approximately.
+        map: Returns the present D ``[r, dim]``, such as LoRA's down factor for an up factor; None for x.
+        cut: Where the share of energy selects directions. ``"tap"``: among those of x. The space of z is then
+            the image of the space of x, which preserves ``up down x`` for every x in it, but is all of R^r
+            once the space of x has r independent images. ``"map"``: among the directions of z, which leaves
+            some free.
+        exact: Whether the parameter multiplies these rows and nothing else, so that its gradient lies in
+            their span. False for an approximation: a prompt token meets the image tokens only after a norm
+            and a projection, so its protection holds approximately.
 
     Raises:
-        ValueError: ``cut = "map"`` was given without a map.
+        ValueError: ``cut = "map"`` without a map.
     """
 
     tap: Tap
@@ -50,45 +51,48 @@ class Activation:
 
     @property
     def is_image(self) -> bool:
-        """Whether the space is made from the tap's: energy is cut there, before the map."""
+        """Whether the activation's space is the image of the tap's space (``cut = "tap"`` with a map)."""
         return self.map is not None and self.cut == "tap"
 
     def moment(self, tapped: SecondMoment) -> SecondMoment:
-        """Return the second moment whose energy is cut, from that at the tap."""
+        """Return the second moment in which the share of energy selects directions, given the tap's."""
         return tapped.image(self.map()) if self.map is not None and self.cut == "map" else tapped
 
     def image(self, tapped: Subspace) -> Subspace:
-        """Return the space of the activation that is all of the tap's space, wherever energy is cut."""
+        """Return the image of a space at the tap, whatever ``cut`` is."""
         return tapped if self.map is None else image(self.map(), tapped)
 
     def space(self, tapped: SecondMoment, build: Callable[[SecondMoment], Subspace]) -> Subspace:
-        """Return the activation's space from the second moment at the tap; ``build`` cuts the energy."""
+        """Return the activation's space, given the second moment at the tap; ``build`` selects directions."""
         cut = build(self.moment(tapped))
         return self.image(cut) if self.is_image else cut
 
 
+def _activation(read: Activation | Tap) -> Activation:
+    return Activation(tap=read) if isinstance(read, Tap) else read
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Site:
-    """One protected and measured place of a baseline.
+    """A part of a parameter that multiplies an activation, and is measured and protected.
 
     Attributes:
-        name: Stable across sets and tasks, e.g. ``"blocks.2.prefix_key"``; also the site's position for
-            run-wide spaces.
-        parameter: The parameter that holds it; its last axis multiplies the activation.
+        name: Stable across sets and tasks, such as ``"blocks.2.prefix_key"``.
+        parameter: The parameter; its last axis multiplies the activation.
         index: Leading index into the parameter: ``parameter[index]`` is ``[rows..., dim]``.
-        activation: What the last axis multiplies.
-        owner: ``"set"``: the site belongs to a parameter set and is constrained when that set is reused;
-            ``"shared"``: to parameters shared by all tasks, constrained from the second task on.
+        activation: What the last axis multiplies; a tap stands for the rows that are read there.
+        owner: ``"set"``: the parameter belongs to a set and is constrained when that set is reused;
+            ``"shared"``: all tasks share it, and it is constrained from the second task on.
         measured: Whether the site counts in HFC.
         soft: Whether soft constraints (CPK) act on it.
-        per_sample: Of a shared site: whether a forward also takes the parameter with a batch axis in front,
-            a value per sample. Evidence then asks several groups of images at once.
+        per_sample: Whether a forward also accepts a shared parameter with a leading batch axis, one value per
+            sample. The evidence then runs several groups of images in one forward.
     """
 
     name: str
     parameter: nn.Parameter
     index: tuple[int, ...] = ()
-    activation: Activation
+    activation: Activation = attrs.field(converter=_activation)
     owner: Owner = "set"
     measured: bool = True
     soft: bool = True

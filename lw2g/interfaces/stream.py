@@ -1,4 +1,4 @@
-"""What a benchmark hands to the framework: images, tasks, transforms and the stream that orders them.
+"""What a benchmark provides: images, tasks, transforms and the stream that orders them.
 
 A *raw label* is the class number of the original data set. A *position* is the place of a class in the class
 order of the stream. Everything after the benchmark sees positions only: task ``t`` owns a contiguous range of
@@ -55,10 +55,10 @@ class ImageSource(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class StagedTransform:
-    """A deterministic transform in two steps, between which an image is bytes; use it where you can.
+    """A deterministic transform in two steps with an image of bytes between them; prefer it if possible.
 
-    Bytes are a quarter of the floats, so the framework keeps what lies between the steps, and finishes it by
-    the batch where the run computes. Called, it is an ``ImageTransform`` like any other.
+    The framework caches the bytes, which need a quarter of the memory of floats, and finishes whole batches
+    on the run's device. Called, it is an ordinary ``ImageTransform``.
 
     Attributes:
         pixels: Maps uint8 [3, H, W] to uint8 [3, S, S]: resize and crop.
@@ -75,27 +75,27 @@ class StagedTransform:
 
 
 class BatchAugmentation(Protocol):
-    """A random training transform by the batch, on the device where the images are (``run.speed = "fast"``).
+    """A random training transform of whole batches on the images' device (``run.speed = "fast"``).
 
-    Its randomness is handed to it, so that a sample's result depends on its seed and position alone: up to
-    rounding on nothing else in the batch.
+    It gets its random draws as an argument. A sample's result depends on its own seed and position alone, up
+    to rounding not on the rest of the batch.
     """
 
     @property
     def draws(self) -> int:
-        """How many uniform draws a sample takes."""
+        """Number of uniform draws per sample."""
         ...
 
     def pixels(self, image: Tensor) -> Tensor:
-        """Return what is kept of an image: from uint8 [3, H, W] to uint8 [h, w, 3], without randomness."""
+        """Return the bytes to cache of an image, uint8 [3, H, W] -> uint8 [h, w, 3]; not random."""
         ...
 
     def __call__(self, images: Tensor, shapes: Tensor, draws: Tensor) -> Tensor:
         """Return network input, float32 [B, 3, S, S].
 
         Args:
-            images: What :meth:`pixels` gave, uint8 [B, h, w, 3]; smaller ones lie in the top left corner.
-            shapes: Per image h, w, H, W, int64 [B, 4].
+            images: Results of :meth:`pixels`, uint8 [B, h, w, 3]; smaller ones lie in the top left corner.
+            shapes: The h, w, H, W of each image, int64 [B, 4].
             draws: Uniform in [0, 1), float32 [B, draws].
         """
         ...
@@ -103,11 +103,11 @@ class BatchAugmentation(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class RandomTransform:
-    """A random training transform that can also be applied by the batch; use it where you can.
+    """A random training transform that also exists for whole batches; prefer it if possible.
 
     Attributes:
         image: Maps uint8 [3, H, W] to float32 [3, S, S]; draws from torch's global CPU generator.
-        batch: The same distribution of images by the batch.
+        batch: Transforms whole batches with the same distribution.
     """
 
     image: ImageTransform
@@ -119,10 +119,10 @@ class RandomTransform:
 
 
 class Transforms(Protocol):
-    """From decoded images to network input, for training and for testing.
+    """The transforms of decoded images to network input, for training and for testing.
 
-    A random training transform draws from torch's global CPU generator only, so that the loader can seed it
-    per sample.
+    A random training transform draws from torch's global CPU generator only, which the loader seeds for each
+    sample.
     """
 
     @property
@@ -137,7 +137,7 @@ class Transforms(Protocol):
 
     @property
     def train_is_deterministic(self) -> bool:
-        """True when ``train`` equals ``test``: features of training images may then be cached."""
+        """Whether ``train`` equals ``test``: features of training images may then be cached."""
         ...
 
 
@@ -176,7 +176,6 @@ class TaskData:
             raise ValueError(f"expected indices below {len(self.source)} but got up to {self.indices.max()}")
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self.indices)
 
     @property
@@ -238,8 +237,8 @@ class TaskStream:
         class_order: Raw labels in the order in which the stream meets them.
         class_names: Class names in the same order.
         fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
-        planted_groups: For synthetic streams the group (family) each task was made from, else None.
-        deviations: What makes this stream differ from the published one, in words (for the run record).
+        planted_groups: The group that each task of a synthetic stream was generated from; else None.
+        deviations: How this stream differs from the published one, in words for the record.
 
     Raises:
         ValueError: If the tasks do not partition ``range(num_classes)`` in order.

@@ -22,12 +22,12 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class Event:
-    """Something that happened in a run."""
+    """An event of a run."""
 
 
 @attrs.frozen(kw_only=True)
 class RunStarted(Event):
-    """A run has started or was resumed; ``notes`` tell what was settled when it was opened, a line each."""
+    """A run has started or been resumed; ``notes`` list what opening it decided, one line each."""
 
     name: str
     config: dict[str, Any]
@@ -37,7 +37,7 @@ class RunStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class TaskDecided(Event):
-    """A task has got its set; ``decision`` is the record's entry."""
+    """The set of a task has been chosen; ``decision`` is the entry in the record."""
 
     task: int
     decision: dict[str, Any]
@@ -45,7 +45,7 @@ class TaskDecided(Event):
 
 @attrs.frozen(kw_only=True)
 class PhaseStarted(Event):
-    """Work of a kind begins: evidence, a phase of the baseline, spaces, evaluation."""
+    """A phase of the work has started: evidence, a phase of the baseline, spaces, evaluation."""
 
     task: int
     tasks: int
@@ -54,20 +54,20 @@ class PhaseStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class Stepped(Event):
-    """Work has moved on; sent a few times a second at most.
+    """A phase has made progress; sent a few times a second at most.
 
     Attributes:
         task: The task, from 0.
-        tasks: Tasks of the stream.
+        tasks: Number of tasks of the stream.
         phase: As in :class:`PhaseStarted`.
-        done: Steps done (of the epoch).
-        total: Steps in all (of the epoch).
+        done: Steps done (in the epoch).
+        total: Total number of steps (in the epoch).
         epoch: The epoch, from 0.
         epochs: Epochs of the phase.
         loss: Mean loss of the epoch so far; None outside training.
         images_per_second: Speed of the epoch; None outside training.
-        elapsed: Seconds since the run began, those before a resume included.
-        remaining: Seconds that the rest of the run is expected to take; None where nothing is known yet.
+        elapsed: Seconds since the run started, those before a resume included.
+        remaining: Expected seconds until the run ends; None while unknown.
     """
 
     task: int
@@ -108,14 +108,14 @@ class TaskEvaluated(Event):
 
 @attrs.frozen(kw_only=True)
 class Warned(Event):
-    """Something a user should know."""
+    """A warning for the user."""
 
     message: str
 
 
 @attrs.frozen(kw_only=True)
 class RunEnded(Event):
-    """A run has ended; ``metrics`` as in the record."""
+    """A run has ended; ``metrics`` are those of the record."""
 
     metrics: dict[str, Any]
     seconds: float
@@ -123,13 +123,13 @@ class RunEnded(Event):
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Receives events in order; must not change anything.
+    """A tracker receives the events of a run in order; it must not change anything.
 
-    What it raises is told as a warning and stops nothing; after three failures in a row it gets no more.
+    The framework reports its errors as warnings; after three failures in a row it sends no more events.
     """
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event."""
+        """Receive an event."""
 
     def close(self) -> None:
-        """The run has ended or was interrupted."""
+        """Release resources; the run has ended or was interrupted."""

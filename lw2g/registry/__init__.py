@@ -1,1 +1,1 @@
-"""Discovery of plugins: hook specifications, the marker for plugins, and the catalogue of components."""
+"""Discovers plugins: hook specifications, the hook marker, and the catalogue of components."""

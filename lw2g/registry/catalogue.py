@@ -1,4 +1,4 @@
-"""The catalogue: all usable components with their origin, and what is wrong with plugins."""
+"""The catalogue: all usable components with their origin, and the problems with plugins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import attrs
 
+from lw2g import __version__
 from lw2g.errors import PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import (
     KINDS,
@@ -23,8 +24,10 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
     TrackerComponent,
 )
-from lw2g.registry.hookspecs import HOOKS
+from lw2g.interfaces.metric import CORE_METRICS, Metric
+from lw2g.registry.kinds import HOOKS
 from lw2g.registry.manager import DISABLE_VARIABLE, Origin, PluginSet, Problem, attempt, load_plugins
+from lw2g.registry.markers import PROJECT
 
 __all__ = ["Catalogue", "Registered", "load_catalogue"]
 
@@ -35,7 +38,7 @@ _RESERVED: Mapping[str, frozenset[str]] = {"backbone": frozenset({"name", "weigh
 
 @attrs.frozen(kw_only=True)
 class Registered:
-    """A component and where it comes from."""
+    """A component and its origin."""
 
     component: Component
     origin: Origin
@@ -48,13 +51,13 @@ class Registered:
 
 @attrs.frozen(kw_only=True)
 class Catalogue:
-    """What can be asked for by name.
+    """All components by name.
 
     Attributes:
         entries: The usable components.
         refused: Components that exist but cannot be used, with the reason.
-        problems: Everything that is wrong with plugins; the rest keeps working.
-        disabled: Plugins that were left out on request.
+        problems: All problems with plugins; the other plugins keep working.
+        disabled: Plugins that the user disabled.
     """
 
     entries: Mapping[Key, Registered] = attrs.field(hash=False)
@@ -78,22 +81,25 @@ class Catalogue:
     def get(self, kind: Literal["backbone"], name: str) -> BackboneComponent: ...
     @overload
     def get(self, kind: Literal["tracker"], name: str) -> TrackerComponent: ...
+    @overload
+    def get(self, kind: Literal["metric"], name: str) -> Metric: ...
     def get(self, kind: Kind, name: str) -> Component:
         """Return the component of this kind and name.
 
         Raises:
-            UnknownComponentError: No plugin registers it; the message has the nearest name.
-            PluginError: A plugin registers it in a way that cannot be used.
+            UnknownComponentError: No plugin registers it; the message suggests the nearest name.
+            PluginError: A plugin registers it, but it cannot be used.
         """
         entry = self.entries.get((kind, name))
         if entry is not None:
             return entry.component
         if (kind, name) in self.refused:
-            raise PluginError(f"{kind} {name!r} cannot be used: {self.refused[kind, name]}")
-        raise UnknownComponentError(self._unknown(kind, name))
+            problem = self.refused[kind, name]
+            raise PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
+        raise self._unknown(kind, name)
 
     def with_component(self, component: Component) -> Catalogue:
-        """Return the catalogue with a component in place of the one of its kind and name."""
+        """Return a catalogue in which a component replaces the one with its kind and name."""
         entry = self.entries[component.kind, component.name]
         changed = {entry.key: attrs.evolve(entry, component=component)}
         return attrs.evolve(self, entries={**self.entries, **changed})
@@ -106,16 +112,24 @@ class Catalogue:
         """Return all usable components, by kind and then by name."""
         return tuple(self.entries[kind, name] for kind in KINDS for name in self.names(kind))
 
-    def _unknown(self, kind: Kind, name: str) -> str:
-        text = (
-            f"no {kind} is called {name!r}{nearest(name, self.names(kind))}; run `lw2g plugins` for all names"
+    @property
+    def metrics(self) -> tuple[Registered, ...]:
+        """All metrics: lw2g's own, then those of plugins by name."""
+        own = Origin(plugin=PROJECT, distribution=PROJECT, version=__version__)
+        return (
+            *(Registered(component=metric, origin=own) for metric in CORE_METRICS.values()),
+            *(entry for entry in self.components() if entry.component.kind == "metric"),
         )
+
+    def _unknown(self, kind: Kind, name: str) -> UnknownComponentError:
+        remedy = "run `lw2g plugins` for all names"
         broken = sorted({problem.plugin for problem in self.problems if problem.plugin not in self.disabled})
         if broken:
-            text += f" (plugins with problems: {', '.join(broken)})"
+            remedy += f" (plugins with problems: {', '.join(broken)})"
         if self.disabled:
-            text += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
-        return text
+            remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
+        what = f"no {kind} is called {name!r}{nearest(name, self.names(kind))}"
+        return UnknownComponentError(what, remedy)
 
 
 def load_catalogue(
@@ -126,13 +140,13 @@ def load_catalogue(
 ) -> Catalogue:
     """Load all plugins and collect their components.
 
-    Every call builds a manager of its own. Nothing a plugin does wrong ends the call: it becomes one of
+    Every call builds its own manager. A plugin's error does not end the call: it becomes one of
     ``problems``, and the other plugins keep working.
 
     Args:
         plugins: Plugin objects to register beside the installed ones.
-        entry_points: Whether installed plugins are looked for.
-        disabled: Names of installed plugins to leave out; None reads the environment variable
+        entry_points: Whether to load installed plugins.
+        disabled: Names of installed plugins to skip; None reads the environment variable
             ``LW2G_DISABLE_PLUGINS`` (names separated by commas).
     """
     if disabled is None:
@@ -163,10 +177,10 @@ def load_catalogue(
 
 
 def _collect(loaded: PluginSet, problems: list[Problem]) -> Iterable[Registered]:
-    """Call each plugin's hooks one by one and yield the records that are of the right class."""
+    """Call each plugin's hooks one by one and yield the records of the right class."""
     for hook, expected in HOOKS.items():
         implementations = getattr(loaded.manager.hook, hook).get_hookimpls()
-        for implementation in sorted(implementations, key=lambda found: str(found.plugin_name)):
+        for implementation in sorted(implementations, key=lambda hookimpl: str(hookimpl.plugin_name)):
             origin = loaded.origins[implementation.plugin_name]
             before = len(problems)
             records: Any = attempt(implementation.function, origin, f"fails in {hook}", problems)
@@ -190,20 +204,20 @@ def _article(record: object) -> str:
 
 
 def _clashes(key: Key, rivals: Sequence[Registered]) -> list[Problem]:
-    """Return one problem per plugin that registers a name which another one registers too.
+    """Return one problem per plugin that registers a name which another plugin registers too.
 
-    Neither is used: which of two methods a name means must not depend on what else is installed.
+    None of them is used, so that the meaning of a name does not depend on which plugins are installed.
     """
     kind, name = key
     origins = sorted(
         (entry.origin for entry in rivals), key=lambda origin: (origin.first_party, origin.plugin)
     )
     everyone = " and ".join(str(origin) for origin in origins)
-    found = []
+    problems = []
     for origin in dict.fromkeys(origins):
         what = f"registers {kind} {name!r}, which is registered by {everyone}; neither is used"
-        found.append(Problem.of(origin, what, _fix_clash(origin)))
-    return found
+        problems.append(Problem.of(origin, what, _fix_clash(origin)))
+    return problems
 
 
 def _fix_clash(origin: Origin) -> str:
@@ -213,7 +227,7 @@ def _fix_clash(origin: Origin) -> str:
 
 
 def _refusal(entry: Registered) -> Problem | None:
-    """Return why a record cannot be used, None if it can; looking at it runs code of its config class."""
+    """Return why a record cannot be used, or None; the check runs code of its config class."""
     kind, name = entry.key
     raised: list[Problem] = []
     fails = f"registers {kind} {name!r} whose config fails"
@@ -222,8 +236,10 @@ def _refusal(entry: Registered) -> Problem | None:
 
 
 def _fault(component: Component) -> str | None:
-    """Return what is wrong with a record itself, None if nothing."""
+    """Return what is wrong with a record itself, or None."""
     label = f"registers {component.kind} {component.name!r}"
+    if component.kind == "metric" and component.name in CORE_METRICS:
+        return f"{label}, a name that lw2g has itself"
     for text in ("summary", "citation"):
         if not isinstance(getattr(component, text), str):
             return f"{label} with a {text} that is no text: {getattr(component, text)!r}"
@@ -244,14 +260,14 @@ def _fault(component: Component) -> str | None:
     except (NameError, TypeError, AttributeError) as error:
         return f"{label} has a type that cannot be resolved: {error}"
     reserved = _RESERVED.get(component.kind, frozenset({"name"}))
-    taken = sorted(reserved & {field.name for field in attrs.fields(config)})
-    if taken:
-        return f"{label} uses reserved option names: {', '.join(taken)}"
+    clashing = sorted(reserved & {field.name for field in attrs.fields(config)})
+    if clashing:
+        return f"{label} uses reserved option names: {', '.join(clashing)}"
     return None
 
 
 def _is_frozen(value: Any) -> bool:
-    """Whether an instance of an attrs class refuses assignment (``value`` is a throw-away one)."""
+    """Whether an instance of an attrs class, which may be modified, refuses assignment."""
     fields = attrs.fields(type(value))
     try:
         setattr(value, fields[0].name if fields else "anything", None)

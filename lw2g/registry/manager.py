@@ -1,10 +1,10 @@
-"""Loading of plugins into a pluggy manager, one entry point at a time, so that one bad plugin stays alone.
+"""Loads plugins into a pluggy manager, one entry point at a time, so that a broken plugin affects no other.
 
-pluggy itself drops a second entry point of the same name without a word, ignores a misspelt hook, and lets an
-import error of one plugin end the program. Here each of them becomes a :class:`Problem`.
+pluggy itself silently drops a second entry point with the same name, ignores a misspelt hook, and lets an
+import error of one plugin end the program. Here each of these becomes a :class:`Problem`.
 
-A plugin that hangs at import (on a network, say) is not bounded: nothing can stop an import from within.
-Ctrl-C says which plugin it was, and ``LW2G_DISABLE_PLUGINS`` leaves it out without importing it.
+An import that hangs (on a network, say) cannot be stopped from within. Ctrl-C names the plugin, and
+``LW2G_DISABLE_PLUGINS`` skips it without importing it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any, TypeVar
 import attrs
 import pluggy
 
-from lw2g.errors import PluginError, nearest, told
-from lw2g.registry import hookspecs
+from lw2g.errors import PluginError, error_text, nearest, with_remedy
+from lw2g.registry.kinds import HOOKS, SPECIFICATIONS
 from lw2g.registry.markers import PROJECT
 
 __all__ = ["DISABLE_VARIABLE", "Origin", "PluginSet", "Problem", "attempt", "load_plugins"]
 
 DISABLE_VARIABLE = "LW2G_DISABLE_PLUGINS"
-"""Environment variable: names of plugins that are not loaded, separated by commas."""
+"""Environment variable with the names of disabled plugins, separated by commas."""
 
 T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
 class Origin:
-    """Where a component comes from.
+    """The plugin that registers a component.
 
     Attributes:
         plugin: Name of the entry point.
-        distribution: Name of the installed distribution; None for a plugin object that was handed in.
+        distribution: Name of the installed distribution; None for a plugin object from Python.
         version: Version of that distribution.
     """
 
@@ -55,11 +55,11 @@ class Origin:
 
 @attrs.frozen(kw_only=True)
 class Problem:
-    """What is wrong with one plugin.
+    """A problem with one plugin.
 
     Attributes:
         plugin: Name of the entry point.
-        distribution: Name of the installed distribution, None where there is none.
+        distribution: Name of the installed distribution, if any.
         version: Its version.
         what: What is wrong.
         remedy: What to do about it.
@@ -73,23 +73,28 @@ class Problem:
 
     @classmethod
     def of(cls, origin: Origin, what: str, remedy: str | None = None) -> Problem:
-        """Return a problem of one plugin; the remedy defaults to fixing or disabling it."""
+        """Return a problem with one plugin; the default remedy is to fix or disable it."""
         return cls(**attrs.asdict(origin), what=what, remedy=remedy or _fix_or_disable(origin))
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The plugin and what is wrong with it, without the remedy."""
         origin = Origin(plugin=self.plugin, distribution=self.distribution, version=self.version)
-        return f"{origin} {self.what}; {self.remedy}"
+        return f"{origin} {self.what}"
+
+    def __str__(self) -> str:
+        return with_remedy(self.text, self.remedy)
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class PluginSet:
-    """The plugins that could be loaded, and what was wrong with the others.
+    """The loaded plugins, and the problems with the others.
 
     Attributes:
-        manager: The pluggy manager in which they are registered.
-        origins: Origin by the name under which a plugin is registered.
-        problems: What was found.
-        disabled: Names of plugins that were left out on request.
+        manager: The pluggy manager with the loaded plugins.
+        origins: Origin by the registered name of a plugin.
+        problems: All problems.
+        disabled: Names of plugins that the user disabled.
     """
 
     manager: pluggy.PluginManager
@@ -105,14 +110,14 @@ def load_plugins(
 
     Args:
         plugins: Plugin objects (modules or instances) to register beside the installed ones.
-        from_entry_points: Whether installed plugins are looked for.
-        disabled: Names of entry points that are not loaded.
+        from_entry_points: Whether to load installed plugins.
+        disabled: Names of entry points to skip.
     """
     manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager.add_hookspecs(SPECIFICATIONS)
     loaded = PluginSet(manager=manager, origins={}, problems=[], disabled=tuple(sorted(disabled)))
-    found = sorted(entry_points(group=PROJECT), key=_origin_order) if from_entry_points else []
-    for entry_point in _without_clashes([e for e in found if e.name not in disabled], loaded.problems):
+    installed = sorted(entry_points(group=PROJECT), key=_origin_order) if from_entry_points else []
+    for entry_point in _without_clashes([e for e in installed if e.name not in disabled], loaded.problems):
         origin, before = _origin(entry_point), len(loaded.problems)
         plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
         if len(loaded.problems) == before:
@@ -120,28 +125,26 @@ def load_plugins(
     for plugin in plugins:
         _register(loaded, plugin, Origin(plugin=getattr(plugin, "__name__", type(plugin).__name__)))
     if from_entry_points:
-        loaded.problems.extend(_unknown_disabled(disabled, [entry_point.name for entry_point in found]))
+        loaded.problems.extend(_unknown_disabled(disabled, [entry_point.name for entry_point in installed]))
     return loaded
 
 
 def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[Problem]) -> T | None:
-    """Run a plugin's code; whatever it raises becomes a problem of that plugin, and None is returned.
+    """Run a plugin's code; if it raises, add a problem with that plugin and return None.
 
     Raises:
-        PluginError: Ctrl-C was pressed meanwhile, and the plugin is not one of lw2g's own.
+        PluginError: The user pressed Ctrl-C in the code of a third-party plugin.
     """
     try:
         return action()
-    # The one place that catches everything: a stranger's code may raise anything, even the request to end the
-    # program, and the promise is that the other plugins keep working. Nothing is swallowed: the error is
-    # shown with its plugin.
+    # a plugin may raise anything, even SystemExit, and the other plugins must keep working
     except (Exception, SystemExit) as error:
-        problems.append(Problem.of(origin, f"{what}: {told(error)}"))
+        problems.append(Problem.of(origin, f"{what}: {error_text(error)}"))
         return None
     except KeyboardInterrupt as stop:
         if origin.distribution is None or origin.first_party:
             raise
-        raise PluginError(f"{origin} was interrupted; {_fix_or_disable(origin)}") from stop
+        raise PluginError(f"{origin} was interrupted", _fix_or_disable(origin)) from stop
 
 
 def _fix_or_disable(origin: Origin) -> str:
@@ -164,10 +167,10 @@ def _origin_order(entry_point: EntryPoint) -> tuple[bool, str, str]:
     return (not origin.first_party, origin.plugin, origin.distribution or "")
 
 
-def _without_clashes(found: Sequence[EntryPoint], problems: list[Problem]) -> Iterable[EntryPoint]:
-    """Leave out entry points whose name another distribution uses too; lw2g keeps its own names."""
+def _without_clashes(entries: Sequence[EntryPoint], problems: list[Problem]) -> Iterable[EntryPoint]:
+    """Skip entry points whose name another distribution uses too; lw2g keeps its own names."""
     by_name: dict[str, list[EntryPoint]] = {}
-    for entry_point in found:
+    for entry_point in entries:
         by_name.setdefault(entry_point.name, []).append(entry_point)
     for same in by_name.values():
         first, *others = same
@@ -188,21 +191,21 @@ def _without_clashes(found: Sequence[EntryPoint], problems: list[Problem]) -> It
 
 def _register(loaded: PluginSet, plugin: object, origin: Origin) -> None:
     name = origin.plugin
-    if plugin is None:  # to pluggy, a blocked name
+    if plugin is None:  # None means a blocked name to pluggy
         loaded.problems.append(Problem.of(origin, "is None", "name a module or an object with hooks"))
         return
     if name in loaded.origins or loaded.manager.is_registered(plugin):
         loaded.problems.append(Problem.of(origin, "is not loaded: it is registered already", "name it once"))
         return
     before = len(loaded.problems)
-    # pluggy reads every attribute; one that raises would leave the plugin half registered
+    # pluggy reads every attribute; an error there would leave the plugin half registered
     attempt(lambda: _read(plugin), origin, "has an attribute that cannot be read", loaded.problems)
     if len(loaded.problems) > before:
         return
     try:
         loaded.manager.register(plugin, name=name)
     except pluggy.PluginValidationError as error:
-        if loaded.manager.is_registered(plugin):  # older releases of pluggy keep half of it
+        if loaded.manager.is_registered(plugin):  # older releases of pluggy keep it
             loaded.manager.unregister(plugin)
         reason = " ".join(str(error).split())
         loaded.problems.append(Problem.of(origin, f"has a hook that does not fit: {reason}"))
@@ -217,24 +220,22 @@ def _read(plugin: object) -> None:
 
 
 def _hook_problems(manager: pluggy.PluginManager, plugin: object, origin: Origin) -> Iterable[Problem]:
-    """Find hooks that pluggy would ignore in silence: misspelt ones, and ones without the marker."""
+    """Yield hooks that pluggy would silently ignore: misspelt ones, and those without the marker."""
     callers = manager.get_hookcallers(plugin) or []
-    known = {caller.name for caller in callers if caller.has_spec()}
+    specified = {caller.name for caller in callers if caller.has_spec()}
     named = {caller.name for caller in callers} | {
         name for name in dir(plugin) if name.startswith("lw2g_") and _is_function(plugin, name)
     }
-    for name in sorted(named - known):
-        if name in hookspecs.HOOKS:
-            what, remedy = (
-                f"has {name!r} without the marker",
-                "decorate it with lw2g.registry.markers.hookimpl",
-            )
+    for name in sorted(named - specified):
+        if name in HOOKS:
+            what = f"has {name!r} without the marker"
+            remedy = "decorate it with lw2g.registry.markers.hookimpl"
         else:
-            what = f"has {name!r}, which is no hook{nearest(name, hookspecs.HOOKS)}"
-            remedy = f"use one of {', '.join(hookspecs.HOOKS)}"
+            what = f"has {name!r}, which is no hook{nearest(name, HOOKS)}"
+            remedy = f"use one of {', '.join(HOOKS)}"
         yield Problem.of(origin, what, remedy)
-    if not known and not named:
-        yield Problem.of(origin, "has no hooks", f"define one of {', '.join(hookspecs.HOOKS)}")
+    if not specified and not named:
+        yield Problem.of(origin, "has no hooks", f"define one of {', '.join(HOOKS)}")
 
 
 def _is_function(plugin: object, name: str) -> bool:

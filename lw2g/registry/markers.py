@@ -1,4 +1,4 @@
-"""The markers of the plugin project; plugins decorate their hooks with :data:`hookimpl`."""
+"""The pluggy markers; plugins decorate their hooks with :data:`hookimpl`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs that were made: finding them, and turning them into tables. Nothing here needs torch."""
+"""Reports: finds runs and turns them into tables. Nothing here imports torch."""
 
 from __future__ import annotations
 
 MIXABLE = ("checkpoints", "splits", "protocols")
-"""What runs of one table have in common, unless a user says otherwise."""
+"""What the runs of a table must have in common, unless the user allows mixing."""

@@ -1,27 +1,28 @@
-"""The columns of a report: where a record has each quantity, and what it is."""
+"""The columns of a report: each quantity's place in a record and its meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from lw2g.metrics import DEFINITIONS
+from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS, Metric
+from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "Column"]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "Column", "further_columns"]
 
 
 @attrs.frozen(kw_only=True)
 class Column:
-    """A quantity that a record has.
+    """A quantity of a record.
 
     Attributes:
-        name: What users call it.
-        path: Keys that lead to it in a record.
-        meaning: What it is, in one line.
-        digits: Decimals that are printed.
-        scale: What it is multiplied by for printing.
+        name: Its name for users.
+        path: Its keys in a record.
+        meaning: Its definition, in one line.
+        digits: Printed decimals.
+        scale: Factor for printing.
     """
 
     name: str
@@ -31,47 +32,36 @@ class Column:
     scale: float = 1.0
 
     def of(self, record: Mapping[str, Any]) -> float | None:
-        """Return its value, None where the record has none."""
-        found: Any = record
+        """Return its value in a record, or None."""
+        value: Any = record
         for key in self.path:
-            found = (found or {}).get(key)
-        return None if found is None else float(found) * self.scale
+            value = (value or {}).get(key)
+        return None if value is None else float(value) * self.scale
 
 
-def _metric(name: str, digits: int = 2) -> Column:
-    return Column(name=name, path=("metrics", name), meaning=DEFINITIONS[name], digits=digits)
+def _of_metric(metric: Metric) -> Column:
+    return Column(
+        name=metric.name, path=("metrics", metric.name), meaning=metric.summary, digits=metric.digits
+    )
 
 
 _ALL = (
-    _metric("faa"),
-    _metric("faa_samples"),
-    _metric("caa"),
-    _metric("ffm"),
-    _metric("ffm_code"),
-    _metric("bwt"),
-    _metric("pra"),
-    _metric("chance_pra", 1),
-    _metric("coverage_3"),
-    _metric("task_accuracy"),
-    _metric("faa_hard"),
-    _metric("faa_told"),
-    _metric("faa_within"),
-    _metric("ssp", 1),
+    *map(_of_metric, CORE_METRICS.values()),
     Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
     Column(
         name="stale",
         path=("stale_classes", "last"),
-        meaning="percentage of classes whose features may have moved since the statistics of them were taken",
+        meaning="percentage of classes whose features may have drifted since their statistics were taken",
         digits=0,
         scale=100.0,
     ),
     *(
         Column(name=name, path=("storage", name), meaning=meaning, digits=0)
         for name, meaning in (
-            ("prompt_vectors", "vectors of the backbone's width that all sets hold"),
-            ("basis_vectors", "basis vectors of the spaces that are kept to protect old tasks"),
-            ("parameters", "numbers that were added to the frozen backbone"),
-            ("statistics", "numbers kept beside them: means, covariances, Gram matrices, bases"),
+            ("prompt_vectors", "vectors of the backbone's width in all sets"),
+            ("basis_vectors", "basis vectors of the spaces that protect old tasks"),
+            ("parameters", "numbers added to the frozen backbone"),
+            ("statistics", "further numbers kept: means, covariances, Gram matrices, bases"),
         )
     ),
     *(
@@ -98,7 +88,7 @@ _ALL = (
     Column(
         name="passes",
         path=("routing", "passes_per_image"),
-        meaning="forwards through a set that a test image takes, beside the query's",
+        meaning="forwards through a set per test image, without the query's",
         digits=0,
     ),
     Column(
@@ -123,3 +113,30 @@ DEFAULT_COLUMNS = (
     "evidence_s",
     "total_s",
 )
+
+
+def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> dict[str, Column]:
+    """Return a column, by name, for each metric in the records that is not one of lw2g's own.
+
+    Args:
+        records: Records, which define the metrics of plugins that are not installed.
+        catalogue: Defines the metrics of installed plugins.
+    """
+    definitions: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        definitions |= record.get("metric_definitions", {})
+    columns = {}
+    for name in sorted(definitions.keys() - CORE_METRICS.keys()):
+        if name in catalogue.names("metric"):
+            column = _of_metric(catalogue.get("metric", name))
+        else:
+            definition = definitions[name]
+            column = Column(
+                name=name,
+                path=("metrics", name),
+                meaning=definition["definition"],
+                digits=definition["digits"],
+            )
+        free = name if name not in COLUMNS else f"metrics.{name}"
+        columns[free] = attrs.evolve(column, name=free)
+    return columns

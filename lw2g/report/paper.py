@@ -1,4 +1,4 @@
-"""What papers print for a configuration, and where ours is another one."""
+"""The published values for a configuration, and the differences from ours."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lw2g.config.describe import plain
 from lw2g.config.protocols import AUTO
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report.names import AVERAGED, settings_of
-from lw2g.report.runs import Run
+from lw2g.report.runs import ReportedRun
 
 __all__ = ["Printed", "differences_of", "printed_for"]
 
 _OF_THE_SOURCE = {*AVERAGED, "benchmark.split", "backbone.name"}
-"""Options that a source tells of itself, whatever the preset says."""
+"""Options that the source itself states, whatever the preset says."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,14 +28,14 @@ class Printed:
 
     Attributes:
         value: The value.
-        std: Its standard deviation, None where none is printed.
-        source: The paper, with the number of the table where it is known.
-        note: What a reader should know of the source.
+        std: Its standard deviation; None if none is printed.
+        source: The paper, with the number of the table if known.
+        note: A remark on the source.
         checkpoint: The backbone's weights.
-        split: Of the benchmark; None where there is one only, or the source does not tell.
-        seeds: Runs that were averaged; None where the source does not tell.
-        second_hand: Whether somebody else than the method's authors measured it, or copied it.
-        differs: In what our runs are known to differ from those.
+        split: The benchmark's split; None if there is only one, or the source does not say.
+        seeds: Number of averaged runs; None if the source does not say.
+        second_hand: Whether the value was not measured by the method's authors, or was copied.
+        differs: The known differences from our runs.
     """
 
     value: float
@@ -50,7 +50,7 @@ class Printed:
 
     @property
     def told(self) -> str:
-        """All of it but the numbers, in one line."""
+        """Everything but the numbers, in one line."""
         split = "" if self.split is None else f", split {self.split}"
         seeds = f"{self.seeds} seed{'s'[: self.seeds - 1]}" if self.seeds else "seeds not told"
         return f"{self.source}, {self.checkpoint}{split}, {seeds} ({self.note})"
@@ -61,40 +61,40 @@ def _sources() -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads((files("lw2g.report") / "paper.json").read_text(encoding="utf-8"))["sources"])
 
 
-def differences_of(run: Run, catalogue: Catalogue) -> dict[str, str]:
-    """Return in what the method of a run differs from the published one: texts, each with its option.
+def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
+    """Return the differences of a run's method from the published one: texts, each with its option.
 
-    These are the options that have neither the authors' value nor the one that they declare as published, and
-    the record's ``deviations``, which hold what no option changes as well.
+    These are options with neither the authors' value nor the declared published one, and the record's
+    ``deviations``, which include differences that no option changes.
     """
     recorded = run.record.get("deviations", ())
     authors = settings_of(run, catalogue, AUTO)
-    found = {
+    differences = {
         f"{key} {plain(authors.preset[key])}, ours {plain(value)}": key
         for key, value in authors.changed.items()
         if key.partition(".")[0] not in ("run", "backbone")
         and key not in authors.ours
         and value != authors.published.get(key)
-        and key not in {one["option"] for one in recorded}
+        and key not in {deviation["option"] for deviation in recorded}
     }
-    for one in recorded:
-        if one["published"] is None:
-            text = f"{one['option']} {plain(one['value'])}: {one['note']}"
+    for deviation in recorded:
+        if deviation["published"] is None:
+            text = f"{deviation['option']} {plain(deviation['value'])}: {deviation['note']}"
         else:
-            text = f"{one['option']} {plain(one['published'])}, ours {plain(one['value'])}"
-        found[text] = one["option"]
-    return found
+            text = f"{deviation['option']} {plain(deviation['published'])}, ours {plain(deviation['value'])}"
+        differences[text] = deviation["option"]
+    return differences
 
 
-def printed_for(run: Run, differs: Mapping[str, str]) -> dict[str, Printed]:
-    """Return what papers print for the configuration of a run, by columns; the first source counts.
+def printed_for(run: ReportedRun, differs: Mapping[str, str]) -> dict[str, Printed]:
+    """Return the published values for the configuration of a run, by columns; the first source counts.
 
-    Baseline, policy, constraints, benchmark and increment have to agree. Values for the run's own checkpoint
-    go before those for others.
+    Baseline, policy, constraints, benchmark and increment must agree. Values for the run's checkpoint come
+    first.
 
     Args:
         run: The run.
-        differs: What :func:`differences_of` says of it.
+        differs: The result of :func:`differences_of` for it.
     """
     config, options = run.config, run.options
     wanted = {
@@ -112,16 +112,16 @@ def printed_for(run: Run, differs: Mapping[str, str]) -> dict[str, Printed]:
     ]
     rows.sort(key=lambda pair: pair[1]["checkpoint"] != config["backbone"]["name"])
     method = [text for text, option in differs.items() if option not in _OF_THE_SOURCE]
-    found: dict[str, Printed] = {}
+    by_column: dict[str, Printed] = {}
     for source, row in rows:
         for name, value in row["values"].items():
-            known = _printed(source, row, run, value, row.get("std", {}).get(name))
-            found.setdefault(name, attrs.evolve(known, differs=(*known.differs, *method)))
-    return found
+            printed = _printed(source, row, run, value, row.get("std", {}).get(name))
+            by_column.setdefault(name, attrs.evolve(printed, differs=(*printed.differs, *method)))
+    return by_column
 
 
 def _printed(
-    source: Mapping[str, Any], row: Mapping[str, Any], run: Run, value: float, std: float | None
+    source: Mapping[str, Any], row: Mapping[str, Any], run: ReportedRun, value: float, std: float | None
 ) -> Printed:
     table = row.get("table")
     return Printed(
@@ -137,7 +137,7 @@ def _printed(
     )
 
 
-def _differences(source: Mapping[str, Any], row: Mapping[str, Any], run: Run) -> Iterable[str]:
+def _differences(source: Mapping[str, Any], row: Mapping[str, Any], run: ReportedRun) -> Iterable[str]:
     checkpoint, options = run.config["backbone"]["name"], run.options
     if checkpoint != row["checkpoint"]:
         yield f"checkpoint {row['checkpoint']}, ours {checkpoint}"
@@ -151,8 +151,8 @@ def _differences(source: Mapping[str, Any], row: Mapping[str, Any], run: Run) ->
         yield f"class order {source['order']}, ours another"
 
 
-def _has_order(order: str, run: Run) -> bool:
-    """Whether a run has the class order of that name: a seed's, or the natural one."""
+def _has_order(order: str, run: ReportedRun) -> bool:
+    """Whether a run has this class order: a seed's, or the natural one."""
     if order == "natural":
         return bool(run.record["class_order"] == sorted(run.record["class_order"]))
     options = run.options

@@ -1,4 +1,4 @@
-"""Reports as text: Markdown, LaTeX, CSV and JSON, all from the same tables."""
+"""Reports as Markdown, LaTeX, CSV and JSON, all from the same tables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any
 import attrs
 
 from lw2g.report.columns import Column
-from lw2g.report.statistics import Difference, Summary
+from lw2g.report.statistics import Difference, MeanStd
 from lw2g.report.table import Row, Table
 
 __all__ = ["as_csv", "as_json", "as_latex", "as_markdown", "mean_cells", "remarks_on", "shown_columns"]
 
 Cells = list[list[str]]
+_PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
+"""Attributes of a published value in CSV and JSON."""
 
 
 def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return Markdown: a table of means, one of differences where a row is named, then remarks."""
+    """Return Markdown: a table of means, one of differences if a row is named, then remarks."""
     parts = []
     for table in tables:
         parts.append(f"### {table.title}\n")
@@ -79,7 +81,7 @@ def _tex(text: str) -> str:
 
 
 def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return a line per row and column, for machines."""
+    """Return a CSV line per row and column."""
     lines = list(_entries(tables, columns, against))
     out = io.StringIO()
     names = list(lines[0]) if lines else ["table", "row"]
@@ -90,7 +92,7 @@ def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | No
 
 
 def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return the same as CSV, with what a reader should know."""
+    """Return the entries of the CSV as JSON, with definitions and notes."""
     content = {
         "definitions": {column.name: column.meaning for column in columns},
         "entries": list(_entries(tables, columns, against)),
@@ -121,8 +123,8 @@ def _entries(
 
 def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
     printed = row.paper.get(column.name)
-    found = row.difference(reference, column) if reference is not None and row is not reference else None
-    difference: Mapping[str, Any] = attrs.asdict(found) if found else dict.fromkeys(("mean", "half", "n"))
+    gap = row.difference(reference, column) if reference is not None and row is not reference else None
+    difference: Mapping[str, Any] = attrs.asdict(gap) if gap else dict.fromkeys(("mean", "half", "n"))
     return {
         "table": table.title,
         "row": row.label,
@@ -131,12 +133,7 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
         "metric": column.name,
         **attrs.asdict(row.summary(column)),
         "paper": None if printed is None else printed.value,
-        "paper_std": None if printed is None else printed.std,
-        "paper_source": None if printed is None else printed.source,
-        "paper_checkpoint": None if printed is None else printed.checkpoint,
-        "paper_split": None if printed is None else printed.split,
-        "paper_seeds": None if printed is None else printed.seeds,
-        "paper_second_hand": None if printed is None else printed.second_hand,
+        **{f"paper_{name}": getattr(printed, name, None) for name in _PAPER},
         "paper_differs": [] if printed is None else list(printed.differs),
         **{f"difference_{key}": value for key, value in difference.items()},
     }
@@ -146,14 +143,14 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
 
 
 def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns in which any row has a value."""
-    return [one for one in columns if any(row.summary(one).mean is not None for row in table.rows)]
+    """Return the columns in which some row has a value."""
+    return [column for column in columns if any(row.summary(column).mean is not None for row in table.rows)]
 
 
 def mean_cells(table: Table, columns: Sequence[Column], sign: str = "±") -> Cells:
-    """Return the texts of a table of means: a head, then a line for each row of the table."""
+    """Return the cells of a table of means: the head, then a line per row."""
     mixed = any(row.marks for row in table.rows)
-    printed = {one.name for one in columns if any(one.name in row.paper for row in table.rows)}
+    printed = {column.name for column in columns if any(column.name in row.paper for row in table.rows)}
     head = ["row", *(["mixed"] if mixed else []), "n"]
     for column in columns:
         head += [_title(column), f"paper {_title(column)}"] if column.name in printed else [_title(column)]
@@ -177,7 +174,7 @@ def _differences(table: Table, columns: Sequence[Column], reference: Row, sign: 
             [
                 _row_label(row),
                 str(
-                    max((one.n for one in (row.difference(reference, c) for c in columns) if one), default=0)
+                    max((gap.n for gap in (row.difference(reference, c) for c in columns) if gap), default=0)
                 ),
                 *(_difference(row.difference(reference, column), column, sign) for column in columns),
             ]
@@ -191,18 +188,18 @@ def _row_label(row: Row) -> str:
 
 
 def _title(column: Column) -> str:
-    """Return what stands above a column: abbreviations in capitals, as papers write them."""
+    """Return the title of a column, with abbreviations in capitals as in papers."""
     first, _, rest = column.name.partition("_")
     short = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
     words = [first.upper() if first in short else first, *rest.split("_")]
     return " ".join(word.upper() if word in short else word for word in words if word)
 
 
-def _mean(found: Summary, column: Column, sign: str) -> str:
-    if found.mean is None:
+def _mean(summary: MeanStd, column: Column, sign: str) -> str:
+    if summary.mean is None:
         return "-"
-    text = f"{found.mean:.{column.digits}f}"
-    return text if found.std is None else f"{text} {sign} {found.std:.{column.digits}f}"
+    text = f"{summary.mean:.{column.digits}f}"
+    return text if summary.std is None else f"{text} {sign} {summary.std:.{column.digits}f}"
 
 
 def _paper(row: Row, column: Column, sign: str) -> str:
@@ -214,15 +211,15 @@ def _paper(row: Row, column: Column, sign: str) -> str:
     return f"{printed.value:g}{deviation}{marks}"
 
 
-def _difference(found: Difference | None, column: Column, sign: str) -> str:
-    if found is None:
+def _difference(gap: Difference | None, column: Column, sign: str) -> str:
+    if gap is None:
         return "-"
-    text = f"{found.mean:+.{column.digits}f}"
-    return text if found.half is None else f"{text} {sign} {found.half:.{column.digits}f}"
+    text = f"{gap.mean:+.{column.digits}f}"
+    return text if gap.half is None else f"{text} {sign} {gap.half:.{column.digits}f}"
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
-    """Return what the columns are, how to read the numbers, what they do not say, and what is missing."""
+    """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
         remarks.append("mean ± sample standard deviation over n runs (seeds and class orders)")
@@ -230,7 +227,9 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
         remarks.append("differences: mean ± half the 95 % interval, t over the pairs; a single pair has none")
     remarks += _sources(table)
     if any(row.control for row in table.rows):
-        remarks.append("control: a bound, a baseline that learns next to nothing, or one told the answer")
+        remarks.append(
+            "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
+        )
     for run in table.unfinished:
         done = f"{run.done}/{run.tasks or '?'} tasks"
         remarks.append(f"not finished, not counted: {run.path} ({done}, {run.state})")
@@ -238,11 +237,11 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
 
 
 def _sources(table: Table) -> list[str]:
-    """Return where the published values come from, a line a source, and what their marks mean."""
+    """Return the sources of the published values, one per line, and the meaning of their marks."""
     printed = [value for row in table.rows for value in row.paper.values()]
-    found = [f"paper: {text}" for text in dict.fromkeys(value.told for value in printed)]
+    lines = [f"paper: {text}" for text in dict.fromkeys(value.told for value in printed)]
     if any(value.differs for value in printed):
-        found.append("* where its runs are known to differ from ours")
+        lines.append("* the paper's runs are known to differ from ours")
     if any(value.second_hand for value in printed):
-        found.append("† second hand: not measured by the method's authors, or copied from another paper")
-    return found
+        lines.append("† second hand: not measured by the method's authors, or copied from another paper")
+    return lines

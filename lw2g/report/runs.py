@@ -1,4 +1,4 @@
-"""Runs on disk as far as their small files tell: configuration, record, and where they stand."""
+"""Runs on disk, read from their small files: configuration, record and progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lw2g.interfaces.tracker import Stepped
 from lw2g.training.files.contents import read_record
 from lw2g.training.files.lock import Writer, writer_of
 
-__all__ = ["OF_THE_MACHINE", "Run", "State", "find_runs", "read_run"]
+__all__ = ["OF_THE_MACHINE", "ReportedRun", "State", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "interrupted", "damaged"]
 
@@ -31,21 +31,21 @@ OF_THE_MACHINE = {
         for name in ("device", "workers", "evaluation_batch", "image_memory", "keep_checkpoints")
     ),
 }
-"""Options that change no number, or that fingerprints stand for."""
+"""Options that change no number, or that fingerprints cover."""
 
 
 @attrs.frozen(kw_only=True)
-class Run:
+class ReportedRun:
     """A run directory.
 
     Attributes:
         path: The directory.
-        state: ``finished`` (all tasks), ``running`` (somebody writes it), ``interrupted``, or ``damaged``.
+        state: ``finished`` (all tasks), ``running`` (a process writes it), ``interrupted``, or ``damaged``.
         config: Its complete configuration, as nested plain values.
         record: Its record so far; empty before the first finished task.
-        progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running one, by its fields.
-        writer: Who writes a running one.
-        problem: What is wrong with a damaged one, of which nothing else is told.
+        progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running run, by its fields.
+        writer: The process that writes a running run.
+        problem: What is wrong with a damaged run, whose other fields are empty.
     """
 
     path: Path
@@ -63,12 +63,12 @@ class Run:
 
     @property
     def tasks(self) -> int | None:
-        """Tasks of the stream; None where nothing tells yet."""
+        """Tasks of the stream; None if not known yet."""
         return self.record.get("tasks") or self.progress.get("tasks")
 
     @property
     def remaining(self) -> float | None:
-        """Seconds that a running one is expected to take yet."""
+        """Expected remaining seconds of a running run."""
         return self.progress.get("remaining")
 
     @cached_property
@@ -78,15 +78,15 @@ class Run:
 
     def metric(self, name: str) -> float | None:
         """Return a metric over the tasks finished so far."""
-        found: float | None = self.record.get("metrics", {}).get(name)
-        return found
+        value: float | None = self.record.get("metrics", {}).get(name)
+        return value
 
 
-def read_run(directory: Path) -> Run | None:
-    """Return the run in a directory, None where none was begun.
+def read_run(directory: Path) -> ReportedRun | None:
+    """Return the run in a directory, or None if none has begun.
 
     Raises:
-        DataError: Its record or configuration is damaged, or they are of two runs.
+        DataError: Its record or configuration is damaged, or they belong to two runs.
     """
     if not (directory / CONFIG).exists():
         if (directory / RECORD).exists():
@@ -94,16 +94,13 @@ def read_run(directory: Path) -> Run | None:
         return None
     record = read_record(directory) if (directory / RECORD).exists() else {}
     total = record.get("tasks")
-    if total is None and record:
-        total = len(record["accuracy_matrix"]) if _ended(directory) else None  # an lw2g that did not note it
-        record = record | {"tasks": total}
     if total is not None and len(record["accuracy_matrix"]) == total:
         state: State = "finished"
         writer = None
     else:
         writer = writer_of(directory)
         state = "interrupted" if writer is None else "running"
-    return Run(
+    return ReportedRun(
         path=directory,
         state=state,
         config=record["config"] if record else _config(directory),
@@ -114,50 +111,42 @@ def read_run(directory: Path) -> Run | None:
 
 
 def _progress(directory: Path) -> dict[str, Any]:
-    """Return where a run stands; nothing where that cannot be read, for nobody counts on it."""
+    """Return the progress of a run; empty if it cannot be read."""
     try:
-        found = read_json(directory / PROGRESS)
+        progress = read_json(directory / PROGRESS)
     except DataError:
         return {}
-    return {} if misfits(found, Stepped) else dict(found)
+    return {} if misfits(progress, Stepped) else dict(progress)
 
 
 def _config(directory: Path) -> dict[str, Any]:
     try:
         return read_toml(directory / CONFIG)
     except ConfigError as error:
-        raise DataError(str(error)) from error
+        raise DataError(error.what, error.remedy) from error
 
 
-def _ended(directory: Path) -> bool:
-    """Whether the log's last event is the end of the run."""
-    try:
-        with (directory / "events.jsonl").open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 65_536))
-            return b'"event": "RunEnded"' in log.read().rstrip().rpartition(b"\n")[2]
-    except OSError:
-        return False
-
-
-def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Run]:
-    """Yield the runs in and below directories by their names, each once; none in hidden folders.
+def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[ReportedRun]:
+    """Yield each run in and below directories once, sorted by name; skip hidden folders.
 
     Args:
         places: The directories.
-        damaged: Whether damaged runs are yielded; without that none is passed over in silence.
+        damaged: Whether to yield damaged runs instead of raising.
 
     Raises:
-        DataError: There is no such directory, or a run is damaged.
+        DataError: A directory is missing, or a run is damaged and ``damaged`` is False.
     """
     seen: set[Path] = set()
     for place in places:
         if not place.is_dir():
-            raise DataError(f"no directory {str(place)!r}; give a run's directory, or one with runs below it")
+            raise DataError(
+                f"no directory {str(place)!r}", "give a run's directory, or one with runs below it"
+            )
         for folder, below, files in os.walk(place):
             below[:] = sorted(name for name in below if not name.startswith("."))
             if CONFIG not in files and RECORD not in files:
                 continue
-            below.clear()  # what lies in a run's own directory belongs to it
+            below.clear()  # everything in a run's directory belongs to it
             path = Path(folder)
             if path.resolve() in seen:
                 continue
@@ -166,7 +155,7 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Run]
             except DataError as error:
                 if not damaged:
                     raise
-                run = Run(path=path, state="damaged", problem=str(error))
+                run = ReportedRun(path=path, state="damaged", problem=str(error))
             if run is not None:
                 seen.add(path.resolve())
                 yield run

@@ -1,4 +1,4 @@
-"""Means over runs, and differences of runs that belong together in pairs."""
+"""Means over runs, and paired differences between runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeVar
 
 import attrs
 
-__all__ = ["Difference", "Summary", "paired_difference", "summary"]
+__all__ = ["Difference", "MeanStd", "paired_difference", "summary"]
 
 K = TypeVar("K", bound=Hashable)
 _LEVEL = 0.95
 
 
 @attrs.frozen(kw_only=True)
-class Summary:
+class MeanStd:
     """A quantity over several runs.
 
     Attributes:
-        mean: Its mean; None where a run has no value.
+        mean: Its mean; None if a run has no value.
         std: Its sample standard deviation; None for a single run.
         n: Number of runs.
     """
@@ -30,17 +30,17 @@ class Summary:
     n: int
 
 
-def summary(values: Sequence[float | None]) -> Summary:
+def summary(values: Sequence[float | None]) -> MeanStd:
     """Return mean, sample standard deviation and number of values.
 
     >>> summary([1.0, 3.0])
-    Summary(mean=2.0, std=1.4142135623730951, n=2)
+    MeanStd(mean=2.0, std=1.4142135623730951, n=2)
     """
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or not known:
-        return Summary(mean=None, std=None, n=len(values))
-    std = statistics.stdev(known) if len(known) > 1 else None
-    return Summary(mean=statistics.fmean(known), std=std, n=len(known))
+    present = [value for value in values if value is not None]
+    if len(present) < len(values) or not present:
+        return MeanStd(mean=None, std=None, n=len(values))
+    std = statistics.stdev(present) if len(present) > 1 else None
+    return MeanStd(mean=statistics.fmean(present), std=std, n=len(present))
 
 
 @attrs.frozen(kw_only=True)
@@ -58,20 +58,20 @@ class Difference:
     n: int
 
 
-def paired_difference(mine: Mapping[K, float | None], theirs: Mapping[K, float | None]) -> Difference | None:
-    """Return how much greater ``mine`` is than ``theirs`` over common keys; None where no pair has values.
+def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float | None]) -> Difference | None:
+    """Return the mean of ``ours - theirs`` over common keys; None if no pair has values.
 
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
     Difference(mean=1.0, half=None, n=1)
     """
-    pairs = [(mine[key], theirs[key]) for key in mine if key in theirs]
-    found = [one - other for one, other in pairs if one is not None and other is not None]
-    if not found:
+    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    gaps = [own - other for own, other in pairs if own is not None and other is not None]
+    if not gaps:
         return None
     half = None
-    if len(found) > 1:
+    if len(gaps) > 1:
         from scipy.special import stdtrit
 
-        quantile = float(stdtrit(len(found) - 1, (1 + _LEVEL) / 2))
-        half = quantile * statistics.stdev(found) / math.sqrt(len(found))
-    return Difference(mean=statistics.fmean(found), half=half, n=len(found))
+        quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))
+        half = quantile * statistics.stdev(gaps) / math.sqrt(len(gaps))
+    return Difference(mean=statistics.fmean(gaps), half=half, n=len(gaps))

@@ -1,4 +1,4 @@
-"""Tables of runs: what belongs in one, which runs are one row, and what tells rows apart."""
+"""Tables of runs: groups runs into tables and rows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lw2g.report import MIXABLE
 from lw2g.report.columns import Column
 from lw2g.report.names import OF_THE_TABLE, Settings, labels_of, settings_of
 from lw2g.report.paper import Printed, differences_of, printed_for
-from lw2g.report.runs import Run
-from lw2g.report.statistics import Difference, Summary, paired_difference, summary
+from lw2g.report.runs import ReportedRun
+from lw2g.report.statistics import Difference, MeanStd, paired_difference, summary
 
 __all__ = ["Row", "Table", "tables_of"]
 
@@ -28,16 +28,16 @@ class Row:
     """Runs of one configuration.
 
     Attributes:
-        label: What tells it from the other rows of its table.
+        label: Its name, unique in its table.
         runs: The runs, one per seed and class order.
-        control: Whether it is no continual learner that could be used: a bound, or one that knows the answer.
-        marks: Where it stands among what is mixed: checkpoint, split, protocol.
-        differs: In what its method differs from the published one, one text each.
-        paper: What the paper prints for it, by columns.
+        control: Whether it is not a usable continual learner, but a bound or one that knows the answer.
+        marks: Its checkpoint, split or protocol, where the table mixes them.
+        differs: The differences of its method from the published one.
+        paper: The published values, by columns.
     """
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[ReportedRun, ...]
     control: bool
     marks: tuple[str, ...]
     differs: tuple[str, ...]
@@ -45,78 +45,78 @@ class Row:
 
     @property
     def finished(self) -> bool:
-        """Whether its runs are; those that are not stand in rows of their own."""
+        """Whether its runs are finished; unfinished runs have their own rows."""
         return self.runs[0].state == "finished"
 
-    def summary(self, column: Column) -> Summary:
+    def summary(self, column: Column) -> MeanStd:
         """Return mean, deviation and n of a column."""
         return summary([column.of(run.record) for run in self.runs])
 
     def difference(self, other: Row, column: Column) -> Difference | None:
-        """Return how much greater a column is than in another row, paired over seeds and class orders."""
-        mine, theirs = ({_pair(run): column.of(run.record) for run in row.runs} for row in (self, other))
-        return paired_difference(mine, theirs)
+        """Return the difference of a column from another row, paired over seeds and class orders."""
+        ours, theirs = ({_pair(run): column.of(run.record) for run in row.runs} for row in (self, other))
+        return paired_difference(ours, theirs)
 
 
 @attrs.frozen(kw_only=True)
 class Table:
-    """Rows that may be compared: one benchmark.
+    """Comparable rows on one benchmark.
 
     Attributes:
         title: The benchmark and its tasks, checkpoint and protocol.
-        rows: In the order in which their first runs were found.
-        unfinished: Runs that stand in no row.
-        notes: What a reader should know, one sentence each.
+        rows: The rows, in the order of their first runs.
+        unfinished: Runs that belong to no row.
+        notes: Remarks, one sentence each.
     """
 
     title: str
     rows: tuple[Row, ...]
-    unfinished: tuple[Run, ...]
+    unfinished: tuple[ReportedRun, ...]
     notes: tuple[str, ...]
 
     def row(self, wanted: str) -> Row:
-        """Return the row whose label is, or alone contains, what is wanted.
+        """Return the row with this label, or the only one whose label contains it.
 
         Raises:
-            ConfigError: There is none, or there are several.
+            ConfigError: No row fits, or several do.
         """
         labels = [row.label for row in self.rows]
-        found = [row for row in self.rows if row.label == wanted] or [
+        matching = [row for row in self.rows if row.label == wanted] or [
             row for row in self.rows if wanted in row.label
         ]
-        if len(found) != 1:
-            why = f"fits {len(found)} rows" if found else "is no row"
+        if len(matching) != 1:
+            why = f"fits {len(matching)} rows" if matching else "is no row"
             raise ConfigError(
-                f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}; rows are: "
-                + "; ".join(labels)
+                f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}",
+                f"rows are: {'; '.join(labels)}",
             )
-        return found[0]
+        return matching[0]
 
 
 def tables_of(
-    runs: Iterable[Run], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
+    runs: Iterable[ReportedRun], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
 ) -> list[Table]:
     """Return one table per benchmark and task size.
 
     Args:
-        runs: Finished or not.
+        runs: Finished and unfinished runs.
         catalogue: Knows which components are controls.
-        mix: What one table may mix.
-        so_far: Whether unfinished runs get rows of their own, as far as they have come.
+        mix: What one table may mix, of :data:`lw2g.report.MIXABLE`.
+        so_far: Whether unfinished runs get their own rows, up to their last task.
 
     Raises:
-        ConfigError: Runs of one table mix what it may not.
+        ConfigError: Runs of one table mix something that ``mix`` does not allow.
     """
-    found: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[ReportedRun]] = defaultdict(list)
     for run in runs:
-        found[tuple(map(run.options.get, OF_THE_TABLE))].append(run)
-    return [_table(group, catalogue, mix, so_far) for group in found.values()]
+        groups[tuple(map(run.options.get, OF_THE_TABLE))].append(run)
+    return [_table(group, catalogue, mix, so_far) for group in groups.values()]
 
 
-def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far: bool) -> Table:
+def _table(runs: Sequence[ReportedRun], catalogue: Catalogue, mix: Sequence[str], so_far: bool) -> Table:
     counted = [run for run in runs if run.state == "finished" or (so_far and run.record)]
     ways = (_checkpoint, _splits(counted), lambda run: str(run.record["protocol"]))
-    kinds: dict[str, Callable[[Run], str]] = dict(zip(MIXABLE, ways, strict=True))
+    kinds: dict[str, Callable[[ReportedRun], str]] = dict(zip(MIXABLE, ways, strict=True))
     mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
     for kind in mixed:
         if kind not in mix:
@@ -131,9 +131,7 @@ def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far
     for label, group in zip(labels, groups, strict=True):
         single = {_pair(run): run for run in reversed(group)}
         if len(single) < len(group):
-            notes.append(
-                f"{label}: {len(group) - len(single)} runs of a seed that is there already do not count"
-            )
+            notes.append(f"{label}: {len(group) - len(single)} further runs of the same seed are not counted")
         differs = differences_of(group[0], catalogue)
         rows.append(
             Row(
@@ -146,7 +144,7 @@ def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far
             )
         )
     notes += _warnings(rows)
-    notes += [f"mixes {kind}: rows of different ones do not compare" for kind in mixed]
+    notes += [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     return Table(
         title=_title(runs[0], counted, kinds, mixed),
         rows=tuple(rows),
@@ -155,16 +153,19 @@ def _table(runs: Sequence[Run], catalogue: Catalogue, mix: Sequence[str], so_far
     )
 
 
-def _refuse(kind: str, of: Callable[[Run], str], runs: Sequence[Run]) -> None:
+def _refuse(kind: str, of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
     places = defaultdict(list)
     for run in runs:
         places[of(run)].append(str(run.path))
     listed = ", ".join(f"{value}: {len(paths)} such as {paths[0]}" for value, paths in places.items())
-    raise ConfigError(f"the runs mix {kind} ({listed}); leave some out, or say --mix {kind}")
+    raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
 
 
 def _title(
-    run: Run, finished: Sequence[Run], kinds: Mapping[str, Callable[[Run], str]], mixed: Sequence[str]
+    run: ReportedRun,
+    finished: Sequence[ReportedRun],
+    kinds: Mapping[str, Callable[[ReportedRun], str]],
+    mixed: Sequence[str],
 ) -> str:
     options = run.options
     name, increment = options["benchmark.name"], options.get("benchmark.increment")
@@ -174,45 +175,45 @@ def _title(
     return ", ".join(parts)
 
 
-def _checkpoint(run: Run) -> str:
+def _checkpoint(run: ReportedRun) -> str:
     backbone = run.record["backbone"]
     names = dict.fromkeys((run.config["backbone"]["name"], backbone["timm_name"]))
     return f"{' '.join(names)} {backbone['sha256'][:8]}"
 
 
-def _splits(runs: Sequence[Run]) -> Callable[[Run], str]:
-    """Return what names the images of a run: its split; where one name stands for several, a hash as well."""
+def _splits(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names a run's split, with a hash if runs with one name have different images."""
     prints = defaultdict(set)
     for run in runs:
         prints[_split_name(run), tuple(run.record["class_order"])].add(
             run.record["fingerprints"]["benchmark"]
         )
-    ambiguous = {name for (name, _), found in prints.items() if len(found) > 1}
+    ambiguous = {name for (name, _), fingerprints in prints.items() if len(fingerprints) > 1}
 
-    def of(run: Run) -> str:
+    def of(run: ReportedRun) -> str:
         name = _split_name(run)
         return f"{name} {run.record['fingerprints']['benchmark'][:8]}" if name in ambiguous else name
 
     return of
 
 
-def _split_name(run: Run) -> str:
+def _split_name(run: ReportedRun) -> str:
     classes = json.dumps(sorted(run.record["class_names"]))
     named = run.options.get("benchmark.split") or "only"
     return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"
 
 
-def _pair(run: Run) -> tuple[Any, ...]:
-    """Return what two runs have in common that make a pair: seed and class order."""
+def _pair(run: ReportedRun) -> tuple[Any, ...]:
+    """Return the key that pairs runs: seed and class order."""
     return (run.record["seed"], tuple(run.record["class_order"]))
 
 
-def _is_control(run: Run, catalogue: Catalogue) -> bool:
-    """Whether a component of a run says it is a control; one that is not installed says nothing."""
+def _is_control(run: ReportedRun, catalogue: Catalogue) -> bool:
+    """Whether an installed component of a run is a control."""
     controls = {
         (str(entry.component.kind), entry.component.name)
         for entry in catalogue.components()
-        if getattr(entry.component, "control", False)
+        if entry.component.control
     }
     retrieval = run.config.get("retrieval") or {}
     return bool(
@@ -221,7 +222,7 @@ def _is_control(run: Run, catalogue: Catalogue) -> bool:
 
 
 def _warnings(rows: Sequence[Row]) -> list[str]:
-    """Return in what rows differ from what was published, each difference once."""
+    """Return the differences of rows from what was published, each difference once."""
     of_values: dict[str, list[str]] = defaultdict(list)
     of_methods: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -232,21 +233,23 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
                 of_values[text].append(row.label)
     return [
         f"{what} {text} ({'all rows' if len(labels) == len(rows) > 1 else '; '.join(labels)})"
-        for what, found in (
+        for what, labels_by_text in (
             ("published values are for", of_values),
             ("differs from the published method:", of_methods),
         )
-        for text, labels in found.items()
+        for text, labels in labels_by_text.items()
     ]
 
 
 def _groups(
-    runs: Sequence[Run], settings: Mapping[int, Settings], kinds_of: Callable[[Run], tuple[str, ...]]
-) -> list[list[Run]]:
-    """Return the runs of each row: seed, class order and the machine alone do not tell rows apart."""
-    found: dict[Any, list[Run]] = defaultdict(list)
+    runs: Sequence[ReportedRun],
+    settings: Mapping[int, Settings],
+    kinds_of: Callable[[ReportedRun], tuple[str, ...]],
+) -> list[list[ReportedRun]]:
+    """Return the runs of each row; seed, class order and machine do not separate rows."""
+    groups: dict[Any, list[ReportedRun]] = defaultdict(list)
     for run in runs:
         own = settings[id(run)]
         reached = None if run.state == "finished" else (run.done, run.tasks)
-        found[json.dumps(own.values, sort_keys=True), own.began, kinds_of(run), reached].append(run)
-    return list(found.values())
+        groups[json.dumps(own.values, sort_keys=True), own.began, kinds_of(run), reached].append(run)
+    return list(groups.values())

@@ -1,1 +1,1 @@
-"""Writing a small plugin package of any kind: plain templates, and the code that fills them in."""
+"""Writes a small plugin package of any kind from plain templates."""

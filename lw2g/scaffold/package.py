@@ -1,4 +1,4 @@
-"""From a name and a kind to a package on disk that installs, passes its tests and can be changed from there.
+"""Writes a package for a name and a kind; it installs and passes its tests.
 
 A template is a plain file ``templates/<common or kind>/.../FILE.tmpl`` with ``string.Template`` placeholders
 such as ``$name``; in its path, the folder ``package`` stands for the import package.
@@ -22,7 +22,7 @@ from lw2g import __version__
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
-from lw2g.registry.hookspecs import HOOKS
+from lw2g.registry.kinds import HOOKS
 from lw2g.registry.markers import PROJECT
 
 __all__ = ["SCAFFOLDED", "Scaffold", "check_name", "write_package"]
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 @attrs.frozen(kw_only=True)
 class _Example:
-    """What the texts say of the component that a kind's template holds, and a command that uses it."""
+    """The summary of a template's component, and a command that uses it."""
 
     summary: str
     run: str
@@ -62,8 +62,12 @@ SCAFFOLDED: Mapping[Kind, _Example] = {
     "benchmark": _Example(
         summary="stripes in noise, one direction and width per class", run="lw2g run --benchmark $name"
     ),
+    "metric": _Example(
+        summary="accuracy on the task that has the lowest one after the last task",
+        run="lw2g run --benchmark digits",
+    ),
 }
-"""The kinds for which there is a template."""
+"""The kinds with a template."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,8 +75,8 @@ class Scaffold:
     """A package to write.
 
     Attributes:
-        name: Of the component, the distribution and the folder.
-        kind: Of the component.
+        name: Name of the component, the distribution and the folder.
+        kind: Kind of the component.
     """
 
     name: str
@@ -115,7 +119,7 @@ class Scaffold:
 
 
 def _templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
-    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _templates(entry, path / entry.name)
         elif entry.name.endswith(_SUFFIX):
@@ -123,47 +127,44 @@ def _templates(folder: Traversable, path: PurePosixPath) -> Iterator[tuple[PureP
 
 
 def check_name(name: str, catalogue: Catalogue, plugins: Collection[str] | None = None) -> None:
-    """Refuse a name that cannot be that of a new component, package and plugin.
+    """Refuse a name that a new component, package and plugin cannot have.
 
     Args:
         name: The wanted name.
-        catalogue: What is installed.
-        plugins: Names of the installed plugins' entry points; None looks for them.
+        catalogue: The installed components.
+        plugins: Names of the installed plugins' entry points; None reads them from the environment.
 
     Raises:
-        ConfigError: It is no kebab-case name, or something has it already.
+        ConfigError: It is not kebab-case, or is taken.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"plugin name {name!r} is no kebab-case name; use lower-case words joined by hyphens, such as "
-            f"{_kebab(name)!r}"
+            f"plugin name {name!r} is not kebab-case",
+            f"use lower-case words joined by hyphens, such as {_kebab(name)!r}",
         )
     for entry in catalogue.components():
         if entry.component.name == name:
             owner = f"a {entry.component.kind} of {entry.origin}"
-            raise ConfigError(f"plugin name {name!r} is taken by {owner}; choose another one")
+            raise ConfigError(f"plugin name {name!r} is taken by {owner}", "choose another one")
     package = name.replace("-", "_")
     if plugins is None:
         plugins = entry_points(group=PROJECT).names
-    if package in plugins:
-        raise ConfigError(
-            f"plugin name {name!r} is taken: a plugin is called {package!r}; choose another one"
-        )
+    owner = f"a plugin is called {package!r}" if package in plugins else ""
     if keyword.iskeyword(package) or importlib.util.find_spec(package) is not None:
-        raise ConfigError(
-            f"plugin name {name!r} is taken: Python knows {package!r} already; choose another one"
-        )
+        owner = owner or f"Python knows {package!r} already"
+    if owner:
+        raise ConfigError(f"plugin name {name!r} is taken: {owner}", "choose another one")
 
 
 def _kebab(name: str) -> str:
-    """Return a legal name that resembles what was typed.
+    """Return a legal name that resembles the given one.
 
     >>> _kebab("MyMethod 2")
     'my-method-2'
     """
     words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
-    found = "-".join(words)
-    return found if _NAME.fullmatch(found) else "my-method"
+    kebab = "-".join(words)
+    return kebab if _NAME.fullmatch(kebab) else "my-method"
 
 
 def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
@@ -174,7 +175,7 @@ def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         what = "is not empty" if directory.is_dir() else "is a file"
-        raise ConfigError(f"{str(directory)!r} {what}; choose another --out")
+        raise ConfigError(f"{str(directory)!r} {what}", "choose another --out")
     written = []
     try:
         for path, text in list(scaffold.files()):
@@ -183,5 +184,7 @@ def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
             target.write_text(text, encoding="utf-8", newline="\n")
             written.append(target)
     except OSError as error:
-        raise ConfigError(f"{str(directory)!r} cannot be written ({error}); choose another --out") from error
+        raise ConfigError(
+            f"{str(directory)!r} cannot be written ({error})", "choose another --out"
+        ) from error
     return written

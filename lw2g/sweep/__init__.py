@@ -1,1 +1,1 @@
-"""Sweeps: grids of runs, each run in a process and a directory of its own. Nothing here needs torch."""
+"""Sweeps: grids of runs; each run has its own process and directory. Nothing here imports torch."""

@@ -1,4 +1,4 @@
-"""Running the cells of a sweep: so many at a time, failures noted, and stopped where they can be resumed."""
+"""Runs the cells of a sweep: a few at a time, noting failures, and stopping where they can be resumed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ERROR = re.compile(r"error: |[\w.]+(Error|Exception)\b")
 
 
 def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
-    """Resolve all cells, so that no mistake comes to light after hours.
+    """Resolve all cells, so that every mistake shows before the first cell starts.
 
     Raises:
-        ConfigError: Some cannot be used; every problem stands once, with the cells that have it.
+        ConfigError: Some cells cannot be used; the message lists each problem once, with its cells.
     """
     problems: dict[str, list[str]] = {}
     for cell in cells:
@@ -53,25 +53,29 @@ def run_sweep(
     executor: Executor,
     watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
 ) -> list[Status]:
-    """Run what is not finished of the cells, in their order, and return where each stands in the end.
+    """Run the unfinished cells in their order and return the final status of each.
 
-    Finished cells stay, interrupted ones are resumed, failed ones are left as they are. What somebody else
-    runs is waited for, and taken over if that one dies: several drivers may share a sweep. SIGINT and SIGTERM
-    stop the cells that run, which can be resumed.
+    Finished and failed cells are left alone, interrupted ones are resumed. Several drivers may share a sweep:
+    each waits for the cells that another one runs, and takes them over if that driver dies. SIGINT and
+    SIGTERM stop the running cells; they can be resumed.
 
     Args:
-        store: Where the sweep lies; cells and executor are noted there.
-        cells: What it consists of.
-        executor: Where it runs; closed in the end.
-        watch: Is told a few times a second where all cells stand.
+        store: The sweep's directory; it notes cells and executor.
+        cells: The cells of the sweep.
+        executor: Runs the cells; closed in the end.
+        watch: Receives the status of all cells a few times a second.
+
+    Raises:
+        ConfigError: The cells that run at a time need more processes than there are cores or GPUs.
     """
     with closing(executor):
+        executor.require_room(cells)
         store.write(cells, executor.settings)
         return _Sweep(store, cells, executor, watch).go()
 
 
 class _Sweep:
-    """A sweep under way: which cells run, and how often it was asked to stop."""
+    """A running sweep: the submitted cells, and how often it was asked to stop."""
 
     def __init__(
         self,
@@ -81,7 +85,7 @@ class _Sweep:
         watch: Callable[[Sequence[Status]], None],
     ) -> None:
         self._store, self._executor, self._watch = store, executor, watch
-        self._statuses = {one.cell.name: one for one in store.statuses(cells)}
+        self._statuses = {status.cell.name: status for status in store.statuses(cells)}
         self._jobs = {cell.name: store.job(cell) for cell in cells}
         self._futures: dict[str, Future] = {}
         self._withdrawn: set[str] = set()
@@ -90,7 +94,7 @@ class _Sweep:
         self._next_look = 0.0
 
     def go(self) -> list[Status]:
-        """Run until nothing is left to run, or nothing runs any more after a request to stop."""
+        """Run until no cell is left, or until the last running cell has stopped on request."""
         with self._listening():
             while self._futures or (not self._asked and self._is_more()):
                 self._pass_on_request()
@@ -103,17 +107,17 @@ class _Sweep:
         return list(self._statuses.values())
 
     def _is_more(self) -> bool:
-        """Whether a cell is to be begun, or run by somebody who might die."""
-        return any(one.open or one.state == "running" for one in self._statuses.values())
+        """Whether a cell is open, or run by another driver, which might die."""
+        return any(status.open or status.state == "running" for status in self._statuses.values())
 
     def _is_due(self, name: str) -> bool:
         return self._statuses[name].open and name not in self._futures
 
     def _submit(self) -> None:
-        """Fill the free slots with the next cells that nobody runs."""
+        """Fill the free slots with the next open cells."""
         room = 0 if self._asked else self._executor.slots - len(self._futures)
         due = list(islice(filter(self._is_due, self._statuses), max(room, 0)))
-        self._refresh(due)  # others may have been at them since the last look
+        self._refresh(due)  # another driver may have started them since the last look
         due = list(filter(self._is_due, due))
         if due:
             futures = self._executor.submit([self._jobs[name] for name in due])
@@ -130,7 +134,7 @@ class _Sweep:
             self._executor.cancel(self._jobs[name], self._futures[name])
 
     def _collect(self) -> None:
-        """Note what became of the jobs that ended."""
+        """Note how the ended jobs ended."""
         for name in [name for name, future in self._futures.items() if future.done()]:
             code = _code(self._jobs[name], self._futures.pop(name))
             self._refresh([name])
@@ -138,11 +142,13 @@ class _Sweep:
             self._refresh([name])
 
     def _look(self) -> None:
-        """Look now and then how cells are getting on that run here or elsewhere, and which are cancelled."""
+        """Refresh the status of unfinished cells now and then, and cancel the submitted ones on request."""
         began = time.monotonic()
         if began < self._next_look:
             return
-        self._refresh(name for name, one in self._statuses.items() if one.state not in ("finished", "failed"))
+        self._refresh(
+            name for name, status in self._statuses.items() if status.state not in ("finished", "failed")
+        )
         withdrawn = {name for name in self._futures if self._statuses[name].cancelled} - self._withdrawn
         self._withdrawn |= withdrawn
         self._cancel(withdrawn)
@@ -151,31 +157,28 @@ class _Sweep:
 
     def _refresh(self, names: Iterable[str]) -> None:
         cells = [self._statuses[name].cell for name in names]
-        self._statuses |= {one.cell.name: one for one in self._store.statuses(cells)}
+        self._statuses |= {status.cell.name: status for status in self._store.statuses(cells)}
 
     def _note_end(self, name: str, code: int) -> None:
-        """Note a failure; a run that was stopped is none, nor is one that somebody else runs or has run."""
-        found = self._statuses[name]
-        if found.state in ("finished", "running") or found.cancelled or self._asked or code == BUSY:
+        """Note a failure, unless the run was stopped, or another driver runs or has run it."""
+        status = self._statuses[name]
+        if status.state in ("finished", "running") or status.cancelled or self._asked or code == BUSY:
             return
         if code == INTERRUPTED:
-            self._store.cancel([found.cell])
+            self._store.cancel([status.cell])
         elif not (code < 0 and self._tries[name] <= self._executor.retries):
-            self._store.note_failure(found.cell, f"exit code {code}: {_last_words(self._jobs[name], code)}")
+            self._store.note_failure(status.cell, f"exit code {code}: {_last_words(self._jobs[name], code)}")
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Count requests to stop; a signal that is ignored, as under nohup, stays so.
-
-        Outside the main thread signals are left alone.
-        """
+        """Count signals as requests to stop; ignored signals (nohup) and other threads are left alone."""
 
         def count(number: int, frame: FrameType | None) -> None:
             self._asked += 1
 
         wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         reached = threading.current_thread() is threading.main_thread()
-        before = {one: signal.getsignal(one) for one in wanted if reached}
+        before = {number: signal.getsignal(number) for number in wanted if reached}
         for number, handler in before.items():
             if handler != signal.SIG_IGN:
                 signal.signal(number, count)
@@ -187,20 +190,20 @@ class _Sweep:
 
 
 def _code(job: Job, future: Future) -> int:
-    """Return the exit code of a job that ended; -9 of one that died without a word."""
+    """Return the exit code of an ended job; -9 if the executor has none."""
     try:
         return future.result()
-    except Exception as error:  # whatever an engine has in place of a result
+    except Exception as error:  # an executor may raise anything in place of a result
         with job.log.open("a") as log:
             log.write(f"error: {' '.join(str(error).split())}\n")
         return -signal.SIGKILL
 
 
 def _last_words(job: Job, code: int) -> str:
-    """Return the last error that a process told of, else its last line, else what ended it."""
+    """Return the signal that ended a process, else its last error, else its last line."""
     if code < 0:
         return f"ended by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -9 else "")
     lines = job.last_words()
     errors = [line for line in lines if _ERROR.match(line)]
-    found = (errors or lines or ["it said nothing"])[-1].removeprefix("error: ").strip()
-    return found if len(found) <= _LONGEST_REASON else f"{found[:_LONGEST_REASON]}..."
+    reason = (errors or lines or ["it printed nothing"])[-1].removeprefix("error: ").strip()
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."

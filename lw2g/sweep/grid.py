@@ -1,11 +1,11 @@
-"""Grids: from one TOML file to the cells of a sweep, each a configuration under the hash of what it says.
+"""Grids: from one TOML file to the cells of a sweep, each a configuration named by the hash of its settings.
 
 A grid has three parts. ``[base]`` is a configuration that all cells share. ``[[rows]]`` are alternatives with
-settings of their own. ``[axes]`` are lists of values that multiply the rows; a row that sets an axis's option
+their own settings. ``[axes]`` are lists of values that multiply the rows; a row that sets an axis's option
 itself is not multiplied by it, and a row's own ``axes`` replace or join the grid's. Settings are written as
 in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. A grid
-that ``extends`` another one has all of it: its own base and axes over the other's, its rows after those.
-``[executor]`` says where it runs (:mod:`lw2g.sweep.executors`), and is no part of what is run.
+that ``extends`` another one puts its own base and axes over the other's, and its rows after those.
+``[executor]`` says where the cells run (:mod:`lw2g.sweep.executors`); it is not part of their settings.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Cell:
     """One configuration of a grid.
 
     Attributes:
-        settings: What the grid says of it, by dotted keys; nothing that is left to defaults.
-        label: What tells it from the other cells, in words.
+        settings: The settings that the grid gives it, by dotted keys; no defaults.
+        label: A short text that distinguishes it from the other cells.
     """
 
     settings: Mapping[str, Any]
@@ -57,9 +57,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its directory: baseline and policy as far as named, and the hash of the settings.
+        """The name of its directory: baseline and policy where the grid names them, and a hash.
 
-        Only what the grid says is hashed, so that an option which lw2g gains later moves no directory.
+        The hash covers only what the grid sets, so that an option added to lw2g later moves no directory.
         """
         content = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
         parts = [
@@ -76,12 +76,12 @@ class Cell:
         """Return the settings as the nested tables of a configuration file.
 
         Raises:
-            ConfigError: A key is none of a configuration.
+            ConfigError: A key is not one of a configuration.
         """
         problems: list[str] = []
-        found = nest({key: value for key, value in self.settings.items() if key != "constraints"}, problems)
+        tables = nest({key: value for key, value in self.settings.items() if key != "constraints"}, problems)
         names = self.settings.get("constraints", ())
-        lost = found.get("constraints", {}).keys() - set(names)
+        lost = tables.get("constraints", {}).keys() - set(names)
         if lost:
             problems.append(
                 f"constraints: options for {', '.join(sorted(lost))}, which is not in use; name all in use: "
@@ -90,42 +90,42 @@ class Cell:
         if problems:
             raise ConfigError("; ".join(problems))
         if "constraints" in self.settings:
-            found["constraints"] = {
-                name: found.get("constraints", {}).get(name, {}) for name in names
+            tables["constraints"] = {
+                name: tables.get("constraints", {}).get(name, {}) for name in names
             } or NONE
-        return found
+        return tables
 
 
 def read_grid(path: Path, overrides: Mapping[str, Any] | None = None) -> list[Cell]:
-    """Return the cells of a grid: rows in their order, all of the first seed, then all of the second.
+    """Return the cells of a grid: rows in their order, first all with the first seed, then the second, ...
 
     Args:
         path: A TOML file.
-        overrides: Settings of every cell, which win over the grid's; cells that become alike are one.
+        overrides: Settings of every cell, which override the grid's; cells that become equal are merged.
 
     Raises:
-        ConfigError: It is no grid.
+        ConfigError: The file is not a valid grid.
     """
     grid = _read(path, ())
     last = settings_of(overrides or {}, "--set")
-    found: dict[str, _Found] = {}
+    drafts: dict[str, _Draft] = {}
     for row in grid.rows or [_Row()]:
-        for one in _cells(row, grid, last):
-            found.setdefault(json.dumps(one.settings, sort_keys=True), one)
-    if not found:
-        raise ConfigError(f"{str(path)!r} has no cells; an axis or the rows are empty")
-    idle = {key for one in found.values() for key in one.idle}
-    idle -= {key for one in found.values() for key in one.settings}
+        for draft in _cells(row, grid, last):
+            drafts.setdefault(json.dumps(draft.settings, sort_keys=True), draft)
+    if not drafts:
+        raise ConfigError(f"{str(path)!r} has no cells", "an axis or the rows are empty")
+    idle = {key for draft in drafts.values() for key in draft.idle}
+    idle -= {key for draft in drafts.values() for key in draft.settings}
     if idle:
-        raise ConfigError(f"{min(idle)}: no cell uses that constraint; name it: constraints = [...]")
-    return _labelled(sorted(found.values(), key=lambda one: one.turn))
+        raise ConfigError(f"{min(idle)}: no cell uses that constraint", "name it: constraints = [...]")
+    return _labelled(sorted(drafts.values(), key=lambda draft: draft.turn))
 
 
 def read_executor(path: Path) -> Settings:
-    """Return what a grid says of the executor, empty where it says nothing.
+    """Return the executor's settings in a grid, which may be empty.
 
     Raises:
-        ConfigError: It is no grid.
+        ConfigError: The file is not a valid grid.
     """
     return _read(path, ()).executor
 
@@ -141,7 +141,7 @@ class _Row:
 
 @attrs.frozen(kw_only=True)
 class _Grid:
-    """What a file says, and those that it extends."""
+    """The content of a grid file together with the files it extends."""
 
     base: Settings
     axes: dict[str, list[Settings]]
@@ -150,33 +150,33 @@ class _Grid:
 
 
 def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
-    """Return what a file says; ``before`` are those that extend it."""
+    """Read a grid file; ``before`` are the files that extend it."""
     if path.resolve() in before:
-        raise ConfigError(f"{str(path)!r} extends itself; take one `extends` out")
-    told = read_toml(path)
-    unknown = sorted(told.keys() - {*_PARTS})
+        raise ConfigError(f"{str(path)!r} extends itself", "remove one `extends`")
+    table = read_toml(path)
+    unknown = sorted(table.keys() - {*_PARTS})
     if unknown:
         raise ConfigError(
-            f"{str(path)!r}: {unknown[0]!r} is no part of a grid{nearest(unknown[0], _PARTS)}; a grid has "
-            "[base], [axes], [[rows]], [executor] and extends"
+            f"{str(path)!r}: {unknown[0]!r} is not a part of a grid{nearest(unknown[0], _PARTS)}",
+            "a grid has [base], [axes], [[rows]], [executor] and extends",
         )
-    rows = told.get("rows", [])
+    rows = table.get("rows", [])
     if not isinstance(rows, list):
-        raise ConfigError("rows: expected tables [[rows]]; write two brackets")
-    mine = _Grid(
-        base=settings_of(_table(told.get("base", {}), "base"), "base"),
-        axes=_axes(_table(told.get("axes", {}), "axes"), "axes"),
+        raise ConfigError("rows: expected tables [[rows]]", "write two brackets")
+    grid = _Grid(
+        base=settings_of(_table(table.get("base", {}), "base"), "base"),
+        axes=_axes(_table(table.get("axes", {}), "axes"), "axes"),
         rows=[_row(_table(row, f"rows {number}"), f"rows {number}") for number, row in enumerate(rows, 1)],
-        executor=dict(_table(told.get("executor", {}), "executor")),
+        executor=dict(_table(table.get("executor", {}), "executor")),
     )
-    if "extends" not in told:
-        return mine
-    other = _read(path.parent / str(told["extends"]), (*before, path.resolve()))
+    if "extends" not in table:
+        return grid
+    other = _read(path.parent / str(table["extends"]), (*before, path.resolve()))
     return _Grid(
-        base=other.base | mine.base,
-        axes=other.axes | mine.axes,
-        rows=other.rows + mine.rows,
-        executor=mine.executor or other.executor,
+        base=other.base | grid.base,
+        axes=other.axes | grid.axes,
+        rows=other.rows + grid.rows,
+        executor=grid.executor or other.executor,
     )
 
 
@@ -191,16 +191,16 @@ def _row(row: Mapping[str, Any], where: str) -> _Row:
 
 
 @attrs.frozen(kw_only=True)
-class _Found:
+class _Draft:
     """A cell without its label.
 
     Attributes:
         settings: Its settings.
-        turn: The place of its seed among those of its row.
-        label: The row's label, empty where it has none.
-        own: Keys that the row says.
-        varied: Keys that axes say.
-        idle: Options of constraints that it does not use; they are not among the settings.
+        turn: The position of its seed among the seeds of its row.
+        label: The row's label; may be empty.
+        own: Keys that the row sets.
+        varied: Keys that axes set.
+        idle: Options of constraints that the cell does not use; the settings leave them out.
     """
 
     settings: Settings
@@ -211,33 +211,33 @@ class _Found:
     idle: tuple[str, ...]
 
     def words(self, *, whole: bool) -> str:
-        """Return what the cell is: its row's label or names, and what axes say; or all that its row says."""
-        own = self.own if whole else [key for key in self.own if _tells(key) and not self.label]
+        """Return a label: the row's own or its names, then axis values; ``whole``: all that the row sets."""
+        own = self.own if whole else [key for key in self.own if _is_a_name(key) and not self.label]
         keys = dict.fromkeys((*own, *self.varied))
         ordered = sorted(keys, key=lambda key: (key == _SEED, _ORDER.get(key, len(_ORDER))))
         return ", ".join(
-            [self.label] * bool(self.label) + [_said(key, self.settings[key]) for key in ordered]
+            [self.label] * bool(self.label) + [_in_words(key, self.settings[key]) for key in ordered]
         )
 
 
-def _labelled(found: Sequence[_Found]) -> list[Cell]:
-    """Return the cells, each with as few words as tell it from the others."""
-    counts = Counter(one.words(whole=False) for one in found)
+def _labelled(drafts: Sequence[_Draft]) -> list[Cell]:
+    """Return the cells, each with the shortest label that distinguishes it."""
+    counts = Counter(draft.words(whole=False) for draft in drafts)
     return [
-        Cell(settings=one.settings, label=one.words(whole=counts[one.words(whole=False)] > 1) or "base")
-        for one in found
+        Cell(settings=draft.settings, label=draft.words(whole=counts[draft.words(whole=False)] > 1) or "base")
+        for draft in drafts
     ]
 
 
-def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Found]:
+def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:
     """Yield the cells of a row."""
-    mine = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
-    for choice in itertools.product(*(enumerate(values) for values in mine.values())):
+    axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
+    for choice in itertools.product(*(enumerate(values) for values in axes.values())):
         varied = {key: value for _, values in choice for key, value in values.items()}
-        turns = dict(zip(mine, (place for place, _ in choice), strict=True))
+        turns = dict(zip(axes, (place for place, _ in choice), strict=True))
         settings = grid.base | row.settings | varied | last
         idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
-        yield _Found(
+        yield _Draft(
             settings={key: value for key, value in settings.items() if key not in idle},
             turn=turns.get(_SEED, 0),
             label=row.label,
@@ -253,50 +253,50 @@ def _is_idle(key: str, used: Sequence[str] | None) -> bool:
     return section == "constraints" and used is not None and rest != "" and rest.partition(".")[0] not in used
 
 
-def _tells(key: str) -> bool:
+def _is_a_name(key: str) -> bool:
     return key.endswith(".name") or key == "constraints"
 
 
-def _said(key: str, value: Any) -> str:
-    """Return a setting in words: names alone, others with the last part of their key."""
+def _in_words(key: str, value: Any) -> str:
+    """Return a setting as text: a name alone, another value after the last part of its key."""
     if key == "constraints":
         return "+".join(value) or "no constraints"
     text = str(value)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    return text if _tells(key) else f"{key.rpartition('.')[2]} {text}"
+    return text if _is_a_name(key) else f"{key.rpartition('.')[2]} {text}"
 
 
 def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
-    """Return the settings of each value of each axis, under the axis's own dotted key."""
-    found: dict[str, list[Settings]] = {}
+    """Return the settings of each value of each axis, by the axis's dotted key."""
+    axes: dict[str, list[Settings]] = {}
     for key, values in _leaves(table):
         if not isinstance(values, list):
             raise ConfigError(f"{where}.{key}: expected a list of values but got {shown(values)}")
-        found[_SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
-    return found
+        axes[_SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
+    return axes
 
 
 def settings_of(table: Mapping[str, Any], where: str) -> Settings:
-    """Return settings, nested, dotted or short, by dotted keys; ``constraints`` lists those in use.
+    """Return nested, dotted or short settings by dotted keys; ``constraints`` lists those in use.
 
     Raises:
-        ConfigError: A key is none of a configuration.
+        ConfigError: A key is not one of a configuration.
     """
-    found: Settings = {}
+    settings: Settings = {}
     for key, value in table.items():
         if key.partition(".")[0] not in SECTIONS and key not in _SHORT:
             raise ConfigError(f"{where}: no such section {key!r}{nearest(key, (*SECTIONS, *_SHORT))}")
         if key == "constraints":
-            found[key] = _names(value, where)
+            settings[key] = _names(value, where)
         if isinstance(value, Mapping):
-            found |= _dotted(key, value)
+            settings |= _dotted(key, value)
         elif key != "constraints":
-            found[_SHORT.get(key, key)] = value
-    return found
+            settings[_SHORT.get(key, key)] = value
+    return settings
 
 
 def _names(value: Any, where: str) -> list[str]:
-    """Return the names of the constraints in use: given in a list, as tables of options, or as ``none``."""
+    """Return the names of the constraints in use from a list, tables of options, or the word ``none``."""
     names = [value] if isinstance(value, str) else list(value) if isinstance(value, list | Mapping) else []
     if not all(isinstance(name, str) for name in names) or not isinstance(value, str | list | Mapping):
         raise ConfigError(f"{where}.constraints: expected names of constraints but got {shown(value)}")
@@ -304,11 +304,11 @@ def _names(value: Any, where: str) -> list[str]:
 
 
 def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
-    found: Settings = {}
+    settings: Settings = {}
     for key, value in table.items():
         path = f"{prefix}.{key}"
-        found |= _dotted(path, value) if isinstance(value, Mapping) and value else {path: value}
-    return found
+        settings |= _dotted(path, value) if isinstance(value, Mapping) and value else {path: value}
+    return settings
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -326,6 +326,6 @@ def _table(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def listed(names: Sequence[str], longest: int = 3) -> str:
-    """Return names in one line, the first few of them."""
+    """Return the first few names and the number of the others, in one line."""
     more = f" and {len(names) - longest} more" if len(names) > longest else ""
     return f"{', '.join(map(repr, names[:longest]))}{more}"

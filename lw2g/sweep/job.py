@@ -1,4 +1,4 @@
-"""Jobs: the processes of lw2g that bring a cell to its end, one at a time, wherever they are started."""
+"""Jobs: the lw2g processes that bring a cell to its end, one at a time, on any machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
 INTERRUPTED = 130
 """The exit code of a run that was stopped and can be resumed."""
 BUSY = os.EX_TEMPFAIL
-"""The exit code of an attempt that began nothing because another one is under way."""
+"""The exit code of an attempt that did nothing because another one is running."""
 
 _MARK = "$ lw2g "
 _PAUSE = 0.05
@@ -29,12 +29,12 @@ _PAUSE = 0.05
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """A cell's files, and its process; exact resume makes all attempts one run.
+    """The files and the process of a cell; thanks to exact resume all its attempts are one run.
 
     Attributes:
-        name: The cell's.
+        name: The cell's name.
         sweep: The sweep's directory, absolute.
-        folder: What relative paths of the configuration start from, where a machine has it.
+        folder: The folder that relative paths of the configuration start from, if the machine has it.
     """
 
     name: str
@@ -48,42 +48,42 @@ class Job:
 
     @property
     def config(self) -> Path:
-        """The configuration with which the run begins."""
+        """The configuration that the run starts from."""
         return self.sweep / "cells" / f"{self.name}.toml"
 
     @property
     def lock(self) -> Path:
-        """What an attempt locks, from before its process starts until after it ended."""
+        """The file that an attempt locks, from before its process starts until after it ended."""
         return self.sweep / "cells" / f"{self.name}.lock"
 
     @property
     def log(self) -> Path:
-        """To which what its processes print is appended."""
+        """The file that collects the output of its processes."""
         return self.sweep / "logs" / f"{self.name}.log"
 
     @property
     def failure(self) -> Path:
-        """Says why the cell failed; not there unless it did."""
+        """The file that says why the cell failed; absent otherwise."""
         return self.sweep / "failed" / self.name
 
     @property
     def cancelled(self) -> Path:
-        """Is there if the cell is to stop, and not to begin."""
+        """The file whose presence stops the cell and keeps it from starting."""
         return self.sweep / "cancelled" / self.name
 
     def arguments(self) -> tuple[str, ...]:
-        """Return what follows ``lw2g`` as things stand now: ``resume`` where the run has begun."""
+        """Return the arguments of ``lw2g``: ``resume`` if the run has begun, else ``run``."""
         if (self.run / CONFIG).exists():
             return ("resume", str(self.run))
         return ("run", str(self.config), "--out", str(self.run))
 
     def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start its process, which is asked to stop as soon as the thread ends that started it.
+        """Start the process; it receives SIGTERM when the thread that started it ends.
 
-        It has a group of its own, so that Ctrl-C reaches the sweep alone.
+        It has its own process group, so that Ctrl-C reaches the sweep alone.
 
         Args:
-            environment: Variables that it sees beside those of this process.
+            environment: Environment variables beside those of this process.
         """
         arguments = self.arguments()
         with self.log.open("ab") as log:
@@ -100,24 +100,24 @@ class Job:
             )
 
     def last_words(self) -> list[str]:
-        """Return the lines that its last process has printed."""
+        """Return the lines that the last process printed."""
         try:
             text = self.log.read_bytes().decode(errors="replace")
         except FileNotFoundError:
             return []
-        _, _, said = f"\n{text}".rpartition(f"\n{_MARK}")
-        return [line for line in said.splitlines()[1:] if line.strip()]
+        _, _, lines = f"\n{text}".rpartition(f"\n{_MARK}")
+        return [line for line in lines.splitlines()[1:] if line.strip()]
 
     def set_aside(self) -> Path:
-        """Move the run out of the way, and return where it lies now."""
+        """Move the run into a hidden folder and return its new place."""
         place = self.sweep / ".stale"
         place.mkdir(exist_ok=True)
-        taken = sum(1 for _ in place.glob(f"{self.name}-*"))
-        return self.run.rename(place / f"{self.name}-{taken + 1}")
+        earlier = sum(1 for _ in place.glob(f"{self.name}-*"))
+        return self.run.rename(place / f"{self.name}-{earlier + 1}")
 
 
 class Attempt:
-    """One attempt at a job: holds the cell's lock, starts the process, and waits for its end.
+    """One attempt at a job: it holds the cell's lock, starts the process, and waits for its end.
 
     Args:
         job: The job.
@@ -130,7 +130,7 @@ class Attempt:
         self._asked = self._told = 0
 
     def run(self) -> int:
-        """Bring the run on and return the exit code, negative for a signal."""
+        """Run the process and return its exit code, negative for a signal."""
         try:
             with held(self.job.lock):
                 return self._bring_on()
@@ -138,21 +138,21 @@ class Attempt:
             return BUSY
 
     def ask(self) -> None:
-        """Ask it to stop where it can be resumed; once more: at once."""
+        """Ask the process to stop where it can be resumed; a second call stops it at once."""
         self._asked += 1
 
     def stop(self) -> None:
-        """Ask it to stop and wait until it has; a signal's handler may call this while it runs."""
+        """Ask the process to stop and wait for its end; a signal handler may call this during :meth:`run`."""
         self._asked = max(self._asked, 1)
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError, ChildProcessError):
                 self._pass_on()
-                # leaves the exit code to whom this interrupts; Popen.wait would wait for its lock for ever
+                # leaves the exit code to the interrupted poll; Popen.wait would wait forever for its lock
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def _bring_on(self) -> int:
         try:
-            # what a killed worker had started may still be saving what it learned
+            # the process of a killed worker may still be saving its state
             while writer_of(self.job.run) is not None and not self._asks():
                 time.sleep(_PAUSE)
             if self._asks():
@@ -163,7 +163,7 @@ class Attempt:
                 self._pass_on()
                 time.sleep(_PAUSE)
             return self._process.returncode
-        except KeyboardInterrupt:  # how Ray tells a task to stop
+        except KeyboardInterrupt:  # Ray stops a task this way
             self.stop()
             return INTERRUPTED
 
@@ -176,7 +176,7 @@ class Attempt:
             os.kill(self._process.pid, signal.SIGTERM)
 
     def _clear(self) -> None:
-        """Set aside what a run has left that ended before it wrote its configuration."""
+        """Set aside the remains of a run that ended before it wrote its configuration."""
         run = self.job.run
         if (run / CONFIG).exists() or not run.exists():
             return

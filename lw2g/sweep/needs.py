@@ -1,4 +1,4 @@
-"""What a cell needs before it can run: data and weights, and whether they are here."""
+"""The data, weights and files that a cell needs, and whether this machine has them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Need:
     """Something that a cell needs.
 
     Attributes:
-        what: What it is, and where it is expected.
-        here: Whether it is on this machine; None where only loading it tells.
-        remedy: How it is had, empty where it is here.
+        what: Its name and expected place.
+        here: Whether this machine has it; None if only loading it would show.
+        remedy: How to get it; empty if it is here.
     """
 
     what: str
@@ -31,16 +31,16 @@ class Need:
 
 
 def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
-    """Return the data, the weights and the files of a cell, as far as can be told without reading them.
+    """Return the data, weights and files that a cell needs, without reading them.
 
     Raises:
-        ConfigError: It cannot be resolved.
+        ConfigError: The cell cannot be resolved.
     """
     config = resolve(catalogue, file=cell.tables()).config
     files = (
-        Need(what=str(path), here=path.exists(), remedy=f"--set constraints.{one.name}.{field}=FILE")
-        for one in config.constraints
-        for field, path in attrs.asdict(one.config, recurse=False).items()
+        Need(what=str(path), here=path.exists(), remedy=f"--set constraints.{constraint.name}.{field}=FILE")
+        for constraint in config.constraints
+        for field, path in attrs.asdict(constraint.config, recurse=False).items()
         if isinstance(path, Path)
     )
     return _data(config.benchmark, catalogue), _weights(config.backbone, catalogue), *files
@@ -50,11 +50,18 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     component = catalogue.get("benchmark", benchmark.name)
     if component.embedded:
         return Need(what=f"{benchmark.name} (embedded)", here=True)
-    root, known = getattr(benchmark.config, "root", None), component.data
-    parts = (benchmark.name, str(root or ""), f"({known.size})" if known is not None and known.size else "")
+    root, published = getattr(benchmark.config, "root", None), component.data
+    parts = (
+        benchmark.name,
+        str(root or ""),
+        f"({published.size})" if published is not None and published.size else "",
+    )
     what = " ".join(part for part in parts if part)
-    if known is not None and root is None:
-        here, remedy = known.lies_below(default_root()), f"lw2g data get {known.name}, or set {ROOT_VARIABLE}"
+    if published is not None and root is None:
+        here, remedy = (
+            published.lies_below(default_root()),
+            f"lw2g data get {published.name}, or set {ROOT_VARIABLE}",
+        )
     else:
         here, remedy = root is not None and Path(root).is_dir(), "--set benchmark.root=FOLDER"
     return Need(what=what, here=here, remedy="" if here else remedy)

@@ -1,8 +1,8 @@
-"""The directory of a sweep: which cells it has, their logs, and what became of each.
+"""The directory of a sweep: its cells, their logs, and their status.
 
-``sweep.json`` lists the cells, ``cells/`` has their configurations as the grid writes them, ``logs/`` what
-their processes printed. A file in ``failed/`` says why a cell gave up, one in ``cancelled/`` keeps drivers
-from beginning it. Other folders are the runs of the cells. Several drivers may share it.
+``sweep.json`` lists the cells, ``cells/`` holds their configurations as the grid gives them, ``logs/`` the
+output of their processes. A file in ``failed/`` says why a cell failed; one in ``cancelled/`` keeps drivers
+from starting it. The other folders are the cells' runs. Several drivers may share the directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.errors import DataError, Lw2gError, shown
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.runs import OF_THE_MACHINE, Run, read_run
+from lw2g.report.runs import OF_THE_MACHINE, ReportedRun, read_run
 from lw2g.sweep.grid import Cell, settings_of
 from lw2g.sweep.job import Job
 from lw2g.training.files.lock import Writer, holder_of, writer_of
@@ -34,27 +34,29 @@ State = Literal["waiting", "running", "interrupted", "finished", "failed"]
 
 @attrs.frozen(kw_only=True)
 class Status:
-    """Where a cell stands.
+    """The status of a cell.
 
     Attributes:
         cell: The cell.
-        state: ``waiting`` (never begun), ``running``, ``interrupted``, ``finished`` or ``failed``.
-        run: Its run, None where none was begun.
-        reason: Why it failed, empty where it did not.
-        writer: Who runs it.
-        cancelled: Whether nobody is to begin it who drives the sweep now.
+        state: ``waiting`` (never started), ``running``, ``interrupted``, ``finished`` or ``failed``.
+        run: The cell's run; None if it has not begun or is damaged.
+        reason: Why the cell failed; empty otherwise.
+        writer: The process that runs it.
+        cancelled: Whether the drivers at work now must not start it.
+        damaged: Whether the run's files cannot be read.
     """
 
     cell: Cell
     state: State
-    run: Run | None = None
+    run: ReportedRun | None = None
     reason: str = ""
     writer: Writer | None = None
     cancelled: bool = False
+    damaged: bool = False
 
     @property
     def open(self) -> bool:
-        """Whether it is to be begun or resumed."""
+        """Whether a driver should start or resume it."""
         return self.state in ("waiting", "interrupted") and not self.cancelled
 
 
@@ -62,33 +64,32 @@ class SweepDirectory:
     """The files of one sweep.
 
     Args:
-        path: The directory; made when the first file is written.
+        path: The directory; created with the first file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def cells(self) -> list[Cell]:
-        """Return the cells that the last sweep had.
+        """Return the cells of the last sweep.
 
         Raises:
-            DataError: There was no sweep, or its list cannot be read.
-            ConfigError: A setting in the list is none.
+            DataError: There is no sweep, or its list cannot be read.
+            ConfigError: A setting in the list is unknown.
         """
         if not (self.path / _CELLS).exists():
             raise DataError(
-                f"no sweep at {str(self.path)!r}: it has no {_CELLS}; start one: lw2g sweep GRID.toml --out "
-                f"{self.path}"
+                f"no sweep at {str(self.path)!r}: it has no {_CELLS}",
+                f"start one: lw2g sweep GRID.toml --out {self.path}",
             )
-        return [self._cell(one) for one in self._listed()["cells"]]
+        return [self._cell(entry) for entry in self._listed()["cells"]]
 
     def executor(self) -> dict[str, Any]:
-        """Return the settings of the executor that the last sweep had."""
-        found: dict[str, Any] = self._listed()["executor"]
-        return found
+        """Return the executor's settings of the last sweep."""
+        return dict(self._listed()["executor"])
 
     def write(self, cells: Sequence[Cell], executor: Mapping[str, Any] | None = None) -> None:
-        """Note the cells, the configuration of each, and the executor; what was cancelled may begin again."""
+        """Note the cells, their configurations and the executor; cancelled cells may start again."""
         for folder in ("cells", "logs", "failed", "cancelled"):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         for job, cell in ((self.job(cell), cell) for cell in cells):
@@ -101,22 +102,22 @@ class SweepDirectory:
         write_atomically(self.path / _CELLS, json.dumps(content, indent=1).encode())
 
     def cancel(self, cells: Iterable[Cell]) -> None:
-        """Let drivers that are at work stop these cells, and begin none of them."""
+        """Make the drivers at work stop these cells and start none of them."""
         for cell in cells:
             path = self.job(cell).cancelled
             path.parent.mkdir(exist_ok=True)
             path.touch()
 
     def job(self, cell: Cell) -> Job:
-        """Return a cell's files and what brings it to its end."""
+        """Return the job of a cell."""
         return Job(name=cell.name, sweep=self.path.absolute())
 
     def named(self, path: Path) -> Path:
-        """Return a path of a job as it starts from the directory's own name."""
+        """Return a job's path as the user named the sweep's directory."""
         return self.path / path.relative_to(self.path.absolute())
 
     def note_failure(self, cell: Cell, reason: str | None) -> None:
-        """Note why a cell failed; None: it may be tried again."""
+        """Note why a cell failed; None clears the note, so that the cell may run again."""
         path = self.job(cell).failure
         if reason is None:
             path.unlink(missing_ok=True)
@@ -124,19 +125,19 @@ class SweepDirectory:
             write_atomically(path, reason.encode())
 
     def statuses(self, cells: Iterable[Cell]) -> list[Status]:
-        """Return where cells stand."""
+        """Return the status of each cell."""
         return [self.status(cell) for cell in cells]
 
     def status(self, cell: Cell) -> Status:
-        """Return where a cell stands."""
+        """Return the status of a cell."""
         job = self.job(cell)
         try:
             run = read_run(job.run)
         except DataError as error:
-            return Status(cell=cell, state="failed", reason=str(error))
+            return Status(cell=cell, state="failed", reason=str(error), damaged=True)
         if run is not None and run.state == "finished":
             return Status(cell=cell, state="finished", run=run)
-        # a process that has just begun writes no run yet
+        # a new process has not written its run yet
         writer = (run and run.writer) or writer_of(job.run) or holder_of(job.lock)
         reason = "" if writer else _text(job.failure)
         state: State = "waiting" if run is None else "interrupted"
@@ -162,11 +163,11 @@ class SweepDirectory:
         raise self._damaged()
 
     def _damaged(self) -> DataError:
-        return DataError(f"{str(self.path / _CELLS)!r} is no list of cells; run the sweep again")
+        return DataError(f"{str(self.path / _CELLS)!r} is not a list of cells", "run the sweep again")
 
 
 def _text(path: Path) -> str:
-    """Return what a file says, nothing where there is none."""
+    """Return the text of a file; empty if there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -174,17 +175,17 @@ def _text(path: Path) -> str:
 
 
 def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
-    """Return in which options a finished cell differs from what its settings would be resolved to now.
+    """Return the options in which a finished cell differs from what its settings resolve to now.
 
-    Options that came later count as no difference: what they were is not known. Nor do those that change no
-    number, or a precision that is left to the machine: the run took one.
+    Options that lw2g gained later do not count, nor do options that change no number, nor the precision that
+    ``auto`` chose for the run.
     """
     if status.state != "finished" or status.run is None:
         return []
     try:
         now = flat(to_mapping(resolve(catalogue, file=status.cell.tables()).config))
     except Lw2gError as error:
-        return [f"cannot be resolved any more: {error}"]
+        return [f"cannot be resolved now: {error}"]
     before = status.run.options
     settled = OF_THE_MACHINE | ({"run.precision"} if now["run.precision"] == "auto" else set())
     return [

@@ -1,7 +1,7 @@
-"""``python -m lw2g.sweep.tether PID ...``: lw2g, which is asked to stop when the process above it dies.
+"""``python -m lw2g.sweep.tether PID ...`` runs lw2g and stops it when its parent process dies.
 
-A worker of a cluster that is killed leaves the run that it has started behind: it would go on beside the one
-that is begun for it elsewhere, and keep that one waiting. On Linux the system tells it.
+The run of a killed cluster worker would otherwise go on, and keep the run that replaces it waiting. On Linux
+the kernel sends the signal.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _main() -> None:
-    """Be tethered to the process of the number given first, and do what the other arguments say."""
+    """Tie this process to the parent with the first argument's id and run lw2g with the others."""
     parent = int(sys.argv.pop(1))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before anybody would have told
+    if os.getppid() != parent:  # the parent died before prctl
         raise SystemExit(-signal.SIGTERM)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # schedulers warn whole groups; it is told in another way
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # schedulers send these to whole groups; SIGTERM counts
         signal.signal(number, signal.SIG_IGN)
     runpy.run_module("lw2g", run_name="__main__", alter_sys=True)
 

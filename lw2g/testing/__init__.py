@@ -1,16 +1,16 @@
-"""What plugin authors test with: the contract kit, a tiny benchmark and backbone, and hypothesis strategies.
+"""Tools for tests of plugins: the contract kit, a tiny benchmark and backbone, and hypothesis strategies.
 
 The strategies need the ``test`` extra: ``from lw2g.testing.strategies import gradients``.
 """
 
-# imported for what they register
+# imported because they register checks
 from lw2g.testing import (  # noqa: F401
     backbone_checks,
     baseline_checks,
     benchmark_checks,
     constraint_checks,
     evidence_checks,
-    phase_checks,
+    metric_checks,
     policy_checks,
     retrieval_checks,
     site_checks,
@@ -26,7 +26,6 @@ from lw2g.testing.kit import (
     check,
     contract_cases,
 )
-from lw2g.testing.simulated_device import simulated_device
 from lw2g.testing.tiny import TinyPlugin, tiny_backbone, tiny_catalogue
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "TinyPlugin",
     "check",
     "contract_cases",
-    "simulated_device",
     "tiny_backbone",
     "tiny_catalogue",
 ]

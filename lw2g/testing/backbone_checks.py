@@ -1,6 +1,6 @@
-"""What the framework relies on in a backbone: frozen, plain outside a call, and known by its content.
+"""Checks of a backbone: it is frozen, plain outside a call, and its fingerprint identifies its weights.
 
-Nothing is fetched: a backbone whose weights are not on this machine is skipped, with what it says of them.
+Checks download nothing: a backbone without weights on this machine is skipped with its own message.
 """
 
 from __future__ import annotations
@@ -22,51 +22,38 @@ from lw2g.vit.tokens import TokenInjection
 from lw2g.vit.weights import state_sha256
 
 __all__ = [
-    "check_backbone_is_frozen",
-    "check_features_are_deterministic",
-    "check_features_ignore_the_batch",
+    "check_features_are_of_their_image_alone",
     "check_fingerprint_names_the_weights",
     "check_image_size_can_be_chosen",
     "check_injection_leaves_nothing_behind",
-    "check_sizes_are_those_of_the_model",
+    "check_is_frozen_and_as_large_as_it_states",
     "check_taps_fire",
 ]
 
 _IMAGES = 4
 _TOLERANCE = 1e-4
-"""Largest difference of a feature, relative to the largest feature, that another batch may make (float32)."""
+"""Largest difference of a feature, relative to the largest feature, that another batch may cause."""
 
 
 @check("backbone")
-def check_sizes_are_those_of_the_model(subject: Subject) -> None:
-    """Width, depth, heads, image and patch size that it states are those of its timm model."""
+def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
+    """Its sizes are those of its timm model, no weight takes a gradient, and it stays in evaluation mode."""
     backbone = _backbone(subject)
     model, stated = backbone.model, backbone.fingerprint
-    found = {
+    sizes = {
         "dim": model.embed_dim,
         "depth": len(model.blocks),
         "heads": model.blocks[0].attn.num_heads,
         "image_size": model.patch_embed.img_size[0],
         "patch_size": model.patch_embed.patch_size[0],
     }
-    for name, value in found.items():
+    for name, value in sizes.items():
         if getattr(stated, name) != value:
             raise ContractViolation(
                 f"it states {name} {getattr(stated, name)!r} and its model has {value!r}; build it with "
                 "Backbone.wrap or load_backbone, which read the sizes off the model"
             )
-    features = backbone.features(_images(backbone))
-    if features.dtype != torch.float32 or tuple(features.shape) != (_IMAGES, backbone.dim):
-        raise ContractViolation(
-            f"its features are {features.dtype} {list(features.shape)}; they must be float32 [B, dim]"
-        )
-
-
-@check("backbone")
-def check_backbone_is_frozen(subject: Subject) -> None:
-    """No weight takes a gradient, and it stays in evaluation mode whatever is asked."""
-    backbone = _backbone(subject)
-    trained = [name for name, one in backbone.named_parameters() if one.requires_grad]
+    trained = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
     if trained:
         raise ContractViolation(
             f"{trained[0]!r} requires a gradient; call requires_grad_(False) after all changes to the model"
@@ -79,31 +66,28 @@ def check_backbone_is_frozen(subject: Subject) -> None:
 
 
 @check("backbone")
-def check_features_are_deterministic(subject: Subject) -> None:
-    """The same images give the same features to the bit, and no global generator moves."""
+def check_features_are_of_their_image_alone(subject: Subject) -> None:
+    """Features, float32 [B, dim], depend on their image alone: not on the batch, nor on a draw or a state."""
     backbone = _backbone(subject)
-    images, found = _images(backbone), []
+    images, results = _images(backbone), []
     for seed in (1, 2):
         with seeded(seed) as generators:
-            found.append(backbone.features(images))
+            results.append(backbone.features(images))
             moved = generators.moved()
         if moved:
             raise ContractViolation(
                 f"a forward draws from the global generator of {' and '.join(moved)}; switch off dropout, "
                 "drop path and patch drop"
             )
-    if not torch.equal(*found):
+    together = results[0]
+    if together.dtype != torch.float32 or tuple(together.shape) != (_IMAGES, backbone.dim):
+        raise ContractViolation(
+            f"its features are {together.dtype} {list(together.shape)}; they must be float32 [B, dim]"
+        )
+    if not torch.equal(*results):
         raise ContractViolation(
             "two forwards of the same images differ; a backbone must hold no moving state"
         )
-
-
-@check("backbone")
-def check_features_ignore_the_batch(subject: Subject) -> None:
-    """A feature depends on its image alone: the other images of the batch change it by rounding at most."""
-    backbone = _backbone(subject)
-    images = _images(backbone)
-    together = backbone.features(images)
     alone = torch.cat([backbone.features(image[None]) for image in images])
     off = float((together - alone).abs().max() / together.abs().max())
     if not off <= _TOLERANCE:
@@ -117,8 +101,8 @@ def check_features_ignore_the_batch(subject: Subject) -> None:
 def check_taps_fire(subject: Subject) -> None:
     """Every tap reads float32 [B, tokens, dim], within an MLP as wide as it is; the feature's [B, dim]."""
     backbone = _backbone(subject)
-    # what an injection publishes is none of the backbone's
-    kinds: Sequence[TapKind] = [one for one in get_args(TapKind) if one not in ("feature", "published")]
+    # injections publish activations, the backbone itself does not
+    kinds: Sequence[TapKind] = [kind for kind in get_args(TapKind) if kind not in ("feature", "published")]
     taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds]
     seen = backbone.activations(_images(backbone), [*taps, Tap(-1, "feature")])
     for tap in [*taps, Tap(-1, "feature")]:
@@ -202,7 +186,7 @@ def check_image_size_can_be_chosen(subject: Subject) -> None:
         )
 
 
-# -- building and looking -----------------------------------------------------------------------------------
+# -- building and inspecting --------------------------------------------------------------------------------
 
 
 def _backbone(subject: Subject) -> Backbone:

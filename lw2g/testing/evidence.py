@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.context import TaskInfo, derive_seed
-from lw2g.interfaces.evidence import Candidate, Sample, SampleOptions
-from lw2g.interfaces.growth import CandidateEvidence, Measured
+from lw2g.interfaces.evidence import Candidate, Sample
+from lw2g.interfaces.growth import CandidateEvidence, Measurement
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
@@ -30,13 +30,13 @@ def measured_set(
         error: Its standard error.
         measure: Its name.
         **said: Other attributes of :class:`~lw2g.interfaces.growth.CandidateEvidence` (``rank``,
-            ``captured``, ``excluded``) or of :class:`~lw2g.interfaces.growth.Measured`.
+            ``captured``, ``excluded``) or of :class:`~lw2g.interfaces.growth.Measurement`.
 
     >>> measured_set(0, -1.5, rank=3).measures["hindrance"].value
     -1.5
     """
     own = {name: said.pop(name) for name in ("rank", "captured", "excluded") if name in said}
-    measures = {} if value is None else {measure: Measured(value=value, error=error, **said)}
+    measures = {} if value is None else {measure: Measurement(value=value, error=error, **said)}
     return CandidateEvidence(set=set_id, measures=measures, **own)
 
 
@@ -59,7 +59,7 @@ def made_sample(
         candidates: The live sets.
         moments: Of un-prompted activations, by tap and group.
         energy: Of pre-trained spaces.
-        literal: As of :class:`~lw2g.interfaces.evidence.SampleOptions`.
+        literal: As of :class:`~lw2g.interfaces.evidence.Sample`.
         **said: Other attributes of :class:`~lw2g.interfaces.evidence.Sample`.
     """
     classes = tuple(sorted(set(labels.tolist())))
@@ -76,7 +76,8 @@ def made_sample(
         task=task,
         labels=labels,
         groups=torch.arange(len(labels)) * groups // len(labels),
-        options=SampleOptions(pretrained=SpaceOptions(energy=energy), literal=literal),
+        space_options=SpaceOptions(energy=energy),
+        literal=literal,
         candidates=tuple(candidates),
         moments=lambda taps: {tap: known[tap] for tap in taps},
         generator=lambda purpose: torch.Generator().manual_seed(derive_seed(0, purpose)),

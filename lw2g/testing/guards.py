@@ -1,4 +1,4 @@
-"""What checks put around a component's code: no network, watched generators, errors that say what to do."""
+"""Guards around a component's code in checks: no network, watched generators, errors with a remedy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 def available(make: Callable[[], T]) -> T:
-    """Return what ``make`` builds or loads from what lies on this machine.
+    """Return what ``make`` builds or loads without network.
 
     Raises:
         NotApplicable: An option, data, weights or a package is missing, and the component says so.
-        ContractViolation: One is missing, and the component ends in an error that no user can read.
+        ContractViolation: One is missing, and the component's error does not tell the user so.
     """
     try:
         with without_network():
@@ -34,15 +34,15 @@ def available(make: Callable[[], T]) -> T:
     except (ConfigError, DataError) as error:
         raise NotApplicable(f"it cannot be had here: {error}") from error
     except (ImportError, OSError) as error:
-        told = "ConfigError" if isinstance(error, ImportError) else "DataError"
+        proper = "ConfigError" if isinstance(error, ImportError) else "DataError"
         raise ContractViolation(
-            f"what it needs is missing, and it raises {type(error).__name__} ({error}); raise {told} "
+            f"what it needs is missing, and it raises {type(error).__name__} ({error}); raise {proper} "
             "(lw2g.errors) with one line: what is missing, and what to do"
         ) from error
 
 
 def available_once(subject: Subject, key: Hashable, make: Callable[[], T]) -> T:
-    """Return what ``make`` returned the first time for a subject; what is missing is asked for once, too."""
+    """Return the first result of ``make`` for a subject; a missing resource is looked for only once, too."""
 
     def attempt() -> T | NotApplicable:
         try:
@@ -50,36 +50,36 @@ def available_once(subject: Subject, key: Hashable, make: Callable[[], T]) -> T:
         except NotApplicable as reason:
             return reason
 
-    found = subject.once(key, attempt)
-    if isinstance(found, NotApplicable):
-        raise NotApplicable(str(found))
-    return found
+    result = subject.once(key, attempt)
+    if isinstance(result, NotApplicable):
+        raise NotApplicable(str(result))
+    return result
 
 
 @contextmanager
 def bearing(what: str, remedy: str) -> Iterator[None]:
-    """Turn an error of the component's code into a violation: ``what`` raises it; ``remedy``."""
+    """Turn an error of the component's code into a violation that names ``what`` and the ``remedy``."""
     try:
         yield
     except (ContractViolation, NotApplicable):
         raise
-    # A stranger's code may raise anything.
-    except Exception as error:
-        raise ContractViolation(f"{what} raises {type(error).__name__} ({error}); {remedy}") from error
+    except Exception as error:  # a plugin's code may raise anything
+        text = " ".join(str(error).split())
+        raise ContractViolation(f"{what} raises {type(error).__name__} ({text}); {remedy}") from error
 
 
 @attrs.frozen(kw_only=True)
 class Generators:
-    """The global generators of torch (CPU), numpy and Python, as they stood at one moment.
+    """The states of the global generators of torch (CPU), numpy and Python at one moment.
 
     Attributes:
-        states: Their states by name.
+        states: The states by name.
     """
 
     states: dict[str, bytes] = attrs.field(factory=lambda: _states(), init=False)
 
     def moved(self) -> tuple[str, ...]:
-        """Return the names of those that have moved since."""
+        """Return the names of the generators that have advanced since."""
         return tuple(name for name, state in _states().items() if state != self.states[name])
 
 
@@ -93,11 +93,11 @@ def _states() -> dict[str, bytes]:
 
 @contextmanager
 def seeded(seed: int, *, others: int | None = None) -> Iterator[Generators]:
-    """Seed all global generators for the length of the block and put them back after it.
+    """Seed all global generators within the context, and restore them after it.
 
     Args:
-        seed: Of torch's CPU generator.
-        others: Of numpy's and Python's; the same by default.
+        seed: Seed of torch's CPU generator.
+        others: Seed of numpy's and Python's; the same by default.
     """
     numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[]):

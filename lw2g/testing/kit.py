@@ -1,4 +1,4 @@
-"""The contract kit: named checks per kind of component, each one promise that the framework relies on.
+"""The contract kit: named checks per kind of component, each of one promise that the framework relies on.
 
 In a plugin's tests::
 
@@ -10,9 +10,10 @@ In a plugin's tests::
         case.run()
 
 From the command line: ``lw2g check my-baseline``, ``lw2g check --all``. A check is a function ``check_*`` of
-one :class:`Subject`; its docstring's first line is the promise. It returns nothing, raises
-:class:`ContractViolation` with what the author must do, or :class:`NotApplicable` with the reason. Checks
-need neither pytest nor hypothesis.
+one :class:`Subject`; the first line of its docstring is the promise. It returns nothing, raises
+:class:`ContractViolation` with what the author must do, or raises :class:`NotApplicable` if data, weights or
+a package are missing on this machine, or if another check reports the failure. A component's cases leave out
+checks that do not concern it. Checks need neither pytest nor hypothesis.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import torch
 from lw2g.errors import UnknownComponentError, nearest
 from lw2g.interfaces.component import KINDS, BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
-from lw2g.registry.hookspecs import HOOKS
+from lw2g.registry.kinds import HOOKS
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import tiny_catalogue
 
@@ -43,9 +44,7 @@ __all__ = [
     "NotApplicable",
     "Subject",
     "check",
-    "checks_of",
     "contract_cases",
-    "told",
 ]
 
 T = TypeVar("T")
@@ -56,7 +55,7 @@ class ContractViolation(AssertionError):
 
 
 class CausedElsewhere(ContractViolation):
-    """A promise is broken, but by another component than the one under test.
+    """Another component than the one under test breaks a promise.
 
     Attributes:
         cause: Kind and name of that component.
@@ -68,11 +67,14 @@ class CausedElsewhere(ContractViolation):
 
 
 class NotApplicable(SkipTest):
-    """The promise says nothing about this component; pytest counts it as skipped."""
+    """A check cannot run; pytest counts it as skipped.
+
+    What the component needs is missing on this machine, or another check reports the failure.
+    """
 
 
-def told(error: BaseException) -> str:
-    """Return how a message tells of an error: on one line, with the place in the component's code."""
+def error_line(error: BaseException) -> str:
+    """Return a description of an error on one line, with its place in the component's code."""
     text = " ".join(str(error).split()) or "without a message"
     library = str(Path(torch.__file__).parent)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if library not in frame.filename]
@@ -89,7 +91,7 @@ class Subject:
         catalogue: All installed components, the tiny ones, and the one under test.
         options: Options of the component that differ from their defaults.
         retrieval: The retrieval strategy of a baseline, by name; None for the baseline's own.
-        device: Where small runs are made, as ``run.device``; what is laid out by hand stays on the CPU.
+        device: Device of small runs, as ``run.device``; tensors that checks build themselves are on the CPU.
     """
 
     component: Any
@@ -101,15 +103,15 @@ class Subject:
 
     @property
     def config(self) -> Any:
-        """The component's options: its defaults but for :attr:`options`."""
+        """The component's options: its defaults except for :attr:`options`."""
         return self.component.config(**self.options)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what ``make`` returned the first time: costly work that several checks look at."""
+        """Return the first result of ``make``: expensive work that several checks share."""
         if key not in self._kept:
             self._kept[key] = make()
-        found: T = self._kept[key]
-        return found
+        result: T = self._kept[key]
+        return result
 
 
 @attrs.frozen(kw_only=True)
@@ -117,12 +119,14 @@ class Check:
     """One promise that components of a kind keep.
 
     Attributes:
-        kind: Of which components.
-        function: What looks at a subject.
+        kind: The kind of components.
+        function: Checks a subject.
+        applies: Returns whether the promise concerns a subject; if not, the check is not collected.
     """
 
     kind: Kind
     function: Callable[[Subject], None]
+    applies: Callable[[Subject], bool]
 
     @property
     def name(self) -> str:
@@ -141,34 +145,36 @@ CHECKS: list[Check] = []
 """All checks, in the order in which they run."""
 
 
-def check(kind: Kind) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
-    """Return a decorator that adds a function to the checks of a kind."""
+def check(
+    *kinds: Kind, applies: Callable[[Subject], bool] = lambda subject: True
+) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    """Return a decorator that adds a function to the checks of some kinds.
+
+    Args:
+        *kinds: The kinds.
+        applies: Returns whether the promise concerns a component; if not, the check is not collected.
+    """
 
     def add(function: Callable[[Subject], None]) -> Callable[[Subject], None]:
-        CHECKS.append(Check(kind=kind, function=function))
+        CHECKS.extend(Check(kind=kind, function=function, applies=applies) for kind in kinds)
         return function
 
     return add
 
 
-def checks_of(kind: Kind) -> tuple[Check, ...]:
-    """Return the checks of one kind of component, in order."""
-    return tuple(one for one in CHECKS if one.kind == kind)
-
-
 @attrs.frozen(kw_only=True)
 class CheckResult:
-    """How one check of one component ended.
+    """The result of one check of one component.
 
     Attributes:
         kind: Kind of the component.
         component: Its name.
         check: Name of the check.
-        promise: What it promises.
-        status: ``"passed"``, ``"failed"`` or ``"skipped"`` (the promise says nothing about the component).
+        promise: The promise that it checks.
+        status: ``"passed"``, ``"failed"`` or ``"skipped"`` (the check cannot run here).
         message: What the author must do, or why it was skipped.
-        seconds: How long it took.
-        cause: Kind and name of the component that a failure is due to, where it is another one.
+        seconds: Duration.
+        cause: Kind and name of another component that causes the failure.
     """
 
     kind: Kind
@@ -195,17 +201,17 @@ class ContractCase:
         """Run the check.
 
         Raises:
-            ContractViolation: The promise is broken, or the component's code raises an error.
-            CausedElsewhere: It is broken by the baseline's retrieval strategy.
-            NotApplicable: The promise says nothing about this component.
+            ContractViolation: The component breaks the promise, or its code raises an error.
+            CausedElsewhere: The baseline's retrieval strategy breaks it.
+            NotApplicable: Something that the component needs is missing on this machine, or another check
+                reports why this one cannot run.
         """
         try:
             self.check.function(self.subject)
         except NotApplicable:
             raise
-        # A stranger's code may raise anything.
-        except Exception as error:
-            message = str(error) if isinstance(error, ContractViolation) else told(error)
+        except Exception as error:  # a plugin's code may raise anything
+            message = str(error) if isinstance(error, ContractViolation) else error_line(error)
             strategy = self.subject.component.retrieval if self._holds_without_its_retrieval() else None
             if strategy is not None:
                 raise CausedElsewhere(
@@ -216,20 +222,19 @@ class ContractCase:
             raise ContractViolation(message) from error
 
     def _holds_without_its_retrieval(self) -> bool:
-        """Whether a baseline that names a retrieval strategy keeps the promise with the plainest one."""
+        """Return whether a baseline with a retrieval strategy keeps the promise under the simplest one."""
         component = self.subject.component
         if not isinstance(component, BaselineComponent) or component.retrieval in (None, _PLAIN):
             return False
         other = self.subject.once("plain", lambda: attrs.evolve(self.subject, retrieval=_PLAIN))
         try:
             self.check.function(other)
-        # whatever it is, the baseline does not keep the promise with another strategy either
-        except Exception:
+        except Exception:  # the baseline does not keep the promise with another strategy either
             return False
         return True
 
     def result(self) -> CheckResult:
-        """Run the check and return how it ended; an error in the component's code is a failure, too."""
+        """Run the check and return its result; an error in the component's code is a failure too."""
         began = time.perf_counter()
         status: Literal["passed", "failed", "skipped"] = "passed"
         message, cause = "", None
@@ -258,26 +263,27 @@ def contract_cases(
     options: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> list[ContractCase]:
-    """Return every check of every given component; without any, of all registered ones.
+    """Return all checks that concern the given components; by default all registered components.
 
     Args:
         components: Names of registered components (all kinds of that name), or records, registered or not.
-        catalogue: Where components come from; by default everything installed, and the tiny ones.
+        catalogue: The catalogue of components; by default all installed ones and the tiny ones.
         options: Options that differ from the components' defaults.
-        device: Where checks of training make their runs; other than ``"cpu"`` with deterministic kernels.
+        device: Device of small runs; any but ``"cpu"`` uses deterministic kernels.
 
     Raises:
         UnknownComponentError: No registered component has the name.
         PluginError: A component cannot be used as it is registered.
     """
-    records = [one for one in components if isinstance(one, Component)]
+    records = [component for component in components if isinstance(component, Component)]
     if catalogue is None:
         catalogue = tiny_catalogue()
-        known = [entry.component for entry in catalogue.components()]
-        if new := [record for record in records if record not in known]:
+        registered = [entry.component for entry in catalogue.components()]
+        if new := [record for record in records if record not in registered]:
             catalogue = tiny_catalogue(*(_Offer(record) for record in new))
-    named = [found for one in components if isinstance(one, str) for found in _called(catalogue, one)]
-    chosen = [catalogue.get(record.kind, record.name) for record in records] + named
+    chosen: list[Component] = [catalogue.get(record.kind, record.name) for record in records]
+    for name in components:
+        chosen += _called(catalogue, name) if isinstance(name, str) else []
     if not components:
         chosen = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
     return [case for component in chosen for case in _cases(component, catalogue, options or {}, device)]
@@ -287,20 +293,20 @@ def _cases(
     component: Component, catalogue: Catalogue, options: Mapping[str, Any], device: str
 ) -> Iterator[ContractCase]:
     subject = Subject(component=component, catalogue=catalogue, options=options, device=device)
-    for one in checks_of(component.kind):
-        yield ContractCase(check=one, subject=subject)
+    for candidate in CHECKS:
+        if candidate.kind == component.kind and candidate.applies(subject):
+            yield ContractCase(check=candidate, subject=subject)
 
 
 def _called(catalogue: Catalogue, name: str) -> Sequence[Component]:
-    found = [catalogue.get(kind, name) for kind in KINDS if name in catalogue.names(kind)]
-    if found:
-        return found
+    if components := [catalogue.get(kind, name) for kind in KINDS if name in catalogue.names(kind)]:
+        return components
     for kind, other in catalogue.refused:
         if other == name:
-            catalogue.get(kind, name)  # tells why it cannot be used
-    known = sorted({entry.component.name for entry in catalogue.components()})
+            catalogue.get(kind, name)  # raises the reason for which it is refused
+    names = sorted({entry.component.name for entry in catalogue.components()})
     raise UnknownComponentError(
-        f"no component is called {name!r}{nearest(name, known)}; run `lw2g plugins` for all names"
+        f"no component is called {name!r}{nearest(name, names)}", "run `lw2g plugins` for all names"
     )
 
 

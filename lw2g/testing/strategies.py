@@ -1,8 +1,7 @@
-"""Hypothesis strategies for the mathematics of lw2g: small float64 tensors, seeds drawn through hypothesis.
+"""Hypothesis strategies for the mathematics of lw2g: small float64 tensors from seeds that hypothesis draws.
 
-Seed 0, to which examples shrink, gives unit rows in place of random ones. Each strategy is named after the
-plural of what it makes. ``dims``, ``heads`` and the like are strategies of their own, so a test fixes a size
-with ``st.just(6)``.
+Seed 0, to which examples shrink, gives unit rows instead of random ones. ``dims``, ``heads`` and the like are
+strategies themselves, so a test fixes a size with ``st.just(6)``.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ def feature_matrices(
     rows: SearchStrategy[int] = _MANY_ROWS,
     ranks: SearchStrategy[int] | None = None,
 ) -> Tensor:
-    """Draw activation rows [n, dim]: a few directions of falling energy about a mean that is not zero.
+    """Draw activation rows [n, dim]: a few directions of falling energy, mostly with a mean that is not zero.
 
-    ``ranks`` is the number of directions (the mean is one of them), by default anything from 1 to ``dim``.
+    ``ranks`` is the number of directions (the mean is one of them), by default from 1 to ``dim``.
     """
     dim = draw(dims)
     count = draw(rows)
@@ -78,7 +77,7 @@ def feature_matrices(
 def orthonormal_bases(
     draw: DrawFn, *, dims: SearchStrategy[int] = _DIMS, ranks: SearchStrategy[int] | None = None
 ) -> Tensor:
-    """Draw orthonormal columns [dim, k], with k from 0 to ``dim`` unless ``ranks`` says otherwise."""
+    """Draw orthonormal columns [dim, k], with k from 0 to ``dim`` unless ``ranks`` is given."""
     dim = draw(dims)
     rank = min(draw(st.integers(0, dim) if ranks is None else ranks), dim)
     square: Tensor = torch.linalg.qr(_normal(draw(_SEEDS), dim, dim)).Q
@@ -95,10 +94,10 @@ def subspaces(
     """Draw a subspace of ``heads`` heads, ``widths`` wide, each with a rank from 0 to its width."""
     width = draw(widths)
     columns = [draw(orthonormal_bases(dims=st.just(width))) for _ in range(draw(heads))]
-    ranks = tuple(one.shape[1] for one in columns)
+    ranks = tuple(part.shape[1] for part in columns)
     basis = torch.zeros(len(columns), width, max(ranks), dtype=torch.float64)
-    for head, one in enumerate(columns):
-        basis[head, :, : ranks[head]] = one
+    for head, part in enumerate(columns):
+        basis[head, :, : ranks[head]] = part
     return Subspace(basis=basis, ranks=ranks)
 
 
@@ -106,11 +105,11 @@ def subspaces(
 def space_pairs(draw: DrawFn, *, dims: SearchStrategy[int] = _DIMS) -> tuple[Subspace, Subspace]:
     """Draw two subspaces of one head and width; the second may be the first, turned by as little as 1e-9."""
     width = st.just(draw(dims))
-    one, other = draw(orthonormal_bases(dims=width)), draw(orthonormal_bases(dims=width))
+    a, b = draw(orthonormal_bases(dims=width)), draw(orthonormal_bases(dims=width))
     if draw(st.booleans()):
-        turned = one + 10.0 ** draw(st.integers(-9, -1)) * other[:, : one.shape[1]].sum(dim=1, keepdim=True)
-        other = torch.linalg.qr(turned).Q
-    first, second = (Subspace(basis=basis[None], ranks=(basis.shape[1],)) for basis in (one, other))
+        turned = a + 10.0 ** draw(st.integers(-9, -1)) * b[:, : a.shape[1]].sum(dim=1, keepdim=True)
+        b = torch.linalg.qr(turned).Q
+    first, second = (Subspace(basis=basis[None], ranks=(basis.shape[1],)) for basis in (a, b))
     return first, second
 
 
@@ -140,7 +139,7 @@ def second_moments(
 
 
 def energies() -> SearchStrategy[float]:
-    """Draw an energy threshold in (0, 1], the usual ones among them."""
+    """Draw an energy threshold in (0, 1], often a usual one."""
     return st.sampled_from([0.5, 0.9, 0.95, 0.99, 1.0]) | st.floats(0.01, 1.0)
 
 
@@ -167,7 +166,7 @@ def task_splits(
 
 @st.composite
 def task_to_set_maps(draw: DrawFn, *, num_tasks: SearchStrategy[int] = _NUM_TASKS) -> dict[int, int]:
-    """Draw a map task -> set as growth makes it: each task joins a set that exists or starts the next one."""
+    """Draw a map task -> set as growth makes it: each task reuses a live set or gets the next one."""
     result: dict[int, int] = {}
     for task in range(draw(num_tasks)):
         result[task] = draw(st.integers(0, len(set(result.values()))))
@@ -182,9 +181,9 @@ def pools(
     lengths: SearchStrategy[int] = _FEW_ROWS,
     dims: SearchStrategy[int] = _DIMS,
 ) -> Pool:
-    """Draw a pool after some tasks: sets with one parameter ``prompt`` [length, dim], and its map to them.
+    """Draw a pool after some tasks: sets with one parameter ``prompt`` [length, dim], and the map to them.
 
-    All sets have one shape, as those of a baseline do, and a set that was trained again has another version.
+    All sets have one shape, like those of a baseline; a reused set has another version.
     """
     shape, seed = (draw(lengths), draw(dims)), draw(_SEEDS)
     pool = Pool()
@@ -192,9 +191,9 @@ def pools(
         if set_id in pool.ids:
             pool.reuse(set_id)
         else:
-            made = nn.Module()
-            made.prompt = nn.Parameter(_normal(seed + task, *shape))
-            pool.grow(made)
+            parameters = nn.Module()
+            parameters.prompt = nn.Parameter(_normal(seed + task, *shape))
+            pool.grow(parameters)
         pool.touch(set_id)
     return pool
 
@@ -206,11 +205,11 @@ def evidences(
     num_sets: SearchStrategy[int] = _NUM_SETS,
     measured: bool = False,
 ) -> Evidence:
-    """Draw the evidence for a task: per live set its hindrance, or the reason why there is none.
+    """Draw the evidence for a task: the hindrance of each live set, or why there is none.
 
-    Its value is ``hfc - hfc_pre`` of its parts; ids ascend and may have gaps; ties are likely, since half
-    of all angles are whole tens of degrees. ``measured=True`` leaves out what a policy may not reuse or not
-    compare: every set then has all angles and a standard error.
+    The value is ``hfc - hfc_pre`` of its parts; ids ascend and may have gaps. Ties are likely, because half
+    of the angles are multiples of ten degrees. With ``measured=True`` no set is excluded or unmeasured: every
+    set has both angles and a standard error.
     """
     count = draw(num_sets)
     ids = sorted(draw(st.sets(st.integers(0, 2 * count), min_size=count, max_size=count)))

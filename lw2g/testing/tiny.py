@@ -35,20 +35,27 @@ class TinyBackboneConfig:
 
     depth: int = option(6, "blocks")
     dim: int = option(32, "width")
+    spread: float = option(0.0, "how far all weights are moved at random, so that features differ")
 
 
-def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16) -> Backbone:
-    """Return a random ViT with 4 heads and 8-pixel patches, the same in every process."""
+def tiny_backbone(depth: int = 6, dim: int = 32, image_size: int = 16, spread: float = 0.0) -> Backbone:
+    """Return a random ViT with 4 heads and 8-pixel patches, the same in every process.
+
+    With timm's initial weights all images have nearly the same feature; a ``spread`` of 0.1 separates them.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         model = VisionTransformer(
             img_size=image_size, patch_size=8, embed_dim=dim, depth=depth, num_heads=4, num_classes=0
         )
+        with torch.no_grad():
+            for weight in model.parameters() if spread else ():
+                weight.add_(spread * torch.randn_like(weight))
     return Backbone.wrap(model, name="tiny random ViT")
 
 
 def _build_backbone(config: TinyBackboneConfig, weights: Path | None, image_size: int | None) -> Backbone:
-    return tiny_backbone(config.depth, config.dim, image_size or 16)
+    return tiny_backbone(config.depth, config.dim, image_size or 16, config.spread)
 
 
 def _untrained_backbone(config: TinyBackboneConfig, image_size: int | None) -> Backbone:
@@ -89,7 +96,7 @@ def _shift(image: Tensor) -> Tensor:
 
 
 class _ShiftBatch:
-    """The same shifts by the batch."""
+    """The same shifts for whole batches."""
 
     draws = 1
 
@@ -144,7 +151,7 @@ class TinyBenchmark:
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> _Transforms:
-        """Return scaling to [-1, 1], with random shifts in training where asked for."""
+        """Return scaling to [-1, 1], with random shifts in training if ``random_crops`` is set."""
         if self._config.random_crops:
             shift = RandomTransform(image=_shift, batch=_ShiftBatch())
             return _Transforms(train=shift, train_is_deterministic=False)
@@ -152,7 +159,7 @@ class TinyBenchmark:
 
 
 def _split(split: str, classes: int, least: int) -> tuple[_Source, IndexArray]:
-    """Return the images of a split, class by class, and their labels: ``least`` of each, or 1 or 2 more."""
+    """Return the images of a split, class by class, and their labels: ``least`` per class, or 1 or 2 more."""
     labels = np.repeat(np.arange(classes), least + np.arange(classes) % 3)
     generator = torch.Generator().manual_seed(11)
     patterns = torch.randint(0, 256, (classes, 3, 4, 4), generator=generator)
@@ -164,7 +171,7 @@ def _split(split: str, classes: int, least: int) -> tuple[_Source, IndexArray]:
 
 
 def _part(source: _Source, labels: IndexArray, first: int, end: int) -> TaskData:
-    """Return what a split has of the classes from ``first`` to before ``end``."""
+    """Return the samples of a split in the classes from ``first`` to before ``end``."""
     indices = np.flatnonzero((first <= labels) & (labels < end))
     return TaskData(source=source, indices=indices, labels=labels[indices])
 
@@ -175,7 +182,7 @@ class TinyRetrievalConfig:
 
 
 class TinyRetrieval(RetrievalStrategy):
-    """The task whose mean query is nearest: the plainest strategy that keeps every promise."""
+    """The simplest retrieval strategy that keeps every promise: the task with the nearest mean query."""
 
     mean: Tensor
 
@@ -185,7 +192,7 @@ class TinyRetrieval(RetrievalStrategy):
         self.to(context.device)
 
     def phases(self, context: TaskContext) -> Sequence[ComputePhase]:
-        """Return the one phase: average the task's queries."""
+        """Return the only phase, which averages the task's queries."""
 
         def run(progress: Callable[[int, int], None]) -> None:
             queries = torch.cat([self.query(batch) for batch in context.statistics(64)])
@@ -196,7 +203,7 @@ class TinyRetrieval(RetrievalStrategy):
     def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Return minus the distance to each seen task's mean, ``[B, len(seen)]``."""
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
-        # not the expanded square, which depends on the rest of the batch
+        # the expanded square would depend on the rest of the batch
         distance = torch.cdist(query, self.mean[tasks], compute_mode="donot_use_mm_for_euclid_dist")
         return -distance
 

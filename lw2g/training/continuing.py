@@ -1,4 +1,4 @@
-"""Going on with a run that was meant to stop, or that has come to the end of its stream."""
+"""Continuing a run after its planned stop, or with new classes after the end of its stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.files.ledger import Ledger
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.state import Position, restore, snapshot
-from lw2g.training.goal import require_goal
 from lw2g.training.opening import build_trackers, writing
 from lw2g.training.runner import taken_up
 from lw2g.training.session import Session, open_session
@@ -33,7 +32,7 @@ def proceed(
     session: Session | None = None,
     devices: int | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run that was meant to stop early, as if it had never stopped, and return its record.
+    """Continue a run after its planned stop, as if it had never stopped, and return its record.
 
     Args:
         directory: The run's directory.
@@ -41,7 +40,7 @@ def proceed(
         listeners: Receive the run's events.
         tasks: After how many tasks, counted from the run's first, to stop; None for those of the whole
             stream.
-        session: The run's, if one stands open at its newest checkpoint, the end of a task.
+        session: The run's session, if one is open in the state of its newest checkpoint, the end of a task.
         devices: As for :func:`lw2g.training.runner.resume`.
 
     Raises:
@@ -63,11 +62,11 @@ def extend(
     tasks: int | None = None,
     devices: int | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run after the end of its stream, with the classes of another source; return its record.
+    """Continue a run after the end of its stream with the classes of another source; return its record.
 
-    What belongs to classes and tasks gets room for the new ones, drawn as for a run of that length; what was
-    learned stays. Images of all sources go through the transforms that the run began with, and all test
-    images are evaluated, so that the data of every source must be there.
+    Tensors with a row per class or task get rows for the new ones, drawn as for a run of that length;
+    learned rows stay. Images of all sources go through the transforms that the run began with. All test
+    images are evaluated, so the data of every source must be there.
 
     Args:
         directory: The run's directory.
@@ -89,26 +88,26 @@ def extend(
         checkpoint, _ = store.newest()
         if checkpoint is None:
             raise DataError(
-                f"no checkpoint of {str(directory)!r} is whole; begin with: lw2g resume {directory}"
+                f"no checkpoint of {str(directory)!r} is whole", f"begin with: lw2g resume {directory}"
             )
-        told = checkpoint.ledger["files"]
-        files.require_unedited(told[files.config.name])
+        sums = checkpoint.ledger["files"]
+        files.require_unedited(sums[files.config.name])
         resolved = load_resolved(files.config, catalogue)
-        earlier = files.read_sources(told, catalogue)
+        earlier = files.read_sources(sums, catalogue)
         number = 1 + len(earlier)
-        # before the long opening: while no checkpoint knows of this source, nobody resumes to the old end
+        # before the long opening: until a checkpoint knows this source, a resume must not go to the old end
         source = files.write_source(benchmark, number)
         with guarded(catalogue, resolved.config):
             try:
                 session = open_session(resolved.config, catalogue, (*earlier, benchmark))
                 _restore_at_end(session, checkpoint, directory)
-                require_goal(session, session.sources[number].first, tasks)
+                session.require_goal(session.sources[number].first, tasks)
             except Exception:
                 for name in source:
                     (directory / name).unlink()
                 raise
-            ledger = Ledger(**checkpoint.ledger)
-            ledger.files = {**told, **source, **files.write_samples(session.sample_lists[number], number)}
+            ledger = Ledger.restored(checkpoint.ledger)
+            ledger.files = {**sums, **source, **files.write_samples(session.sample_lists[number], number)}
             files.write_goal(tasks)
             position = Position(task=session.sources[number].first)
             store.save(snapshot(session, position, ledger.as_mapping()))
@@ -116,15 +115,15 @@ def extend(
 
 
 def _restore_at_end(session: Session, checkpoint: Checkpoint, directory: Path) -> None:
-    """Put a session that has one source more into the state of a run that has learned all before.
+    """Restore a session with one more source to the state of a run that has finished the others.
 
     Raises:
-        ConfigError: It has not.
+        ConfigError: The run has not finished them.
     """
     place, first = checkpoint.progress["position"], session.sources[-1].first
     if place["task"] != first or place["within"]:
         raise ConfigError(
-            f"the run has finished {place['task']} of {first} tasks, and new classes come after the "
-            f"last; go on to it first: lw2g continue {directory}"
+            f"the run has finished {place['task']} of {first} tasks, and new classes come after the last",
+            f"go on to it first: lw2g continue {directory}",
         )
     restore(session, checkpoint)

@@ -1,4 +1,4 @@
-"""What in a run differs from the published method: options, presets, retrieval, what no option changes."""
+"""How a run differs from the published method: options, presets, retrieval, and fixed differences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.interfaces.options import published_differences
+from lw2g.registry.kinds import place_of
 from lw2g.training.session import Session
 
 __all__ = ["list_deviations"]
@@ -15,17 +16,17 @@ __all__ = ["list_deviations"]
 Entry = dict[str, Any]
 
 _EVIDENCE_ALONE = ("growth.evidence", "growth.centre")
-"""Options that say nothing of a run which collects no evidence."""
+"""Options without effect in a run that collects no evidence."""
 
 
 def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[int]) -> list[Entry]:
     """Return one mapping ``{option, value, published, note}`` per difference.
 
-    Where the baseline has the authors' values for the benchmark, those count; elsewhere what each option
-    declares as published. What no option changes is declared by the components and listed where it applies.
+    The published values are the authors' values for the benchmark where the baseline has them, else the
+    value that each option declares. Components declare the differences that no option changes.
 
     Args:
-        resolved: The configuration and how it came about.
+        resolved: The configuration and its sources.
         session: What the run is made of.
         task_to_set: The pool's map so far.
     """
@@ -40,19 +41,17 @@ def list_deviations(resolved: Resolved, session: Session, task_to_set: Sequence[
 
 
 def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
-    """Yield options that differ from what they declare as published, but for those that a preset sets."""
+    """Yield options that differ from their published value, except those that a preset sets."""
     config = session.config
-    records = [("baseline", config.baseline.config), ("policy", config.policy.config)]
+    records = [(place_of(kind, choice.name), choice.config) for kind, choice in config.chosen()]
     if config.retrieval is not None:
-        records += [("retrieval", config.retrieval.config), ("routing", config.routing)]
-    records += [(f"evidence.{one.name}", one.config) for one in config.evidence]
-    records += [(f"constraints.{one.name}", one.config) for one in config.constraints]
+        records.append(("routing", config.routing))
     if session.builds_spaces or session.collects_evidence:
         records.append(("growth", config.growth))
-    told = {*resolved.preset_values, *(() if session.collects_evidence else _EVIDENCE_ALONE)}
+    expected = {*resolved.preset_values, *(() if session.collects_evidence else _EVIDENCE_ALONE)}
     for path, record in records:
         for entry in published_differences(record, path):
-            if entry["option"] not in told:
+            if entry["option"] not in expected:
                 yield {
                     **entry,
                     "value": unstructure(entry["value"]),
@@ -64,19 +63,19 @@ def _retrieval(session: Session) -> Iterator[Entry]:
     """Yield the retrieval strategy where it is not the method's own."""
     chosen, own = session.config.retrieval, session.baseline_component.retrieval
     if chosen is not None and chosen.name != own:
-        control = getattr(session.retrieval, "control", False)
+        control = session.retrieval is not None and session.retrieval.control
         note = "control row: retrieval is told the task" if control else "not the method's own retrieval"
         yield {"option": "retrieval", "value": chosen.name, "published": own, "note": note}
 
 
 def _standing(session: Session, task_to_set: Sequence[int]) -> Iterator[Entry]:
-    """Yield the standing differences that touch this run, each once, as the components declare them."""
+    """Yield the fixed differences that the components declare and that concern this run, each once."""
     applies = {
         "always": True,
         "reuse": not session.fixed and len(set(task_to_set)) < len(task_to_set),
         "spaces": session.keeps_memory,
     }
-    declared = (found for component in session.components for found in component.deviations)
+    declared = (deviation for component in session.components for deviation in component.deviations)
     for deviation in dict.fromkeys(declared):
         if applies[deviation.when]:
             yield {
@@ -88,7 +87,7 @@ def _standing(session: Session, task_to_set: Sequence[int]) -> Iterator[Entry]:
 
 
 def _stream(session: Session) -> Iterator[Entry]:
-    """Yield what makes the stream differ from the benchmark's own."""
+    """Yield the differences between the stream and the benchmark's own."""
     for note in session.stream.deviations:
         yield {
             "option": "benchmark",
@@ -99,7 +98,7 @@ def _stream(session: Session) -> Iterator[Entry]:
 
 
 def _processes(session: Session) -> Iterator[Entry]:
-    """Yield what splitting a batch over processes changes."""
+    """Yield the differences that splitting a batch over processes makes."""
     count = session.config.run.devices
     if count > 1:
         note = "each process has a slice of a batch: draws differ, and losses over a batch are of a slice"

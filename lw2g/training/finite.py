@@ -1,8 +1,8 @@
-"""Numbers that training cannot go on from: losses and parameters that are not finite, and where they arose.
+"""Losses and parameters that are not finite: where they arose, and what to do.
 
-A loss is looked at in the step that gave it. On the CPU that ends the run before the optimizer has moved; on
-an accelerator, where reading a number would make every step wait, the first bad step is remembered on the
-device and told before anything is saved.
+Every step checks its loss. On the CPU a bad loss ends the run before the optimizer moves. On an accelerator,
+where reading a number would make every step wait, the device keeps the first bad step, and the run reports
+it before it saves anything.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class LossWatch:
     """Watches the losses of one epoch.
 
     Args:
-        phase: What is trained.
-        where: Of the epoch, for the message.
-        device: Where losses lie.
+        phase: The phase that trains.
+        where: The epoch, for the message.
+        device: The losses' device.
     """
 
     def __init__(self, phase: TrainingPhase, where: str, device: torch.device) -> None:
@@ -34,10 +34,10 @@ class LossWatch:
         self._first = torch.full((), -1, dtype=torch.int64, device=device)
 
     def see(self, step: int, losses: Mapping[str, Tensor]) -> None:
-        """Look at the losses of a step (from 0), by the component that gave them.
+        """Check the losses of a step (from 0), by the component that gave them.
 
         Raises:
-            ConfigError: On the CPU, where one is not finite.
+            ConfigError: On the CPU, if one is not finite.
         """
         self._names = tuple(losses)
         values = torch.stack([loss.detach().float().to(self._device).reshape(()) for loss in losses.values()])
@@ -48,7 +48,7 @@ class LossWatch:
             self.require_sound()
 
     def require_sound(self) -> None:
-        """Tell of the first bad loss; waits for the device.
+        """Report the first bad loss; wait for the device.
 
         Raises:
             ConfigError: There was one.
@@ -61,7 +61,7 @@ class LossWatch:
             )
 
     def require_sound_parameters(self) -> None:
-        """Tell of parameters that are not finite although every loss was; waits for the device.
+        """Report parameters that are not finite although every loss was; wait for the device.
 
         Raises:
             ConfigError: There are some.
@@ -73,6 +73,7 @@ class LossWatch:
 
     def _refuse(self, what: str) -> None:
         raise ConfigError(
-            f"training diverged: {what}; lower baseline.lr or clip with baseline.clip_norm, in a new run: "
-            "lw2g run RUN/config.toml --set baseline.lr=... --out NEW"
+            f"training diverged: {what}",
+            "lower baseline.lr or clip with baseline.clip_norm, in a new run: lw2g run RUN/config.toml "
+            "--set baseline.lr=... --out NEW",
         )

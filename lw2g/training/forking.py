@@ -1,8 +1,8 @@
-"""Forks: a new run that takes a run's first tasks over and goes on with other choices.
+"""Forks: a new run takes over a run's first tasks and continues with other choices.
 
-What may be changed is whatever leaves the taken-over model as it was. Data and weights must be the same, the
-state must fit, and the model must predict what it predicted; options on which old tasks rest in ways that
-none of this shows are refused by name.
+A fork may change every option that leaves the taken-over model as it was: data and weights must be the same,
+the state must fit, and the model must predict what it predicted. Options that old tasks depend on without
+showing it in these checks are refused by name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
+from lw2g.training.checks import require_decision
 from lw2g.training.continuing import proceed
-from lw2g.training.evaluation.answers import require_decision
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evidence.collecting import unmeasured
 from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
@@ -32,7 +32,7 @@ from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.repair import predicted
 from lw2g.training.files.sealed import sha256_of
 from lw2g.training.files.state import restore
-from lw2g.training.goal import require_goal
+from lw2g.training.models.manifest import described
 from lw2g.training.opening import writing
 from lw2g.training.ranks import on_its_device
 from lw2g.training.session import Session, open_session
@@ -48,9 +48,9 @@ _KEPT = (
     "growth.heads",
     "run.protocol",
 )
-"""Old tasks rest on them: their parameters, keys, spaces and what their numbers mean."""
+"""Old tasks depend on them: parameters, keys, spaces, and the meaning of their numbers."""
 _ARITHMETIC = {"run.device", "run.precision", "run.evaluation_batch"}
-"""Where they change, the last bits of features do, and now and then a prediction."""
+"""A change of these changes the last bits of features, and now and then a prediction."""
 
 
 def resolve_fork(
@@ -61,7 +61,7 @@ def resolve_fork(
     constraints: Sequence[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Resolved:
-    """Return a run's experiment with other choices; what is not named stays, constraints too.
+    """Return a run's experiment with other choices; all else stays, constraints included.
 
     Raises:
         DataError: There is no run.
@@ -82,14 +82,14 @@ def fork(
     *,
     tasks: int | None = None,
 ) -> dict[str, Any]:
-    """Start a run from the end of a task of another one, go on with other choices, and return its record.
+    """Start a run from the end of a task of another run, with other choices, and return its record.
 
-    With nothing changed it is the other run from there on, bit for bit on a CPU. The other run is only read.
+    Without a change it continues as the other run did, bit for bit on a CPU. The other run is only read.
 
     Args:
         parent: Directory of the other run.
         task: The last task (from 0) that is taken over.
-        resolved: What is run from there on.
+        resolved: The configuration from there on.
         catalogue: Where components come from.
         directory: The new run's directory; must not hold a run.
         listeners: Receive the new run's events.
@@ -104,21 +104,21 @@ def fork(
     old.require_run()
     chain = list(CheckpointStore(old.checkpoints).up_to(task))
     old.require_unedited(chain[-1].ledger["files"][old.config.name])
-    before, told = load_resolved(old.config, catalogue), chain[-1].ledger["files"]
-    later = old.read_sources(told, catalogue)
+    before, checksums = load_resolved(old.config, catalogue), chain[-1].ledger["files"]
+    later = old.read_sources(checksums, catalogue)
     changed = _changes(before, resolved)
     _require_free_to_change(changed)
-    on_its_device(resolved.config, resolved.config.run.devices)  # else refused once the fork is written
+    on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
     directory.mkdir(parents=True, exist_ok=True)
     with writing(files):
         if files.exists():
-            raise ConfigError(f"{str(directory)!r} holds a run already; choose another --out")
+            raise ConfigError(f"{str(directory)!r} holds a run already", "choose another --out")
         with guarded(catalogue, resolved.config):
             session = open_session(resolved.config, catalogue, later)
             resolved = attrs.evolve(resolved, config=session.config)
             _restored(session, chain[-1], changed)
-            ledger = Ledger(**chain[-1].ledger)
-            if any(one["option"] == "run.precision" for one in changed):
+            ledger = Ledger.restored(chain[-1].ledger)
+            if any(change["option"] == "run.precision" for change in changed):
                 ledger.precision = attrs.asdict(session.precision)
             _require_spaces(session, ledger, _constraints(resolved) - _constraints(before))
             _require_decidable(session, task + 1, tasks)
@@ -147,18 +147,22 @@ def fork(
                     "origin": ledger.origin,
                     "precision": ledger.precision,
                 }
-                store.save(attrs.evolve(checkpoint, ledger=entries))
+                progress = dict(checkpoint.progress)
+                if "model" in progress:
+                    progress["model"] |= {"preprocessing": described(session)["preprocessing"]}
+                store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
             files.write_record(build_record(resolved, session, ledger))
             files.write_goal(tasks)
-            files.write_config(content)  # the last: from here on it is a run, and the tasks are taken over
-    # what has just predicted goes on: nothing is opened and computed twice
+            files.write_config(content)  # the last file: with it the directory is a run that has the tasks
+    # the session that has just predicted continues; nothing is computed twice
     return proceed(directory, catalogue, listeners, tasks=tasks, session=session)
 
 
 def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:
     """Return one mapping ``{option, before, after}`` per difference of two configurations."""
     old, new = (
-        {**flat(to_mapping(one.config)), "constraints": sorted(_constraints(one))} for one in (before, after)
+        {**flat(to_mapping(resolved.config)), "constraints": sorted(_constraints(resolved))}
+        for resolved in (before, after)
     )
     return [
         {"option": key, "before": old.get(key), "after": new.get(key)}
@@ -168,19 +172,19 @@ def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:
 
 
 def _constraints(resolved: Resolved) -> set[str]:
-    return {one.name for one in resolved.config.constraints}
+    return {constraint.name for constraint in resolved.config.constraints}
 
 
 def _named(changed: Sequence[Mapping[str, Any]], *sections: str) -> str:
     """Return the changed options of some sections for a message; all of them where none is given."""
-    return ", ".join(one["option"] for one in changed if one["option"].startswith(sections or ("",)))
+    return ", ".join(change["option"] for change in changed if change["option"].startswith(sections or ("",)))
 
 
 def _require_free_to_change(changed: Sequence[Mapping[str, Any]]) -> None:
     if kept := _named(changed, *_KEPT):
         raise ConfigError(
-            f"a fork cannot change {kept}: what was learned until then rests on it; leave it as it is, or "
-            "start a new run"
+            f"a fork cannot change {kept}: what was learned until then rests on it",
+            "leave it as it is, or start a new run",
         )
 
 
@@ -197,21 +201,21 @@ def _restored(session: Session, checkpoint: Checkpoint, changed: Sequence[Mappin
         if not shaping:
             raise
         raise ConfigError(
-            f"what was learned does not fit other values of {shaping}: they shape parameters; leave them as "
-            "they are, or start a new run"
+            f"what was learned does not fit other values of {shaping}: they shape parameters",
+            "leave them as they are, or start a new run",
         ) from error
 
 
 def _require_spaces(session: Session, ledger: Ledger, new: Set[str]) -> None:
-    """Refuse choices that read spaces of old tasks which nobody has kept.
+    """Refuse choices that read spaces of old tasks where the run kept none.
 
     Args:
         session: In the state of the checkpoint.
         ledger: Of the run so far.
-        new: The constraints that it ran without.
+        new: The constraints that the fork adds.
 
     Raises:
-        ConfigError: There are such.
+        ConfigError: There is such a choice.
     """
     sites = [*session.baseline.shared_sites(), *map(session.baseline.sites, session.pool.sets)]
     if session.keeps_memory and any(sites):
@@ -219,30 +223,32 @@ def _require_spaces(session: Session, ledger: Ledger, new: Set[str]) -> None:
         if without:
             raise ConfigError(
                 f"policy and constraints need the spaces of tasks {without}, and the run kept none (it ran "
-                "without evidence and constraints then); fork a run that has them, or choose others"
+                "without evidence and constraints then)",
+                "fork a run that has them, or choose others",
             )
     for name, measure in session.measures.items():
         without = sorted(set(session.pool.ids) - session.stored.of(name).keys()) if measure.stores else []
         if without:
             raise ConfigError(
                 f"evidence {name!r} needs what it stores of a task that is learned, and the run has stored "
-                f"nothing of sets {without}; fork a run that had it in growth.measures, or leave it out"
+                f"nothing of sets {without}",
+                "fork a run that had it in growth.measures, or leave it out",
             )
     for name in sorted(new & session.constraints.keys()):
         if session.constraints[name].absorbs:
             raise ConfigError(
-                f"constraint {name!r} keeps spaces of its own, and has seen none of the tasks learned so "
-                "far; fork a run that had it"
+                f"constraint {name!r} keeps spaces of its own, and has seen none of the tasks learned so far",
+                "fork a run that had it",
             )
 
 
 def _require_decidable(session: Session, task: int, tasks: int | None) -> None:
-    """Let a policy that needs no evidence decide now, so that what it cannot decide is said now.
+    """Let a policy that needs no evidence decide now, so that it fails now if it cannot.
 
     Raises:
         ConfigError: It cannot.
     """
-    require_goal(session, task, tasks)
+    session.require_goal(task, tasks)
     reads = session.policy_component.reads(session.config.policy.config)
     if task < len(session.stream.tasks) and not session.fixed and not reads:
         evidence = unmeasured(session, task)
@@ -260,15 +266,16 @@ def _require_same_predictions(
     """
     now = predicted(session, int(before.task.max()))
     same = float(np.mean((now.predicted == before.predicted) & (now.set == before.set)))
-    if same < 1 and not _ARITHMETIC & {one["option"] for one in changed}:
+    if same < 1 and not _ARITHMETIC & {change["option"] for change in changed}:
         options = _named(changed, "baseline.", "retrieval.", "benchmark.")
         if not options:
             raise DataError(
-                "the restored model predicts otherwise than it did; look at the run with lw2g verify, and at "
-                "the library versions in its record"
+                "the restored model predicts otherwise than it did",
+                "look at the run with lw2g verify, and at the library versions in its record",
             )
         raise ConfigError(
             f"with other values of {options} the model predicts otherwise than it did ({same:.1%} alike): "
-            "what was learned rests on them; leave them as they are, or start a new run"
+            "what was learned rests on them",
+            "leave them as they are, or start a new run",
         )
     return same

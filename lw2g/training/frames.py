@@ -1,4 +1,4 @@
-"""Where an error arose, as it can be handed over between processes."""
+"""Where an error arose, in a form that processes can exchange."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 import attrs
 
-from lw2g.errors import Lw2gError, told
+from lw2g.errors import Lw2gError, error_text
 
 __all__ = ["Frame", "Handed", "WorkerError", "frames_of"]
 
@@ -29,19 +29,19 @@ class Frame:
 
 def frames_of(where: TracebackType | None) -> tuple[Frame, ...]:
     """Return the calls of a traceback, outermost first."""
-    found = []
+    frames = []
     while where is not None:
         frame, where = where.tb_frame, where.tb_next
         own = frame.f_locals.get("self")
         classes = () if own is None else type(own).__mro__
-        found.append(
+        frames.append(
             Frame(
                 str(frame.f_globals.get("__name__")),
                 frame.f_code.co_name,
-                frozenset(f"{one.__module__}.{one.__qualname__}" for one in classes),
+                frozenset(f"{base.__module__}.{base.__qualname__}" for base in classes),
             )
         )
-    return tuple(found)
+    return tuple(frames)
 
 
 class WorkerError(Exception):
@@ -59,10 +59,10 @@ class WorkerError(Exception):
 
 @attrs.frozen
 class Handed:
-    """What one process tells another of an error.
+    """An error in a form that another process can raise.
 
     Attributes:
-        error: The error itself, where it is of a kind that is told as it is.
+        error: The error itself, if it is of a kind that passes unchanged.
         kind: The name of its class.
         message: What it says.
         frames: The calls on the way to it.
@@ -77,20 +77,20 @@ class Handed:
 
     @classmethod
     def of(cls, error: BaseException) -> Handed:
-        """Return what can be told of an error."""
+        """Return an error in this form."""
         return cls(
             error if isinstance(error, Lw2gError | OSError | MemoryError) else None,
             type(error).__name__,
-            told(error).partition(": ")[2],
+            error_text(error).partition(": ")[2],
             frames_of(error.__traceback__),
             "".join(traceback.format_exception(error)),
         )
 
     def raised(self) -> BaseException:
-        """Return the error to raise where it was handed over to."""
+        """Return the error for the receiving process to raise."""
         if self.error is not None:
             vars(self.error)["frames"] = self.frames
             return self.error
-        found = WorkerError(self.kind, self.message, self.frames)
-        found.add_note(f"in a process that decodes images:\n{self.text}")
-        return found
+        error = WorkerError(self.kind, self.message, self.frames)
+        error.add_note(f"in a process that decodes images:\n{self.text}")
+        return error

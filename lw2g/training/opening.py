@@ -1,4 +1,4 @@
-"""Opening a run's directory: its one writer, its answer to Ctrl-C, and the trackers that are told."""
+"""Opening a run's directory: as its one writer, with trackers and Ctrl-C; or as it was after a task."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lw2g.config.model import Chosen
-from lw2g.config.resolve import Resolved
+from lw2g.config.resolve import Resolved, load_resolved
 from lw2g.interfaces.tracker import Tracker
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.boundary import guarded
+from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.lock import Writer, one_writer
 from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.state import restore
 from lw2g.training.progress import Interrupted, StopRequest, stop_on_interrupt
+from lw2g.training.session import Session, open_session
 from lw2g.training.shield import Shield
 
-__all__ = ["build_trackers", "writing"]
+__all__ = ["build_trackers", "reopen", "writing"]
 
 
 @contextmanager
 def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, Writer | None]]:
-    """Be the directory's one writer, and answer Ctrl-C; leave no empty directory behind.
+    """Be the directory's one writer and handle Ctrl-C; remove a directory that stays empty.
 
     Yields:
-        Whether a stop was asked for, and who held the lock before without giving it back.
+        The request to stop, and the earlier writer if it ended without releasing the lock.
     """
     try:
         with stop_on_interrupt() as stop, one_writer(files.path) as gone:
@@ -34,19 +38,19 @@ def writing(files: RunDirectory) -> Iterator[tuple[StopRequest, Writer | None]]:
             raise Interrupted(files.path) from None
         raise
     finally:
-        with suppress(OSError):  # not empty: there is a run in it
+        with suppress(OSError):  # not empty: it holds a run
             files.path.rmdir()
 
 
 def build_trackers(
     resolved: Resolved, catalogue: Catalogue, directory: Path, *, required: bool = False
 ) -> list[Tracker]:
-    """Return the trackers an experiment names, none of which can stop it once it has begun.
+    """Return an experiment's trackers; none of them can stop it once it has begun.
 
     Raises:
-        Lw2gError: What one needs is missing, or one that is required cannot start.
+        Lw2gError: A tracker lacks something that it needs, or a required one cannot start.
     """
-    return [_shielded(one, catalogue, directory, required) for one in resolved.config.trackers]
+    return [_shielded(chosen, catalogue, directory, required) for chosen in resolved.config.trackers]
 
 
 def _shielded(chosen: Chosen, catalogue: Catalogue, directory: Path, required: bool) -> Shield:
@@ -54,3 +58,24 @@ def _shielded(chosen: Chosen, catalogue: Catalogue, directory: Path, required: b
     origin = catalogue.entries["tracker", chosen.name].origin
     who = f"{origin}: tracker {chosen.name!r}"
     return Shield(who, lambda: component.build(chosen.config, directory), required=required)
+
+
+def reopen(directory: Path, catalogue: Catalogue, task: int | None = None) -> Session:
+    """Return a run with its data as it was after a task, for inspection.
+
+    Args:
+        directory: The run's directory.
+        catalogue: Where its components come from.
+        task: The task (from 0); None for the last finished one.
+
+    Raises:
+        DataError: There is no such run or task, or its data or weights have changed.
+    """
+    files = RunDirectory(directory)
+    files.require_run()
+    checkpoint = CheckpointStore(files.checkpoints).of_task(task)
+    config = load_resolved(files.config, catalogue).config
+    with guarded(catalogue, config):
+        session = open_session(config, catalogue, files.read_sources(checkpoint.ledger["files"], catalogue))
+        restore(session, checkpoint)
+    return session

@@ -8,11 +8,11 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """Guesses the seconds a run still needs; knows no clock of its own.
+    """Estimates the seconds that a run still needs; it reads no clock.
 
     The pace of a phase is its latest seconds per training image of its task. A planned training phase that
-    has not run yet is taken to need as many seconds per image and epoch as those that have; other kinds of
-    work count nothing until they were seen once.
+    has not run yet counts as many seconds per image and epoch as those that have; other work counts nothing
+    until it has run once.
 
     Args:
         sizes: Training images of each task.
@@ -55,14 +55,14 @@ class Pace:
         size, now = self._sizes[task], seconds / self._sizes[task]
         self._pace[phase] = share * now + (1 - share) * self._finished.get(phase, now)
         phases = {*self._epochs, *self._around}
-        every = sum(self._pace_of(one) for one in phases)
-        rest = sum(self._pace_of(one) for one in phases - self._begun)
+        every = sum(self._pace_of(name) for name in phases)
+        rest = sum(self._pace_of(name) for name in phases - self._begun)
         left = self._pace[phase] * (1 - share)
         return (left + rest) * size + every * sum(self._sizes[task + 1 :])
 
     def _pace_of(self, phase: str) -> float:
         if phase in self._pace:
             return self._pace[phase]
-        known = [one for one, count in self._epochs.items() if count and one in self._pace]
-        epochs = sum(self._epochs[one] for one in known)
-        return self._epochs.get(phase, 0) * sum(self._pace[one] for one in known) / max(epochs, 1)
+        known = [name for name, count in self._epochs.items() if count and name in self._pace]
+        epochs = sum(self._epochs[name] for name in known)
+        return self._epochs.get(phase, 0) * sum(self._pace[name] for name in known) / max(epochs, 1)

@@ -7,6 +7,7 @@ draws what an uninterrupted run draws.
 from __future__ import annotations
 
 import operator
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,34 +17,34 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext, derive_seed
-from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.training import ranks
+from lw2g.training.checks import require_graph, require_phases, require_step
 from lw2g.training.devices.engine import Engine
-from lw2g.training.evaluation.answers import require_graph, require_step
 from lw2g.training.finite import LossWatch
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 
-__all__ = ["PhaseProgress", "held", "hosted", "only_trainable", "train_phase"]
+__all__ = ["PhaseProgress", "held", "hosted", "joined_phases", "only_trainable", "train_phase"]
 
 
 @attrs.define(kw_only=True)
 class PhaseProgress:
-    """Where a training phase stands.
+    """The position within a training phase.
 
     Attributes:
-        epoch: The epoch to go on with.
-        step: The step of that epoch to go on with.
+        epoch: The epoch to continue with.
+        step: The step of that epoch to continue with.
         optimizer: The optimizer's state as tensors by name; empty at the start.
-        require_sound: Raises where a loss of the epoch was not finite; to be called before a state within it
-            is saved.
+        require_sound: Raises if a loss of the epoch was not finite; call it before saving a state within it.
     """
 
     epoch: int = 0
@@ -66,10 +67,10 @@ def hosted(
 ) -> TrainingPhase:
     """Return the host phase joined by the retrieval strategy and by losses of constraints.
 
-    No phase trains a set that a constraint holds; one that trains nothing else does not take place.
+    No phase trains a set that a constraint holds; a phase that trains nothing else is skipped.
 
     Args:
-        phase: The phase; nothing joins any but a host.
+        phase: The phase; only a host is joined.
         context: The task.
         owner: Whose phase it is, for messages.
         retrieval: The strategy and its name for messages.
@@ -102,24 +103,60 @@ def hosted(
 
 
 def _without(groups: Sequence[ParameterGroup], module: nn.Module) -> list[ParameterGroup]:
-    """Return groups that leave a module's parameters alone."""
+    """Return the groups without a module's parameters."""
     spared = {id(parameter) for parameter in module.parameters()}
     left = [
-        attrs.evolve(group, parameters=tuple(one for one in group.parameters if id(one) not in spared))
+        attrs.evolve(
+            group,
+            parameters=tuple(parameter for parameter in group.parameters if id(parameter) not in spared),
+        )
         for group in groups
     ]
     return [group for group in left if group.parameters]
 
 
+def joined_phases(
+    baseline: Baseline,
+    retrieval: RetrievalStrategy | None,
+    constraints: Mapping[str, Constraint],
+    names: tuple[str, str],
+    context: TaskContext,
+) -> list[tuple[str, Phase]]:
+    """Return the phases of a task in order, each after the name of its owner.
+
+    Those of the retrieval strategy come first; it and the constraints join the baseline's host phases.
+
+    Args:
+        baseline: The baseline.
+        retrieval: The retrieval strategy, None where the baseline makes no hard choice.
+        constraints: The constraints by name.
+        names: Of baseline and retrieval strategy, for messages.
+        context: The task, which has its set.
+
+    Raises:
+        ContractError: One of them returns something other than phases.
+    """
+    owner, strategy = names
+    first = () if retrieval is None else retrieval.phases(context)
+    phases = [(strategy, phase) for phase in require_phases(first, strategy)]
+    phases += [(owner, phase) for phase in require_phases(baseline.phases(context), owner)]
+    joining = None if retrieval is None else (strategy, retrieval)
+    rules = {f"constraint {name!r}": constraint for name, constraint in constraints.items()}
+    return [
+        (whose, hosted(phase, context, owner, joining, rules) if isinstance(phase, TrainingPhase) else phase)
+        for whose, phase in phases
+    ]
+
+
 @contextmanager
 def only_trainable(modules: Sequence[nn.Module], trained: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Let only the given parameters require a gradient within the block; none of the modules' after it.
+    """Let only the given parameters require a gradient within the block, and none of the modules' after it.
 
     Within the block the modules are in training mode, after it in evaluation mode.
 
     Args:
-        modules: Those that learn.
-        trained: Parameters of theirs, or of other modules.
+        modules: The modules that learn.
+        trained: The parameters to train.
     """
     parameters = [*(parameter for module in modules for parameter in module.parameters()), *trained]
     for parameter in parameters:
@@ -180,8 +217,9 @@ def train_phase(
     progress: PhaseProgress,
     after_step: Callable[[torch.optim.Optimizer, PhaseProgress], None],
     after_epoch: Callable[[torch.optim.Optimizer, PhaseProgress], None],
+    steps: int | None = None,
 ) -> int:
-    """Train one phase from where ``progress`` stands to its end.
+    """Train one phase from ``progress`` to its end.
 
     Each rank takes a slice of every batch, and all take the same optimizer step (:mod:`lw2g.training.ranks`).
 
@@ -196,9 +234,10 @@ def train_phase(
         progress: Where to start; updated as the phase goes on.
         after_step: Called after every step but an epoch's last; may raise to stop there.
         after_epoch: Called after every epoch.
+        steps: Number of steps, counted from ``progress``, to stop after; None: at the end of the phase.
 
     Returns:
-        The number of images of the whole phase, before ``progress`` and after it; 0 where it is not wanted.
+        Number of images of the whole phase, before ``progress`` and after it; 0 if it is skipped.
 
     Raises:
         ConfigError: A loss is not finite, or parameters are not after an epoch.
@@ -207,15 +246,19 @@ def train_phase(
         return 0
     optimizer = phase.build_optimizer()
     base = [group["lr"] for group in optimizer.param_groups]
+    left = sys.maxsize if steps is None else steps
     if progress.optimizer:
         load_optimizer(optimizer, progress.optimizer)
     for epoch in range(progress.epoch, phase.epochs):
+        if not left:
+            break
         seed = derive_seed(context.seed, "task", context.task.index, phase.name, epoch)
         for group, lr in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = phase.schedule(lr, epoch, phase.epochs)
         order = epoch_order(images, phase, seed)
         began, done, total_loss = time.perf_counter(), 0, torch.zeros((), device=engine.device)
-        todo = order[progress.step :]
+        todo = order[progress.step :][:left]
+        left -= len(todo)
         where = f"epoch {epoch + 1} of phase {phase.name!r} of task {context.task.index + 1}"
         watch = LossWatch(phase, where, engine.device)
         progress.require_sound = watch.require_sound
@@ -244,6 +287,8 @@ def train_phase(
                 loss=partial(_mean, total_loss, done),
                 images_per_second=done / (time.perf_counter() - began),
             )
+        if progress.step < len(order):
+            break  # the steps are done within an epoch
         engine.synchronize()
         watch.require_sound_parameters()
         speed = done / max(time.perf_counter() - began, 1e-9)

@@ -1,4 +1,4 @@
-"""Telling listeners what happens, counting seconds, and stopping at a safe point when asked to."""
+"""Events for listeners, clocks, and stops at a safe point on request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """Whether a run was asked to stop, and whether that has to wait for a safe point.
+    """A request to stop a run, and whether it has to wait for a safe point.
 
     Attributes:
         wanted: Set by the first signal within :meth:`after_batch`.
@@ -49,7 +49,7 @@ class StopRequest:
 
     @contextmanager
     def after_batch(self) -> Iterator[None]:
-        """Let a request wait within the block, so that what was learned is saved first."""
+        """Let a request wait within the block, so that the run saves its state first."""
         self._waits = True
         try:
             yield
@@ -57,9 +57,9 @@ class StopRequest:
             self._waits = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Answer a signal at once: with a line and a note, or by interrupting the process."""
+        """Handle a signal: note the request and print a line, or interrupt the process."""
         if os.getpid() != self._owner:
-            return  # a process that decodes images ends with the one that asked for them
+            return  # a process that decodes images ends with the process that it works for
         if not self._waits or self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
@@ -68,10 +68,9 @@ class StopRequest:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[StopRequest]:
-    """Let SIGINT and SIGTERM stop what the block does: at once, but within a batch after it is saved.
+    """Let SIGINT and SIGTERM stop the block: at once, or within a batch after the state is saved.
 
-    Whatever is interrupted can be gone on with as after a crash. Outside the main thread signals are left
-    alone.
+    A run continues after an interruption as after a crash. Outside the main thread signals are left alone.
     """
     request = StopRequest()
     previous: dict[signal.Signals, Any] = {}
@@ -86,11 +85,11 @@ def stop_on_interrupt() -> Iterator[StopRequest]:
 
 
 class Steps:
-    """Counts steps of which there is a known number.
+    """Counts steps towards a known total.
 
     Args:
-        total: How many there are.
-        progress: Told how many are done, and how many there are.
+        total: Number of steps.
+        progress: Called with the number of finished steps and the total.
     """
 
     def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
@@ -112,7 +111,7 @@ class Reporter:
 
     def __init__(self, listeners: Sequence[Tracker], sizes: Sequence[int]) -> None:
         self._listeners = list(listeners)
-        self._shields = [one for one in self._listeners if isinstance(one, Shield)]
+        self._shields = [listener for listener in self._listeners if isinstance(listener, Shield)]
         self._tasks, self._last = len(sizes), 0.0
         self._pace = Pace(sizes)
         self.seconds: dict[str, float] = defaultdict(float)
@@ -122,22 +121,22 @@ class Reporter:
 
     @property
     def elapsed(self) -> float:
-        """Seconds that the run has taken, those before a resume included."""
+        """Seconds of the run, including those before a resume."""
         return self._before + time.perf_counter() - self._began
 
     def resume(self, seconds: Mapping[str, float]) -> None:
-        """Let the clocks go on from where they stood."""
+        """Set the clocks to earlier values."""
         self.seconds.update(seconds)
         self._before = self.seconds["total"]
 
     def send(self, event: Event) -> None:
-        """Pass a copy of an event on to each listener: what they do to it changes nothing of the run."""
+        """Pass a copy of an event to each listener, so that no listener can change the run's own data."""
         for listener in self._listeners:
             listener.on_event(copy.deepcopy(event))
         self._tell_complaints()
 
     def close(self) -> None:
-        """Close all listeners, trackers that may fail before those that tell of it."""
+        """Close all listeners: the trackers, which may fail, before those that report failures."""
         for shield in self._shields:
             shield.close()
         self._tell_complaints()
@@ -155,11 +154,11 @@ class Reporter:
         self.send(Warned(message=message))
 
     def plan(self, epochs: Mapping[str, int]) -> None:
-        """Say through which phases the task is trained, and for how many epochs (0: none)."""
+        """Announce the task's phases and their numbers of epochs (0: none)."""
         self._pace.plan(epochs)
 
     def begin(self, task: int, phase: str, share: float = 0.0) -> None:
-        """Say that work of a kind begins, of which a share (0 to 1) was done before a resume."""
+        """Announce that a kind of work begins, of which a share (0 to 1) was done before a resume."""
         now = time.perf_counter()
         if self._phase and self._from < 1:
             self._pace.finish(self._task, self._phase, (now - self._since) / (1 - self._from))
@@ -177,15 +176,15 @@ class Reporter:
         loss: Callable[[], float] | None = None,
         images_per_second: float | None = None,
     ) -> None:
-        """Say that work has moved on; passed on a few times a second at most.
+        """Report progress; listeners get it a few times a second at most.
 
         Args:
             done: Steps done (of the epoch).
             total: Steps in all (of the epoch).
             epoch: The epoch, from 0.
             epochs: Epochs in all.
-            loss: Gives the mean loss of the epoch; asked only for what is passed on, for reading it back
-                from a device waits for everything that was asked of the device before.
+            loss: Returns the mean loss of the epoch; called only for reports that listeners get, because
+                reading it waits for all earlier work of the device.
             images_per_second: The speed of the epoch.
         """
         now = time.perf_counter()

@@ -1,9 +1,9 @@
 """Protection: applies the rules of all constraints to the sites of a task's host phase.
 
-At each place a step is bent twice. On the gradient (after clipping, before the optimizer step) and on the
-update (after the step), each time soft rules first, one after the other, then the union of the hard spaces
-once: the maps do not commute, and a soft rule that came last would push what a hard one had removed back into
-its space.
+Rules act twice in a step: on the gradient (after clipping, before the optimizer step) and on the update
+(after the step). Each time soft rules come first, one after the other, then the union of the hard spaces
+once: the maps do not commute, and a soft rule after a hard one could push a component back into the hard
+space.
 
 A soft rule on updates bends the displacement of this step. A hard one removes the in-space part of the
 displacement *since the task began*: float errors of the steps then do not add up, and whatever the optimizer
@@ -13,7 +13,6 @@ adds (momentum, rescaling, weight decay) is covered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 import attrs
 import torch
@@ -21,12 +20,11 @@ from torch import Tensor, nn
 
 from lw2g.errors import ContractError, DataError
 from lw2g.geometry.subspace import Subspace, union
-from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.constraint import Constraint, Target
+from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Restriction, Site
 
 __all__ = ["Protection", "SiteRule"]
-
-Moment = Literal["gradient", "update"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -45,20 +43,20 @@ class SiteRule:
 
     site: Site
     restriction: Restriction
-    on: Moment
+    on: Target
     hard: bool
 
     def __attrs_post_init__(self) -> None:
         width, dim = self.site.parameter.shape[-1], self.restriction.subspace.dim
         if width != dim:
             raise ContractError(
-                f"constraint at site {self.site.name!r} has a space of width {dim} for rows of {width}; "
-                "the space must be that of the activation which multiplies the parameter's last axis"
+                f"constraint at site {self.site.name!r} has a space of width {dim} for rows of {width}",
+                "the space must be that of the activation which multiplies the parameter's last axis",
             )
         if self.hard and self.restriction.strength != 1:
             raise ContractError(
-                f"hard constraint at site {self.site.name!r} has strength {self.restriction.strength!r}; "
-                "a hard rule removes the whole component (strength 1), else declare hard = False"
+                f"hard constraint at site {self.site.name!r} has strength {self.restriction.strength!r}",
+                "a hard rule removes the whole component (strength 1), else declare hard = False",
             )
 
 
@@ -66,8 +64,8 @@ class Protection:
     """The rules of one task, applied in place around every optimizer step of its host phases.
 
     Call order of a step: backward, clipping, :meth:`after_backward`, :meth:`before_step`, the optimizer step,
-    :meth:`after_step`. It must be made when the task begins: the values found then are what hard rules on
-    updates hold on to. Spaces are cast once to the parameters' dtype and device.
+    :meth:`after_step`. Create it when the task begins: hard rules on updates hold on to the values of that
+    moment. Spaces are cast once to the parameters' dtype and device.
     """
 
     def __init__(self, rules: Iterable[SiteRule] = ()) -> None:
@@ -84,8 +82,8 @@ class Protection:
         self._places = {_name(group[0].site): _Place(group) for group in groups.values()}
         if len(self._places) < len(groups):
             raise ContractError(
-                f"sites {[_name(group[0].site) for group in groups.values()]!r} repeat a name; "
-                "a baseline must name each site of a set, and each shared one, differently"
+                f"sites {[_name(group[0].site) for group in groups.values()]!r} repeat a name",
+                "a baseline must name each site of a set, and each shared one, differently",
             )
 
     @classmethod
@@ -93,7 +91,7 @@ class Protection:
         cls,
         constraints: Sequence[Constraint],
         sites: Iterable[Site],
-        context: ConstraintContext,
+        context: TaskContext,
         trained: Iterable[nn.Parameter],
     ) -> Protection:
         """Return the protection of a task from its constraints.
@@ -101,17 +99,17 @@ class Protection:
         Args:
             constraints: The run's constraints, already told that the task begins.
             sites: Sites of the task's set and of shared parameters.
-            context: The task, the memory and the pre-trained spaces.
-            trained: Parameters of the host phases; sites of others are left alone, even where another phase
-                moves them.
+            context: The task.
+            trained: Parameters of the host phases; sites of other parameters are left alone, even if another
+                phase moves them.
         """
         wanted = {id(parameter) for parameter in trained}
-        asked = (
+        pairs = (
             (site, constraint) for site in sites if id(site.parameter) in wanted for constraint in constraints
         )
         return cls(
             SiteRule(site=site, restriction=restriction, on=constraint.on, hard=constraint.hard)
-            for site, constraint in asked
+            for site, constraint in pairs
             if (restriction := constraint.restriction(site, context)) is not None
         )
 
@@ -141,8 +139,8 @@ class Protection:
     def state_dict(self) -> dict[str, Tensor]:
         """Return what a checkpoint within the task must hold: values at the task's start, and the spaces.
 
-        The spaces are part of it because another machine, or parameters that have moved since, would give
-        slightly different ones, and the run would not continue to the same bits.
+        It holds the spaces because another machine, or parameters that have moved since, would give slightly
+        different ones, and the run would not continue to the same bits.
         """
         return {
             f"{name}|{key}": value
@@ -164,8 +162,8 @@ class Protection:
         wrong = sorted(name for name, part in parts.items() if fits.get(name) != part.keys())
         if wrong:
             raise DataError(
-                f"checkpoint does not fit the constraints at {wrong!r}; "
-                "resume with the constraints and options that the run began with"
+                f"checkpoint does not fit the constraints at {wrong!r}",
+                "resume with the constraints and options that the run began with",
             )
         for name, place in self._places.items():
             place.load(parts[name])
@@ -217,11 +215,11 @@ class _Place:
 
 
 class _Bend:
-    """The rules that act at one place and one moment: some soft ones, then at most one hard space."""
+    """The rules that act at one place on one target: some soft ones, then at most one hard space."""
 
-    def __init__(self, rules: Sequence[SiteRule], moment: Moment) -> None:
+    def __init__(self, rules: Sequence[SiteRule], target: Target) -> None:
         like = rules[0].site.parameter
-        here = [rule for rule in rules if rule.on == moment]
+        here = [rule for rule in rules if rule.on == target]
         hard = [rule.restriction.subspace for rule in here if rule.hard]
         self.soft = tuple(_cast(rule.restriction, like) for rule in here if not rule.hard)
         self.hard = _cast(Restriction(subspace=_united(hard)), like) if hard else None
@@ -273,12 +271,12 @@ def _name(site: Site) -> str:
 
 
 def _check_disjoint(sites: Sequence[Site]) -> None:
-    """Refuse parts of a parameter that hold one another: rules at one would undo those at the other."""
+    """Refuse parts of a parameter that contain each other: rules at one would undo those at the other."""
     for site in sites:
         for other in sites:
             inside = other.index[: len(site.index)] == site.index
             if site is not other and site.parameter is other.parameter and inside:
                 raise ContractError(
-                    f"site {other.name!r} is a part of site {site.name!r}; "
-                    "split them into sites that do not overlap"
+                    f"site {other.name!r} is a part of site {site.name!r}",
+                    "split them into sites that do not overlap",
                 )

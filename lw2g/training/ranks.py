@@ -1,10 +1,10 @@
 """One run, several processes: training steps are split over ranks, everything else is repeated on each.
 
-Rank 0 is the process that was asked for the run, and the only one that writes and prints. It starts the
-others, which take the run up from its newest checkpoint, as a resume does. In a training step each rank
+Rank 0 is the user's process, and the only one that writes and prints. It starts the others, which load the
+run's newest checkpoint, as a resume does. In a training step each rank
 computes a slice of the batch; gradients, weighted by the slices' shares, are summed as one flat vector, so
 that all ranks take the same optimizer step. All else has the same inputs and seeds on every rank, and hence
-the same result; what was learned is compared after every task.
+the same result; the ranks compare their parameters after every task.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 _PATIENCE = timedelta(minutes=30)
 """How long ranks wait for each other."""
 _GRACE = 5.0
-"""Seconds in which a rank that has ended is found."""
+"""Seconds to wait for the exit code of a rank that has ended."""
 _PROGRAM = "from lw2g.training import ranks, runner; ranks.follow(runner.follow)"
-"""Of a further rank."""
+"""The program of a further rank."""
 _here = {"rank": 0, "size": 1}
 
 
@@ -86,13 +86,13 @@ def on_its_device(config: ExperimentConfig, count: int, rank: int = 0) -> Experi
     gpu = run.device == "cuda" or (run.device == "auto" and torch.cuda.is_available())
     if not gpu and run.device not in {"auto", "cpu"}:
         raise ConfigError(
-            f"run.device: {run.device!r} is one device, and {count} processes need one each; use auto, cuda "
-            "or cpu"
+            f"run.device: {run.device!r} is one device, and {count} processes need one each",
+            "use auto, cuda or cpu",
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     there, what = (torch.cuda.device_count(), "GPUs") if gpu else (cores, "cores")
-    if 0 < there < count:  # the engine says that there is none
-        raise ConfigError(f"run.devices: {count!r} is too many for the {what} here; use at most {there}")
+    if 0 < there < count:  # the engine reports that there is no device
+        raise ConfigError(f"run.devices: {count!r} is too many for the {what} here", f"use at most {there}")
     device = f"cuda:{rank}" if gpu and rank else run.device  # rank 0 takes the first one
     run = attrs.evolve(run, devices=count, device=device, deterministic=run.deterministic or gpu)
     return attrs.evolve(config, run=run)
@@ -102,7 +102,7 @@ def on_its_device(config: ExperimentConfig, count: int, rank: int = 0) -> Experi
 
 
 class Ranks:
-    """The processes of a run; those that this one starts end with the block, and whenever this one ends.
+    """The processes of a run; those that this one starts end with the block, or when this one ends.
 
     Args:
         count: How many, this one included.
@@ -120,19 +120,19 @@ class Ranks:
         return self
 
     def start(self, directory: Path) -> None:
-        """Let the others take up the run of a directory from its newest checkpoint; wait for nothing."""
+        """Let the others load the run's newest checkpoint; do not wait."""
         if self._count == 1:
             return
         self._directory = directory
-        # listens at a port that the system chooses: one looked for beforehand could be taken by then
+        # listens at a port that the system chooses: a free port found earlier could be taken by then
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
         variables = os.environ | threads | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         for rank in range(1, self._count):
-            told = map(str, (directory, rank, self._count, self._store.port, os.getpid()))
+            arguments = map(str, (directory, rank, self._count, self._store.port, os.getpid()))
             errors = TemporaryFile()  # noqa: SIM115 (open for as long as the process runs)
             process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *told],
+                [sys.executable, "-c", _PROGRAM, *arguments],
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -142,7 +142,7 @@ class Ranks:
             self._others.append((process, errors))
 
     def meet(self, device: torch.device) -> None:
-        """Wait until all ranks stand where this one stands; from now on they train together.
+        """Wait until all ranks have reached this point; from now on they train together.
 
         Raises:
             RankLostError: One has ended before.
@@ -151,7 +151,7 @@ class Ranks:
             return
         while self._store.add("ready", 0) < self._count - 1:
             if any(process.poll() is not None for process, _ in self._others):
-                raise RankLostError
+                raise RankLostError("a process of the run has ended")
             time.sleep(0.05)
         _join(self._store, 0, self._count, device)
 
@@ -168,7 +168,7 @@ class Ranks:
         if self._count > 1:
             torch.set_num_threads(self._threads)
         if why:
-            raise RankLostError(f"{why}; go on: lw2g resume {self._directory}") from error
+            raise RankLostError(why, f"go on: lw2g resume {self._directory}") from error
 
     def _why(self) -> str:
         until = time.monotonic() + _GRACE
@@ -197,16 +197,16 @@ Go = Callable[[Path, Callable[[ExperimentConfig], ExperimentConfig], Callable[[t
 
 
 def follow(go: Go) -> None:
-    """Be a further rank, as this program's arguments say, until rank 0 ends it.
+    """Be a further rank, by this program's arguments, until rank 0 ends it.
 
     Args:
-        go: Goes through the run of a directory; given the rank's configuration and what joins rank 0.
+        go: Runs a directory; called with it, the rank's configuration and a function that joins rank 0.
     """
     directory, *numbers = sys.argv[1:]
     rank, count, port, parent = map(int, numbers)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)  # a scheduler signals all processes, and rank 0 stops the run
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a scheduler signals all processes, and rank 0 stops the run
 
     def join(device: torch.device) -> None:
         store = TCPStore("127.0.0.1", port, timeout=_PATIENCE)
@@ -223,7 +223,7 @@ def follow(go: Go) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process and those that it started as soon as its parent has ended, however that ended."""
+    """End this process and its children as soon as its parent has ended, however it ended."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.killpg(0, signal.SIGKILL)
@@ -235,8 +235,7 @@ def _end_with(parent: int) -> None:
 def share(positions: Sequence[int]) -> tuple[Sequence[int], float]:
     """Return this rank's slice of a batch, and its share of the batch.
 
-    Where a batch has fewer images than there are ranks, one without any computes on the first and counts for
-    nothing.
+    A rank without images (a batch smaller than the number of ranks) computes on the first one with weight 0.
     """
     first, last = (len(positions) * rank // size() for rank in (number(), number() + 1))
     return positions[first:last] or positions[:1], (last - first) / len(positions)
@@ -250,51 +249,53 @@ def average(
     A parameter without a gradient on any rank keeps none.
 
     Args:
-        parameters: What is trained; their gradients are replaced.
+        parameters: The trained parameters; their gradients are replaced.
         losses: Of this rank's slice of the batch, by name.
         weight: This rank's share of the batch.
 
     Raises:
-        ContractError: Which losses there are depends on the images.
+        ContractError: The names of the losses depend on the images.
         RankLostError: A rank has ended.
     """
     if size() == 1:
         return dict(losses)
-    # through the CPU, where a rank that has ended is noticed at once
-    told = torch.tensor([len(losses), *(parameter.grad is not None for parameter in parameters)])
-    parts, *present = _summed(told).tolist()
+    # through the CPU, where the loss of a rank is noticed at once
+    counts = torch.tensor([len(losses), *(parameter.grad is not None for parameter in parameters)])
+    parts, *present = _summed(counts).tolist()
     if parts != size() * len(losses):
         raise ContractError(
-            f"the processes of a run have losses of {sorted(losses)} and others; which losses a step has "
-            "must not depend on its images"
+            f"the processes of a run have losses of {sorted(losses)} and others",
+            "which losses a step has must not depend on its images",
         )
     held = [parameter for parameter, ranks in zip(parameters, present, strict=True) if ranks]
-    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in held]
+    gradients = [
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in held
+    ]
     values = torch.stack([loss.detach().float().reshape(()) for loss in losses.values()])
-    flat = _summed(torch.cat([*(one.flatten() for one in gradients), values]) * weight)
-    *sums, found = torch.split(flat, [*(one.numel() for one in held), len(values)])
+    flat = _summed(torch.cat([*(gradient.flatten() for gradient in gradients), values]) * weight)
+    *sums, means = torch.split(flat, [*(parameter.numel() for parameter in held), len(values)])
     for parameter, total in zip(held, sums, strict=True):
         parameter.grad = total.view_as(parameter).to(parameter.dtype)
-    return dict(zip(losses, found.unbind(), strict=True))
+    return dict(zip(losses, means.unbind(), strict=True))
 
 
 def require_agreement(state: Mapping[str, Tensor], when: str) -> None:
-    """Refuse to go on where ranks hold other bits, named by tensor.
+    """Refuse to continue if ranks hold different bits.
 
     Raises:
-        ContractError: Some do.
+        ContractError: They do; the message names the first tensor.
     """
     if size() == 1:
         return
     own = {name: _checksum(value) for name, value in state.items()}
-    found: list[Any] = [None] * size()
+    gathered: list[Any] = [None] * size()
     with _reaching():
-        distributed.all_gather_object(found, own)
-    if apart := [name for name in own if any(other.get(name) != own[name] for other in found)]:
+        distributed.all_gather_object(gathered, own)
+    if apart := [name for name in own if any(other.get(name) != own[name] for other in gathered)]:
         raise ContractError(
             f"the {size()} processes of the run have come apart {when} (in {apart[0]!r}): something draws "
-            "without the run's seeds, or keeps what a step saw of its images; go on: "
-            "lw2g resume RUN --devices 1"
+            "without the run's seeds, or keeps what a step saw of its images",
+            "go on: lw2g resume RUN --devices 1",
         )
 
 

@@ -1,6 +1,6 @@
-"""Beginning a run, and going on with one: the directory's one writer, its processes and its checkpoint.
+"""Starting and resuming a run: the directory's one writer, its processes and its checkpoint.
 
-What then happens is :class:`lw2g.training.run.Run`.
+:class:`lw2g.training.run.Run` does the rest.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def start(
     with writing(files) as (stop, _):
         if files.exists():
             raise ConfigError(
-                f"{str(directory)!r} holds a run already; go on with it: lw2g resume {directory}, "
-                "or choose another --out"
+                f"{str(directory)!r} holds a run already",
+                f"go on with it: lw2g resume {directory}, or choose another --out",
             )
         count = resolved.config.run.devices
         config = on_its_device(resolved.config, count)
@@ -68,7 +68,7 @@ def start(
             run.write_down()
             try:
                 trackers = build_trackers(resolved, catalogue, directory, required=True)
-            except Lw2gError:  # nothing was learned: the directory will do once the tracker can start
+            except Lw2gError:  # nothing was learned: the directory stays usable once the tracker can start
                 files.config.unlink()
                 raise
             return run.go_on([*trackers, *listeners])
@@ -81,16 +81,16 @@ def resume(
     *,
     devices: int | None = None,
 ) -> dict[str, Any]:
-    """Go on with an interrupted run from its newest whole checkpoint and return its record.
+    """Continue an interrupted run from its newest undamaged checkpoint and return its record.
 
-    It stops where it was meant to stop. Nothing is written before configuration, data and weights are found
-    to be those the run began with.
+    It stops at the run's goal. It writes nothing before it has checked that configuration, data and weights
+    are those the run began with.
 
     Args:
         directory: The run's directory.
         catalogue: Where its components come from.
         listeners: Receive the run's events.
-        devices: How many processes work on it from now on; None: as many as are configured.
+        devices: Number of processes from now on; None: the configured number.
 
     Raises:
         DataError: There is no run, another process writes it, or its configuration, data or weights have
@@ -110,13 +110,13 @@ def taken_up(
     *,
     devices: int | None = None,
 ) -> Iterator[Run]:
-    """Yield a run as it stands at its newest whole checkpoint, and be its one writer.
+    """Yield a run in the state of its newest undamaged checkpoint, and be its one writer.
 
     Args:
         directory: The run's directory.
         catalogue: Where its components come from.
-        session: The run's, in the state of that checkpoint, the end of a task; None: it is opened, as it is
-            where several processes go on with it.
+        session: The run's session in the state of that checkpoint, the end of a task; None: open one, as
+            several processes always do.
         devices: As for :func:`resume`.
 
     Raises:
@@ -127,15 +127,15 @@ def taken_up(
     with writing(files) as (stop, gone):
         store = CheckpointStore(files.checkpoints)
         checkpoint, complaints = store.newest()
-        told = files.recorded_files() if checkpoint is None else checkpoint.ledger["files"]
-        if files.config.name in told:
-            files.require_unedited(told[files.config.name])
-        files.require_begun(told)
+        checksums = files.recorded_files() if checkpoint is None else checkpoint.ledger["files"]
+        if files.config.name in checksums:
+            files.require_unedited(checksums[files.config.name])
+        files.require_begun(checksums)
         complaints += _lost(files, store)
         if gone is not None:
             complaints.insert(0, f"the run was left by {gone}, which has ended")
         resolved = load_resolved(files.config, catalogue)
-        later = files.read_sources({} if checkpoint is None else told, catalogue)
+        later = files.read_sources({} if checkpoint is None else checksums, catalogue)
         with guarded(catalogue, resolved.config):
             if checkpoint is not None:
                 complaints += remake_predictions(files, checkpoint, resolved.config, catalogue)
@@ -151,7 +151,7 @@ def taken_up(
 
 
 def _lost(files: RunDirectory, store: CheckpointStore) -> list[str]:
-    """Return a line where the last checkpoints are lost; a record that is damaged is told of at the end."""
+    """Return a warning for each lost checkpoint at the end; a damaged record is reported later."""
     try:
         lost = files.unsaved_tasks(store.finished)
     except DataError:
@@ -165,12 +165,12 @@ def follow(
     join: Callable[[torch.device], None],
     catalogue: Catalogue | None = None,
 ) -> None:
-    """Go through a run as a further rank, from the newest checkpoint on, and write nothing.
+    """Train a run as a further rank, from the newest checkpoint on, and write nothing.
 
     Args:
         directory: The run's directory.
-        place: Gives the configuration of this rank.
-        join: Joins rank 0, called once this rank stands where the checkpoint was taken.
+        place: Returns the configuration of this rank.
+        join: Joins rank 0; called once this rank is in the checkpoint's state.
         catalogue: Where components come from; None for all that are installed.
 
     Raises:

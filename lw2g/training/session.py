@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import attrs
 import numpy as np
@@ -11,36 +12,34 @@ from torch import Tensor, nn
 from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent, Component, Kind, PolicyComponent
+from lw2g.interfaces.component import BaselineComponent, Component, PolicyComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
-from lw2g.interfaces.evidence import Measure, Stored
-from lw2g.interfaces.growth import GrowthPolicy
+from lw2g.interfaces.evidence import Measure
+from lw2g.interfaces.growth import GrowthPolicy, Planned
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Pool
-from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.training.boundary import build
-from lw2g.training.devices.precision import Choice
-from lw2g.training.evaluation.answers import require_phases
+from lw2g.training.devices.precision import PrecisionChoice
 from lw2g.training.evaluation.evaluator import Evaluator, Predictions
-from lw2g.training.evaluation.mixing import Mixer
-from lw2g.training.evidence.probe import Probe
+from lw2g.training.evidence.d_sub import DSub
+from lw2g.training.evidence.stored import StoredStatistics
 from lw2g.training.images.decoding import chunks, require_open_files
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
 from lw2g.training.images.streams import Source, as_one_task, hold_back, joined
 from lw2g.training.models.parts import (
-    Foundation,
     ModelParts,
     build_methods,
     engine_of,
-    lay_foundation,
     mixer_of,
-    names_of,
+    open_backbone,
 )
+from lw2g.training.models.predictor import Predictor
+from lw2g.training.phases import joined_phases
 from lw2g.training.progress import Reporter
 from lw2g.vit.taps import Tap
 
@@ -49,21 +48,21 @@ __all__ = ["Session", "open_session"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Session(ModelParts):
-    """What a run works with. The mutable state lies in baseline, retrieval, pool, memory and constraints.
+    """The components of a run. The mutable state lies in baseline, retrieval, pool, memory and constraints.
 
-    In its configuration ``run.precision`` is settled; ``precision`` says what was asked for, and why.
-    The transforms are those of the first source, whatever comes later: a model has one way to see images.
-    Where several sets answer for an image, ``mixer`` makes one answer of theirs, and ``held_back`` holds,
-    task by task, what it is fitted to: training images that the stream no longer has.
+    In its configuration ``run.precision`` is settled; ``precision`` holds the request and the reason.
+    All sources use the transforms of the first one, because a model sees all images alike. Where several
+    sets answer for an image, ``mixer`` combines their answers, and ``held_back`` holds each task's images
+    that it is fitted to, which the stream no longer has.
 
     Attributes:
-        measures: What is measured before each decision, by name; none where nothing grows.
-        stored: What they have stored of old tasks.
+        measures: The measures before each decision, by name; empty where nothing grows.
+        stored: The statistics of old tasks that they have stored.
         infos: What is known of each task before it is learned.
     """
 
     config: ExperimentConfig
-    precision: Choice
+    precision: PrecisionChoice
     stream: TaskStream
     sources: tuple[Source, ...]
     transforms: Transforms
@@ -72,10 +71,10 @@ class Session(ModelParts):
     policy_component: PolicyComponent
     measures: dict[str, Measure]
     components: tuple[Component, ...]
+    metrics: tuple[Registered, ...]
     constraints: dict[str, Constraint]
     memory: SubspaceMemory
-    stored: Stored
-    evaluator: Evaluator
+    stored: StoredStatistics
     held_back: tuple[TaskData | None, ...]
     still: ImageTransform = attrs.field(init=False)
     infos: tuple[TaskInfo, ...] = attrs.field(init=False)
@@ -97,6 +96,13 @@ class Session(ModelParts):
             for task in self.stream.tasks
         )
 
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Evaluates the test images of all tasks; keeps features between evaluations."""
+        limit, parts = self.config.run.image_memory * 2**20, [task.test for task in self.stream.tasks]
+        images = self.image_set(Originals(parts, self.engine.device, limit=limit, keep=False), train=False)
+        return Evaluator(images, [len(part) for part in parts], self.config.run.evaluation_batch)
+
     @property
     def fixed(self) -> bool:
         """Whether the baseline has one set for the whole run."""
@@ -104,14 +110,16 @@ class Session(ModelParts):
 
     @property
     def collects_evidence(self) -> bool:
-        """Whether anything is measured before each decision."""
+        """Whether there are measures before each decision."""
         return bool(self.measures)
 
     @property
     def keeps_memory(self) -> bool:
-        """Whether anyone reads the memory's spaces; otherwise nothing is paid for them."""
+        """Whether a component reads the memory's spaces; otherwise none are built."""
         wanted = any(constraint.needs_memory for constraint in self.constraints.values())
-        return wanted or any("spaces" in one.needs | one.store_needs for one in self.measures.values())
+        return wanted or any(
+            "spaces" in measure.needs | measure.store_needs for measure in self.measures.values()
+        )
 
     @property
     def builds_spaces(self) -> bool:
@@ -121,37 +129,27 @@ class Session(ModelParts):
     @property
     def modules(self) -> list[nn.Module]:
         """All modules with state: the baseline, the sets, the retrieval strategy."""
-        found: list[nn.Module] = [self.baseline, *self.pool.sets]
-        return found if self.retrieval is None else [*found, self.retrieval]
+        modules: list[nn.Module] = [self.baseline, *self.pool.sets]
+        return modules if self.retrieval is None else [*modules, self.retrieval]
 
     def passes(self, sets: int) -> int:
-        """Return how many forwards answer for an image where there are so many sets."""
+        """Return the number of forwards per image where there are that many sets."""
         if self.mixer is not None:
             return self.mixer.passes(sets)
-        return sets + len(self.baseline.beside()) if self.baseline.feature_scope == "each" else 1
+        return sets + len(self.baseline.beside()) if self.baseline.scope.each else 1
 
     def learning(self, set_id: int) -> list[nn.Module]:
-        """Return the modules that a task learns in: the baseline, its set, the retrieval strategy."""
-        found: list[nn.Module] = [self.baseline, self.pool[set_id]]
-        return found if self.retrieval is None else [*found, self.retrieval]
+        """Return the modules that a task trains: the baseline, its set, the retrieval strategy."""
+        modules: list[nn.Module] = [self.baseline, self.pool[set_id]]
+        return modules if self.retrieval is None else [*modules, self.retrieval]
 
-    @property
-    def labels(self) -> tuple[str, tuple[str, RetrievalStrategy] | None, dict[str, Constraint]]:
-        """The baseline's name for messages; strategy and constraints with theirs."""
-        baseline, retrieval = self.names
-        strategy = None if self.retrieval is None else (retrieval, self.retrieval)
-        rules = {f"constraint {name!r}": constraint for name, constraint in self.constraints.items()}
-        return baseline, strategy, rules
-
-    def phases(self, context: TaskContext) -> tuple[list[Phase], list[Phase]]:
-        """Return the phases of the retrieval strategy and those of the baseline.
+    def phases(self, context: TaskContext) -> list[tuple[str, Phase]]:
+        """Return the phases of a task in order, each after the name of its owner.
 
         Raises:
-            ContractError: One of them gives something else.
+            ContractError: Retrieval strategy or baseline return something else.
         """
-        first = () if self.retrieval is None else self.retrieval.phases(context)
-        own = self.baseline.phases(context)
-        return require_phases(first, self.names[1]), require_phases(own, self.names[0])
+        return joined_phases(self.baseline, self.retrieval, self.constraints, self.names, context)
 
     @property
     def sample_lists(self) -> list[tuple[str, ...]]:
@@ -164,7 +162,7 @@ class Session(ModelParts):
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know before the run, one sentence each."""
+        """Notes for the user before the run, one sentence each."""
         train = self.transforms.train
         batched = self.transforms.train_is_deterministic or isinstance(train, RandomTransform)
         if self.config.run.speed == "exact" or batched:
@@ -176,7 +174,7 @@ class Session(ModelParts):
         """Return images under the training or the test transform.
 
         Args:
-            parts: One entry per task; or what another image set has decoded of them, to be shared.
+            parts: One entry per task; or the originals that another image set has decoded, to share them.
             train: Under the training transform.
         """
         fixed = self.transforms.train_is_deterministic
@@ -189,21 +187,22 @@ class Session(ModelParts):
             engine=self.engine,
             batch_size=self.config.run.evaluation_batch,
             workers=self.config.run.workers,
-            query_norm=_query_norm(self.retrieval),
+            query_norm=self.retrieval is None or self.retrieval.query_norm,
         )
 
     def _originals(self, parts: Sequence[TaskData]) -> Originals:
         limit = self.config.run.image_memory * 2**20
-        # images of one transform are kept as it makes them; a random one begins with the originals again
+        # a fixed transform's images are kept transformed; a random one needs the originals each time
         keep = not self.transforms.train_is_deterministic
         return Originals(parts, self.engine.device, limit=limit, keep=keep)
 
-    def task_context(self, index: int, images: ImageSet) -> TaskContext:
+    def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
         """Return the context of a task that has its set.
 
         Args:
             index: The task.
             images: Its training images under the test transform.
+            d_sub: Its D_sub, of which pre-trained spaces are built; drawn again by default.
         """
         history = self.infos[: index + 1]
         set_id = self.pool.task_to_set[index]
@@ -220,6 +219,8 @@ class Session(ModelParts):
             set_id=set_id,
             grew=set_id not in self.pool.task_to_set[:index],
             retrieval=self.retrieval,
+            memory=self.memory,
+            pretrained_space=(d_sub or self.d_sub(index, images)).pretrained_space,
             backbone=self.backbone,
             device=self.engine.device,
             seed=self.config.run.seed,
@@ -227,26 +228,24 @@ class Session(ModelParts):
             augmented=None if self.transforms.train_is_deterministic else all_of,
         )
 
-    def probe(self, index: int, images: ImageSet) -> Probe:
+    def d_sub(self, index: int, images: ImageSet) -> DSub:
         """Return a task's D_sub."""
 
         def taps() -> list[Tap]:
             own = self.baseline.sites(self.pool.sets[-1]) if len(self.pool) else ()
             every = (*own, *self.baseline.shared_sites())
-            # others are never compared with un-prompted activations, which need not exist (published ones)
+            # other sites are never compared with un-prompted activations, which published taps lack
             return [site.activation.tap for site in every if site.measured or site.soft]
 
         growth, seed = self.config.growth, self.config.run.seed
-        return Probe(self.info(index), images, self.backbone, self.engine, growth, seed, taps)
+        return DSub(self.info(index), images, self.backbone, self.engine, growth, seed, taps)
 
     def evaluate(self, index: int, reporter: Reporter) -> tuple[Predictions, list[float | None]]:
-        """Return predictions and drift over the test samples of all tasks up to one, which it has learned."""
-        return self.evaluator.evaluate(
-            self.baseline, self.pool, self.retrieval, self.infos[: index + 1], reporter
-        )
+        """Return predictions and drift over the test samples of all tasks up to the last learned one."""
+        return self.evaluator.evaluate(Predictor.of(self, index), reporter)
 
     def learned(self, set_id: int) -> dict[str, Tensor]:
-        """Return what a task changes in modules and spaces, by name."""
+        """Return the tensors that a task changes, of modules and spaces, by name."""
         modules = [*self.learning(set_id), *([] if self.mixer is None else [self.mixer])]
         parameters = {
             f"{type(module).__name__}.{name}": value
@@ -255,13 +254,34 @@ class Session(ModelParts):
         }
         return parameters | self.memory.state_dict()
 
+    def require_goal(self, done: int, tasks: int | None) -> int:
+        """Return after how many tasks the run stops.
+
+        Args:
+            done: How many it has finished.
+            tasks: How many the user asks for; None: those of the whole stream.
+
+        Raises:
+            ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
+        """
+        whole, least = len(self.stream.tasks), max(done, 1)
+        if tasks is not None and not least <= tasks <= whole:
+            state = f"has finished {done} of {whole}" if done else f"has {whole}"
+            raise ConfigError(
+                f"cannot stop after task {tasks}: the stream {state}", f"name one of {least} to {whole}"
+            )
+        goal = whole if tasks is None else tasks
+        if isinstance(self.policy, Planned):
+            self.policy.require_tasks(goal)
+        return goal
+
     def generator(self, index: int) -> np.random.Generator:
         """Return the policy's generator for one task."""
         return np.random.default_rng(self.seed_of(index, "policy"))
 
 
 def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence[Chosen] = ()) -> Session:
-    """Build everything a configuration names.
+    """Build all components of a configuration.
 
     Args:
         config: The configuration.
@@ -276,22 +296,23 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
     require_open_files(run.workers)
     benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    streams = [build(catalogue, "benchmark", one).stream() for one in later]
+    streams = [build(catalogue, "benchmark", choice).stream() for choice in later]
     sources, stream = joined([config.benchmark, *later], [benchmark.stream(), *streams])
     if component.joint:
         if later:
             raise ConfigError(
-                f"baseline {component.name!r} learns all its tasks as one, and takes no more afterwards; run "
-                "it on all classes at once"
+                f"baseline {component.name!r} learns all its tasks as one, and takes no more afterwards",
+                "run it on all classes at once",
             )
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
+    if empty := [task.index for task in stream.tasks if not len(task.test) or not len(task.train)]:
+        raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
     stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
     chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
-    config, base = lay_foundation(
+    config, engine, precision, backbone = open_backbone(
         config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size)
     )
-    engine, backbone = base.engine, base.backbone
     print_of = backbone.fingerprint
     transforms = benchmark.transforms(print_of.image_size, print_of.mean, print_of.std)
     context = BuildContext(
@@ -306,7 +327,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
     options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
     return Session(
         config=config,
-        precision=base.precision,
+        precision=precision,
         engine=engine,
         backbone=backbone,
         stream=stream,
@@ -317,55 +338,15 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         retrieval=retrieval,
         policy=build(catalogue, "policy", config.policy),
         policy_component=catalogue.get("policy", config.policy.name),
-        measures={one.name: build(catalogue, "evidence", one) for one in config.evidence},
-        components=_components(catalogue, config),
-        constraints={one.name: build(catalogue, "constraint", one, context) for one in config.constraints},
+        measures={choice.name: build(catalogue, "evidence", choice) for choice in config.evidence},
+        metrics=catalogue.metrics,
+        components=tuple(catalogue.get(kind, choice.name) for kind, choice in config.chosen()),
+        constraints={
+            choice.name: build(catalogue, "constraint", choice, context) for choice in config.constraints
+        },
         pool=Pool(),
         memory=SubspaceMemory(options),
-        stored=Stored(),
-        evaluator=_evaluator(stream, transforms, base, config, retrieval, mixer),
+        stored=StoredStatistics(),
         mixer=mixer,
         held_back=held_back,
     )
-
-
-def _components(catalogue: Catalogue, config: ExperimentConfig) -> tuple[Component, ...]:
-    """Return the records of all components in use that belong to a method."""
-    named: list[tuple[Kind, Chosen | None]] = [
-        ("baseline", config.baseline),
-        ("retrieval", config.retrieval),
-        ("policy", config.policy),
-        *(("evidence", chosen) for chosen in config.evidence),
-        *(("constraint", chosen) for chosen in config.constraints),
-    ]
-    return tuple(catalogue.get(kind, chosen.name) for kind, chosen in named if chosen is not None)
-
-
-def _query_norm(retrieval: RetrievalStrategy | None) -> bool:
-    return retrieval is None or retrieval.query_norm
-
-
-def _evaluator(
-    stream: TaskStream,
-    transforms: Transforms,
-    base: Foundation,
-    config: ExperimentConfig,
-    retrieval: RetrievalStrategy | None,
-    mixer: Mixer | None,
-) -> Evaluator:
-    parts = [task.test for task in stream.tasks]
-    empty = [task.index for task in stream.tasks if not len(task.test) or not len(task.train)]
-    if empty:
-        raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
-    images = ImageSet(
-        Originals(parts, base.engine.device, limit=config.run.image_memory * 2**20, keep=False),
-        transforms.test,
-        deterministic=True,
-        backbone=base.backbone,
-        engine=base.engine,
-        batch_size=config.run.evaluation_batch,
-        workers=config.run.workers,
-        query_norm=_query_norm(retrieval),
-    )
-    sizes = [len(part) for part in parts]
-    return Evaluator(images, sizes, base.engine, config.run.evaluation_batch, names_of(config), mixer)

@@ -1,10 +1,10 @@
-"""Trackers that an experiment names, kept from stopping it: what fails in one is told, and no more."""
+"""Trackers whose failures cannot stop a run: they become warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from lw2g.errors import Lw2gError, PluginError, told
+from lw2g.errors import Lw2gError, PluginError, error_text
 from lw2g.interfaces.tracker import Event, Tracker
 
 __all__ = ["PATIENCE", "Shield"]
@@ -16,17 +16,17 @@ _NOT_THEIRS = (KeyboardInterrupt, MemoryError)
 
 
 class Shield:
-    """Hands events on to a tracker and keeps its errors.
+    """Passes events to a tracker and keeps its errors.
 
-    A service that is away for a moment misses some events; one that always fails is given up.
+    A service that fails for a moment misses some events; one that always fails gets no more.
 
     Args:
         who: The tracker, with the plugin it comes from.
         build: Makes it.
-        required: Whether the run is not to begin without it; a run that goes on does without.
+        required: Whether the run must not begin without it; a resumed run can.
 
     Raises:
-        Lw2gError: What it needs is missing, or it is required and fails; told before anything is learned.
+        Lw2gError: It lacks something that it needs, or it is required and fails; raised before training.
     """
 
     def __init__(self, who: str, build: Callable[[], Tracker], *, required: bool = False) -> None:
@@ -40,22 +40,23 @@ class Shield:
             raise
         except BaseException as error:  # a stranger's code: SystemExit too
             if required:
-                raise PluginError(f"{who} cannot start: {told(error)}; mend it, or leave it out") from error
+                what = f"{who} cannot start: {error_text(error)}"
+                raise PluginError(what, "mend it, or leave it out") from error
             self._complain("build", error)
 
     def complaints(self) -> list[str]:
-        """Return what went wrong since it was last asked."""
-        found, self._complaints = self._complaints, []
-        return found
+        """Return the errors since the last call."""
+        complaints, self._complaints = self._complaints, []
+        return complaints
 
     def on_event(self, event: Event) -> None:
-        """Hand an event on."""
+        """Pass an event on."""
         if self._tracker is not None and self._failures < PATIENCE:
             tracker = self._tracker
             self._attempt(f"on_event ({type(event).__name__})", lambda: tracker.on_event(event))
 
     def close(self) -> None:
-        """Close the tracker, also one that was given up; it then gets no more events."""
+        """Close the tracker, even after it has failed too often; it then gets no more events."""
         if self._tracker is not None:
             self._attempt("close", self._tracker.close)
             self._tracker = None
@@ -75,7 +76,7 @@ class Shield:
             self._failures = 0
 
     def _complain(self, what: str, error: BaseException) -> None:
-        self._tell(f"{self._who}, {what}: {told(error)}; the run goes on without")
+        self._tell(f"{self._who}, {what}: {error_text(error)}; the run goes on without")
 
     def _tell(self, line: str) -> None:
         if line not in self._told:

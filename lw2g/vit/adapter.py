@@ -26,7 +26,7 @@ class Bottleneck:
         up: ``[d, r]``.
         up_bias: ``[d]``.
         scale: Factor on the branch.
-        dropout: Between its layers; 0 but in training.
+        dropout: Dropout between its layers; 0 except in training.
     """
 
     down: Tensor
@@ -37,11 +37,11 @@ class Bottleneck:
     dropout: float = 0.0
 
     def inner(self, stream: Tensor) -> Tensor:
-        """Return z, which the up-projection multiplies: ``[B, N, d]`` -> ``[B, N, r]``."""
+        """Return the inner activations z, ``[B, N, d]`` -> ``[B, N, r]``."""
         return functional.relu(stream @ self.down.mT + self.down_bias[..., None, :])
 
     def __call__(self, stream: Tensor) -> Tensor:
-        """Return what is added to the stream, ``[B, N, d]``."""
+        """Return the output of the branch, ``[B, N, d]``."""
         inner = functional.dropout(self.inner(stream), self.dropout, self.dropout > 0)
         return self.scale * (inner @ self.up.mT + self.up_bias[..., None, :])
 
@@ -52,8 +52,8 @@ class AdapterInjection:
 
     Attributes:
         branches: Block index to branch, [B, N, d] -> [B, N, d]; its input is not normalised.
-        whole: Whether a branch sees all tokens in the last block too, of which only the class token is read;
-            for one whose output at a token depends on the others.
+        whole: Whether a branch gets all tokens in the last block too, of which only the class token is read;
+            needed if its output at a token depends on the other tokens.
     """
 
     branches: Mapping[int, Callable[[Tensor], Tensor]]
@@ -61,20 +61,20 @@ class AdapterInjection:
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Add the branches by hooks on ``norm2`` and ``drop_path2``, removed on leaving."""
+        """Add the branches by hooks on ``norm2`` and ``drop_path2`` within the context."""
         with ExitStack() as stack:
             for index, branch in self.branches.items():
                 _add_branch(stack, block_at(model, index), branch, self.whole)
             yield
 
     def published(self, block: int, stream: Tensor) -> Tensor | None:
-        """Return the inner activations of a bottleneck for the stream after attention; None without one."""
+        """Return a bottleneck's inner activations for the stream after attention; None without one there."""
         branch = self.branches.get(block)
         return branch.inner(stream) if isinstance(branch, Bottleneck) else None
 
 
 def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor], whole: bool) -> None:
-    # norm2 sees the residual stream after attention; drop_path2 is the last module before it is added back
+    # norm2 gets the residual stream after attention; drop_path2 is the last module before the MLP is added
     pending: list[Tensor] = []
 
     def see(module: nn.Module, args: tuple[Tensor, ...]) -> None:
@@ -83,6 +83,6 @@ def _add_branch(stack: ExitStack, block: Any, branch: Callable[[Tensor], Tensor]
     def add(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         return output + branch(pending.pop())
 
-    # in front of what cuts the stream down to the class token
+    # with ``whole`` it runs before the hook that keeps only the class token
     stack.enter_context(block.norm2.register_forward_pre_hook(see, prepend=whole))
     stack.enter_context(block.drop_path2.register_forward_hook(add))

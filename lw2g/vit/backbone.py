@@ -1,4 +1,4 @@
-"""The frozen backbone: an unmodified timm ViT, read by features, tokens and taps, injections per call."""
+"""The frozen backbone: an unmodified timm ViT that returns features, tokens and tapped activations."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _HALF = (0.5, 0.5, 0.5)
 
 @attrs.frozen(kw_only=True)
 class BackboneFingerprint:
-    """Which backbone a number was measured with; runs with different ones are not comparable.
+    """The identity of a backbone; results of runs with different fingerprints are not comparable.
 
     Attributes:
-        timm_name: Architecture in timm, with the tag of the weights where there is one.
-        source: Where the weights came from; ``random`` is for tests.
-        sha256: Of the weights file, or of the state dict (``state_sha256``) where there is no file.
+        timm_name: Architecture in timm, with the tag of the weights if there is one.
+        source: Origin of the weights; ``random`` is for tests.
+        sha256: Hash of the weights file, or of the state dict (``state_sha256``) if there is no file.
         mean: Input mean per channel that the weights were trained with.
         std: Input standard deviation per channel that the weights were trained with.
         interpolation: How images are resized for these weights.
@@ -76,7 +76,7 @@ class BackboneFingerprint:
 
 
 _COMPILATIONS = 64
-"""How many variants of a block torch may compile: batch sizes by prefix or none by gradients wanted."""
+"""Variants of a block that torch may compile: batch sizes, with and without prefix and gradients."""
 
 
 def _forward(block: Any, x: Tensor) -> Any:
@@ -89,11 +89,11 @@ def _compiled_forward(backend: str) -> Callable[[Any, Tensor], Tensor]:
 
 
 class _EnoughError(Exception):
-    """Ends a forward that has been read."""
+    """Ends a forward once all taps have been read."""
 
 
 class _Reading:
-    """A read under way: where, and what was seen."""
+    """The taps of a call of :meth:`Backbone.read`, and their activations."""
 
     def __init__(self, taps: tuple[Tap, ...]) -> None:
         self.taps = taps
@@ -107,8 +107,8 @@ class Backbone(nn.Module):
 
     Attributes:
         model: The timm ``VisionTransformer``, without gradients.
-        name: For people: the timm name, and the file where the weights came from one.
-        fingerprint: For records.
+        name: Name in messages: the timm name, with the weights file if there is one.
+        fingerprint: Identity in records.
     """
 
     def __init__(self, model: VisionTransformer, *, name: str, fingerprint: BackboneFingerprint) -> None:
@@ -136,22 +136,22 @@ class Backbone(nn.Module):
         interpolation: str = "bicubic",
         finetuned_on_1k: bool | None = None,
     ) -> Self:
-        """Freeze a model and take it as a backbone; ``source`` other than ``random`` claims trained weights.
+        """Freeze a model and return it as a backbone.
 
         Args:
             model: A plain timm ``VisionTransformer``, see ``require_plain_vit``.
-            name: Shown to people.
-            timm_name: For the fingerprint; ``name`` where left out.
-            source: Where the weights came from.
-            sha256: Of the weights file; computed from the state dict where left out.
+            name: Name in messages.
+            timm_name: Name in the fingerprint; ``name`` by default.
+            source: Origin of the weights; all but ``random`` claim that they are trained.
+            sha256: Hash of the weights file; by default computed from the state dict.
             mean: Input mean per channel.
             std: Input standard deviation per channel.
-            interpolation: For resizing images.
-            finetuned_on_1k: Whether the weights have seen ImageNet-1k labels.
+            interpolation: How images are resized.
+            finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
 
         Raises:
-            ConfigError: if the model is of another kind.
-            DataError: if weights are claimed to be trained and look untouched.
+            ConfigError: The model is no plain ViT.
+            DataError: The weights should be trained but look untrained.
 
         >>> size = dict(img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=4, num_classes=0)
         >>> backbone = Backbone.wrap(VisionTransformer(**size), name="tiny random ViT")
@@ -214,15 +214,15 @@ class Backbone(nn.Module):
         return weight
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode whatever is asked: a frozen backbone has no train mode."""
+        """Stay in evaluation mode: a frozen backbone has no training mode."""
         return super().train(False)
 
     def to_bf16(self) -> Self:
         """Store Linear and Conv weights in bfloat16, in place, and compute under bf16 autocast from now on.
 
-        Norms, class token and position embeddings stay float32, so every number equals that of autocast
-        over the float32 weights, bit for bit: autocast would cast exactly these weights, and again in each
-        forward, since it caches casts of trainable weights only. Parameters of injections may stay float32.
+        Norms, class token and position embeddings stay float32, so every result equals that of autocast over
+        float32 weights, bit for bit. Autocast would cast the same weights in every forward, because it caches
+        casts of trainable weights only. Parameters of injections may stay float32.
         """
         for module in self.model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
@@ -230,15 +230,14 @@ class Backbone(nn.Module):
         return self
 
     def compile_blocks(self, batch_sizes: Iterable[int], *, backend: str = "inductor") -> Self:
-        """Compile the blocks' forwards for some batch sizes from now on; batches of others run as they are.
+        """Compile the blocks' forwards for some batch sizes; batches of other sizes run uncompiled.
 
-        What a size runs as depends on nothing else, so that a resumed run computes the same bits. One
-        compilation serves all blocks, tasks and sets: prefixes reach it as tensors. A block into which
-        something else is hooked (taps, low-rank updates, adapters) runs as it is.
+        The size alone decides, so that a resumed run computes the same bits. One compilation serves all
+        blocks, tasks and sets: prefixes are tensor arguments. A block with other hooks runs uncompiled.
 
         Args:
-            batch_sizes: Each costs a compilation for every combination of prefix and gradient that it meets.
-            backend: Of ``torch.compile``.
+            batch_sizes: Each is compiled once for every combination of prefix and gradient that occurs.
+            backend: Backend of ``torch.compile``.
         """
         limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
         setattr(torch._dynamo.config, limit, max(getattr(torch._dynamo.config, limit), _COMPILATIONS))
@@ -250,29 +249,29 @@ class Backbone(nn.Module):
 
         Args:
             images: Normalised images [B, 3, S, S] on the backbone's device.
-            injections: Active within this call alone.
-            norm: Take it after the final norm (False: before, as CPrompt does).
+            injections: Active within this call only.
+            norm: Whether to take it after the final norm (False: before it, as in CPrompt).
 
         Raises:
-            ValueError: if the images have another shape.
+            ValueError: The images have another shape.
         """
         self._stop_if_read(images, injections)
         with self._class_row_alone(injections), self._computing(injections):
             x = self._run(images, self.depth)
-            # a copy: a stored view would keep all tokens alive
+            # a view would keep all tokens in memory
             row = x[:, class_token_index(injections, x.shape[1], self.num_tokens)].clone()
             out: Tensor = self.model.norm(row) if norm else row
         return out.float()
 
     def tokens(self, images: Tensor, injections: Sequence[Injection] = ()) -> Tensor:
-        """Return all tokens after the final norm, added prompt tokens included: float32 [B, R, dim]."""
+        """Return all R tokens after the final norm, prompt tokens included: float32 [B, R, dim]."""
         self._stop_if_read(images, injections)
         with self._computing(injections):
             out: Tensor = self.model.norm(self._run(images, self.depth))
         return out.float()
 
     def run_block(self, index: int, x: Tensor) -> Tensor:
-        """Run one block on a token stream [B, num_tokens, dim] as a forward does; what it takes is asked."""
+        """Return the output of one block for a token stream [B, num_tokens, dim]."""
         with self._computing(()):
             out: Tensor = self.model.blocks[index](x)
         return out
@@ -281,18 +280,18 @@ class Backbone(nn.Module):
     def activations(
         self, images: Tensor, taps: Iterable[Tap], injections: Sequence[Injection] = ()
     ) -> dict[Tap, Tensor]:
-        """Return what the taps see, without gradients: float32 [B, num_tokens, dim] ([B, dim] for a feature).
+        """Return the activations at taps, without gradients: float32 [B, num_tokens, dim].
 
-        No block after the deepest tapped one is run.
+        A feature tap gives [B, dim]. The forward ends after the deepest tapped block.
 
         Args:
             images: Normalised images [B, 3, S, S] on the backbone's device.
             taps: Where to read.
-            injections: Active within this call alone.
+            injections: Active within this call only.
 
         Raises:
-            ConfigError: if a tap names a block that the model does not have.
-            ValueError: if the images have another shape.
+            ConfigError: A tap names a block that the model does not have.
+            ValueError: The images have another shape.
         """
         taps = tuple(taps)
         whole = any(tap.kind == "feature" for tap in taps)
@@ -305,17 +304,17 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def read(self, taps: Iterable[Tap], forward: Callable[[], object]) -> dict[Tap, Tensor]:
-        """Return what the taps see while ``forward`` runs this backbone with injections of its own.
+        """Return the activations at taps while ``forward`` runs this backbone with its own injections.
 
-        The first forward of the backbone is read and stopped after its deepest tap; nothing after it happens.
-        Those within :meth:`unread` do not count.
+        It reads the first forward outside :meth:`unread`, and ends ``forward`` after the deepest tap.
 
         Args:
             taps: Where to read.
             forward: Calls ``features`` or ``tokens``, directly or through a baseline.
 
         Raises:
-            ConfigError: if a tap names a block that the model does not have.
+            ConfigError: A tap names a block that the model does not have.
+            ValueError: ``forward`` did not run the backbone.
         """
         self._reading = _Reading(tuple(taps))
         try:
@@ -328,7 +327,7 @@ class Backbone(nn.Module):
 
     @contextmanager
     def unread(self) -> Iterator[None]:
-        """Run forwards within the block to their end, though a read is under way (un-prompted queries)."""
+        """Exempt forwards within the context from a :meth:`read` under way (un-prompted queries)."""
         reading, self._reading = self._reading, None
         try:
             yield
@@ -336,17 +335,17 @@ class Backbone(nn.Module):
             self._reading = reading
 
     def _stop_if_read(self, images: Tensor, injections: Sequence[Injection]) -> None:
-        """Read what ``read`` asks for, if it does, and end the forward."""
+        """Read the taps and end the forward if it runs within :meth:`read`."""
         if (reading := self._reading) is not None:
             reading.seen = self.activations(images, reading.taps, injections)
             raise _EnoughError
 
     @contextmanager
     def _class_row_alone(self, injections: Sequence[Injection]) -> Iterator[None]:
-        """Let the last block's MLP compute the class token's row alone: nothing else of it is read.
+        """Let the last block's MLP compute only the class token's row, because no other row is read.
 
-        What the block adds to the stream is then broadcast, so that other rows hold no meaning. To be entered
-        before injections, which see what the MLP sees.
+        The block broadcasts its output to all rows, so that the other rows are meaningless. Enter it before
+        injections, so that they see the MLP's input.
         """
 
         def keep(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
@@ -359,7 +358,7 @@ class Backbone(nn.Module):
 
     @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
-        # not autocast(enabled=False) for float32: that would switch off the caller's own
+        # autocast(enabled=False) for float32 would switch off the caller's autocast
         stored = self.dtype == torch.bfloat16
         reduced = torch.autocast(self.device.type, dtype=torch.bfloat16) if stored else nullcontext()
         with inject(self.model, injections), reduced, self._attention():
@@ -367,10 +366,10 @@ class Backbone(nn.Module):
 
     @contextmanager
     def _attention(self) -> Iterator[None]:
-        """Take attention's plain form where gradients are wanted in bf16 on a CPU, timm's choice elsewhere.
+        """Use plain attention for gradients in bf16 on a CPU, and timm's choice otherwise.
 
-        The backward of fused attention is slower in bf16 than in float32 there, and several times slower than
-        the plain one (``benchmarks/training.py`` measures steps in both precisions).
+        There the backward of fused attention is several times slower than the plain one
+        (``benchmarks/training.py`` measures steps in both precisions).
         """
         slow = (
             self.device.type == "cpu"
@@ -378,8 +377,8 @@ class Backbone(nn.Module):
             and torch.is_autocast_enabled("cpu")
             and torch.get_autocast_dtype("cpu") == torch.bfloat16
         )
-        every = [attention_of(block) for block in self.model.blocks] if slow else []
-        fused = [attention for attention in every if attention.fused_attn]
+        attentions = [attention_of(block) for block in self.model.blocks] if slow else []
+        fused = [attention for attention in attentions if attention.fused_attn]
         for attention in fused:
             attention.fused_attn = False
         try:
@@ -389,7 +388,7 @@ class Backbone(nn.Module):
                 attention.fused_attn = True
 
     def _run(self, images: Tensor, blocks: int) -> Tensor:
-        """Embed the images and run the first blocks: timm's ``forward_features``, able to stop early."""
+        """Embed the images and run the first ``blocks`` blocks, as timm's ``forward_features`` does."""
         model = self.model
         expected = (model.patch_embed.proj.in_channels, *model.patch_embed.img_size)
         if images.ndim != 4 or tuple(images.shape[1:]) != expected:
@@ -403,12 +402,13 @@ class Backbone(nn.Module):
 
     @contextmanager
     def _forward_of(self, block: Any, batch: int) -> Iterator[None]:
-        """Let a block compute by its compiled forward, if there is one for the batch size."""
+        """Let a block run its compiled forward, if the batch size has one and its modules have no hooks."""
         inner = (module for module in block.modules() if module is not block)
-        if batch not in self._compiled or any(one._forward_hooks or one._forward_pre_hooks for one in inner):
+        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
+        if batch not in self._compiled or hooked:
             yield
             return
-        # its forward, not its call: hooks of the block, which differ from call to call, stay outside
+        # not its __call__: the block's own hooks, which differ between calls, stay outside
         block.forward = partial(_compiled_forward(self._backend), block)
         try:
             yield
@@ -428,33 +428,33 @@ def load_backbone(
     random_seed: int | None = None,
     finetuned_on_1k: bool | None = None,
 ) -> Backbone:
-    """Build a backbone from a timm name and say exactly where its weights come from.
+    """Build a backbone from a timm name and exactly one source of weights.
 
     Args:
-        timm_name: ``architecture.tag``; the bare architecture is legal with a file or random weights.
-        weights: Checkpoint file (see ``load_weights``); wins over ``pretrained``.
-        pretrained: Fetch the tag's weights from the hub that timm uses.
-        image_size: Side of the input in pixels where it differs from the tag's; positions are resampled.
-        mean: Input mean per channel; read from the tag where left out, required with a bare name and a file.
+        timm_name: ``architecture.tag``; the bare architecture suffices for a file or random weights.
+        weights: Checkpoint file (see ``load_weights``); takes precedence over ``pretrained``.
+        pretrained: Whether to fetch the tag's weights from the hub that timm uses.
+        image_size: Side of the input in pixels; by default the tag's, else positions are resampled.
+        mean: Input mean per channel; by default the tag's, required for a bare name with a file.
         std: Input standard deviation per channel, likewise.
-        device: Where to put it.
-        random_seed: Build *random* weights from this seed, for tests only.
-        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; left out: read off the tag.
+        device: Device of the backbone; the CPU by default.
+        random_seed: Seed of *random* weights, for tests only.
+        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; by default read off the tag.
 
     Raises:
-        ConfigError: if the name, or the combination of arguments, is not usable.
-        DataError: if the weights cannot be had or do not fit.
+        ConfigError: The name or the combination of arguments is not usable.
+        DataError: The weights cannot be fetched or do not fit.
     """
     if [weights is not None or pretrained, random_seed is not None].count(True) != 1:
         raise ConfigError(
-            f"backbone {timm_name!r} needs one source of weights; give a file, the hub or (in tests) a seed"
+            f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
         )
     source: WeightSource = "file" if weights else "timm hub tag" if pretrained else "random"
     tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
     config = timm.get_pretrained_cfg(timm_name) if tagged else None
     if source == "file" and config is None and (mean is None or std is None):
         raise ConfigError(
-            f"bare architecture {timm_name!r} does not say how inputs are normalised; state mean and std"
+            f"bare architecture {timm_name!r} does not say how inputs are normalised", "state mean and std"
         )
     model = create_model(
         timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0
@@ -492,9 +492,9 @@ def _seen_1k(config: Any | None) -> bool | None:
 
 def _per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:
     if len(values) != 3:
-        raise ConfigError(f"{what} {list(values)!r} has not one number per channel; give three")
+        raise ConfigError(f"{what} {list(values)!r} has not one number per channel", "give three")
     red, green, blue = (float(value) for value in values)
     if not all(map(math.isfinite, (red, green, blue))) or (what == "std" and min(red, green, blue) <= 0):
         allowed = "positive numbers" if what == "std" else "finite numbers"
-        raise ConfigError(f"{what} {list(values)!r} does not normalise an image; give three {allowed}")
+        raise ConfigError(f"{what} {list(values)!r} does not normalise an image", f"give three {allowed}")
     return red, green, blue

@@ -1,8 +1,8 @@
-"""What every injection promises, and how injections are put into a timm ViT for the length of a context.
+"""The contract of injections, and their installation into a timm ViT within a context.
 
-An injection hooks or wraps sub-modules inside ``install`` and takes everything out again, also when the
-forward raises. Outside the context the model is the plain timm model: the same module objects, the same
-state-dict keys, no hook left.
+An injection hooks or wraps sub-modules inside ``install``, and removes everything on leaving the context,
+also if the forward raises. Outside the context the model is the plain timm model: the same module objects,
+the same state-dict keys, no hooks.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = [
 
 
 class Injection(Protocol):
-    """Parameters that take part in the forward of a frozen ViT inside a context, and only there."""
+    """Parameters that take part in the forward of a frozen ViT within a context only."""
 
     def install(self, model: VisionTransformer) -> AbstractContextManager[None]:
-        """Return a context in which ``model`` computes with the injection, and is plain again after it."""
+        """Return a context in which ``model`` computes with the injection; after it the model is plain."""
         ...
 
 
 @runtime_checkable
 class AddsTokens(Protocol):
-    """An injection that adds rows to the token stream and therefore knows where the class token is.
+    """An injection that adds rows to the token stream and knows the position of the class token.
 
-    The added rows must lie before the patch tokens, so that the last ``num_tokens - 1`` rows of any stream
-    are the model's own (registers and patches).
+    It must add rows before the patch tokens, so that the last ``num_tokens - 1`` rows of any stream are the
+    model's own (registers and patches).
     """
 
     def class_token_index(self, num_rows: int, num_tokens: int) -> int:
@@ -53,10 +53,10 @@ class AddsTokens(Protocol):
 
 @contextmanager
 def inject(model: VisionTransformer, injections: Sequence[Injection]) -> Iterator[None]:
-    """Install several injections, the first outermost, and remove all of them on leaving.
+    """Install several injections within the context, the first one outermost.
 
     Raises:
-        ContractError: if more than one of them adds tokens; give one ``TokenInjection`` all the rows instead.
+        ContractError: More than one of them adds tokens; give one ``TokenInjection`` all the rows instead.
     """
     _token_adder(injections)
     with ExitStack() as stack:
@@ -66,37 +66,38 @@ def inject(model: VisionTransformer, injections: Sequence[Injection]) -> Iterato
 
 
 def require_plain_vit(model: VisionTransformer) -> None:
-    """Refuse what injections and token loop were not written for: one clear error for each departure.
+    """Refuse a ViT that injections do not support.
 
-    Plain is: class and blocks are timm's own, a class token that is pooled, a final norm before pooling,
-    fused qkv without query or key norm, no classifier, a square image size, no gradient
+    A plain ViT is a timm ``VisionTransformer`` of timm ``Block`` s with a pooled class token, a final norm
+    before pooling, fused qkv without query or key norm, no classifier, square images and no gradient
     checkpointing.
 
     Raises:
-        ConfigError: if the model departs from that.
+        ConfigError: The model is no plain ViT.
     """
     if getattr(model, "rope", None) is not None:
         raise ConfigError(
             f"model {type(model).__name__!r} is not supported: it rotates queries and keys (RoPE, as in "
-            "DINOv3), and prefixes and tokens have no place to be rotated to; use a plain ViT, say dinov2-b14"
+            "DINOv3), and prefixes and tokens have no place to be rotated to",
+            "use a plain ViT, say dinov2-b14",
         )
     if type(model) is not VisionTransformer:
-        raise ConfigError(f"model {type(model).__name__!r} is not supported; use timm's VisionTransformer")
+        raise ConfigError(f"model {type(model).__name__!r} is not supported", "use timm's VisionTransformer")
     if model.global_pool != "token" or model.cls_token is None:
-        raise ConfigError(f"pooling {model.global_pool!r} is not supported; build it with token pooling")
+        raise ConfigError(f"pooling {model.global_pool!r} is not supported", "build it with token pooling")
     if next(model.fc_norm.parameters(), None) is not None or next(model.norm.parameters(), None) is None:
-        raise ConfigError("a norm after pooling is not supported; build the model with fc_norm=False")
+        raise ConfigError("a norm after pooling is not supported", "build the model with fc_norm=False")
     if not isinstance(model.head, nn.Identity):
-        raise ConfigError("a backbone has no classifier; build the model with num_classes=0")
+        raise ConfigError("a backbone has no classifier", "build the model with num_classes=0")
     size = model.patch_embed.img_size
     if size is None or len(set(size)) != 1:
-        raise ConfigError(f"image size {size!r} is not square; build the model with img_size")
+        raise ConfigError(f"image size {size!r} is not square", "build the model with img_size")
     if model.grad_checkpointing:
-        # blocks would be recomputed after the injections are gone
-        raise ConfigError("gradient checkpointing is not supported; call set_grad_checkpointing(False)")
+        # the backward would recompute blocks without the injections
+        raise ConfigError("gradient checkpointing is not supported", "call set_grad_checkpointing(False)")
     for block in model.blocks:
         if type(block) is not Block:
-            raise ConfigError(f"block {type(block).__name__!r} is not supported; use a ViT of plain Blocks")
+            raise ConfigError(f"block {type(block).__name__!r} is not supported", "use a ViT of plain Blocks")
         attention_of(block)
 
 
@@ -104,58 +105,59 @@ def block_at(model: VisionTransformer, index: int) -> Any:
     """Return block ``index`` of the model.
 
     Raises:
-        ConfigError: if the model has no such block.
+        ConfigError: The model has no such block.
     """
     depth = len(model.blocks)
     if not 0 <= index < depth:
-        raise ConfigError(f"block {index!r} does not exist; this backbone has blocks 0 to {depth - 1}")
+        raise ConfigError(f"block {index!r} does not exist", f"this backbone has blocks 0 to {depth - 1}")
     return model.blocks[index]
 
 
 def attention_of(block: nn.Module) -> Any:
-    """Return the block's own timm attention, looking through a wrapper that holds it as ``base``.
+    """Return the block's own timm attention, also if a wrapper holds it as ``base``.
 
     Raises:
-        ConfigError: if it is not timm's plain attention with a fused qkv. Prefixes and low-rank updates are
-            defined for that one alone.
+        ConfigError: It is not timm's plain attention with a fused qkv, for which alone prefixes and low-rank
+            updates are defined.
     """
     attention = getattr(block, "attn", None)
     attention = getattr(attention, "base", attention)
     if not isinstance(attention, Attention) or not hasattr(attention, "qkv"):
         raise ConfigError(
-            f"attention {type(attention).__name__!r} is not supported; use a ViT with timm's plain Attention"
+            f"attention {type(attention).__name__!r} is not supported",
+            "use a ViT with timm's plain Attention",
         )
     normed = [name for name in ("q_norm", "k_norm") if not isinstance(getattr(attention, name), nn.Identity)]
     if normed:
-        raise ConfigError(f"attention with {normed[0]!r} is not supported; use a ViT without it")
+        raise ConfigError(f"attention with {normed[0]!r} is not supported", "use a ViT without it")
     if getattr(attention, "gate", None) is not None:
-        raise ConfigError("attention with 'gate' is not supported; use a ViT without gated attention")
+        raise ConfigError("attention with 'gate' is not supported", "use a ViT without gated attention")
     return attention
 
 
 def num_tokens(model: VisionTransformer) -> int:
-    """Return how many tokens the plain model has: class token, registers if any, and patches."""
+    """Return the number of tokens of the plain model: class token, registers if any, and patches."""
     return int(model.patch_embed.num_patches + model.num_prefix_tokens)
 
 
 def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: int) -> int:
-    """Return the row of the class token in a stream of ``num_rows`` under ``injections``.
+    """Return the row of the class token in a stream of ``num_rows`` rows under ``injections``.
 
     Args:
         injections: The active injections.
-        num_rows: Rows of the stream, added ones included.
+        num_rows: Number of rows of the stream, added ones included.
         tokens: ``num_tokens(model)``.
 
     Raises:
-        ContractError: if rows were added and no injection says where.
+        ContractError: The stream has added rows, but no injection adds tokens.
     """
     adder = _token_adder(injections)
     if adder is not None:
         return adder.class_token_index(num_rows, tokens)
     if num_rows != tokens:
         raise ContractError(
-            f"the token stream has {num_rows} rows where the model has {tokens} tokens; "
-            "an injection that adds tokens must offer class_token_index"
+            f"the token stream has {num_rows} rows where the model has {tokens} tokens",
+            "an injection that adds tokens must offer class_token_index",
         )
     return 0
 
@@ -176,5 +178,5 @@ def _token_adder(injections: Sequence[Injection]) -> AddsTokens | None:
     adders = [injection for injection in injections if isinstance(injection, AddsTokens)]
     if len(adders) > 1:
         names = ", ".join(repr(type(adder).__name__) for adder in adders)
-        raise ContractError(f"{names} add tokens in one forward; put all rows into one token injection")
+        raise ContractError(f"{names} add tokens in one forward", "put all rows into one token injection")
     return adders[0] if adders else None

@@ -30,7 +30,7 @@ class LowRank:
         up: Applied second, [d, r] or per sample [B, d, r].
 
     Raises:
-        ValueError: if the ranks differ.
+        ValueError: The ranks differ.
     """
 
     down: Tensor
@@ -45,12 +45,12 @@ class LowRank:
             )
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply to tokens: [B, N, d] -> [B, N, d]."""
+        """Return the update's output for tokens, [B, N, d] -> [B, N, d]."""
         return (x @ self.down.transpose(-2, -1)) @ self.up.transpose(-2, -1)
 
 
 Update = LowRank | Tensor
-"""Low-rank factors, or a dense increment [d, d] (past sets folded into one matrix)."""
+"""Low-rank factors, or a dense increment [d, d] (such as the sum of all old sets' updates)."""
 
 
 @attrs.frozen(eq=False)
@@ -58,11 +58,11 @@ class LowRankInjection:
     """Updates added to the output of ``attn.qkv`` at some blocks; the backbone's weights are not touched.
 
     Attributes:
-        updates: Block index to target rows to one update, or several that are summed.
+        updates: Block index to target to one update, or several that are summed.
         scale: Factor on every update.
 
     Raises:
-        ConfigError: if a target is not one of q, k, v.
+        ConfigError: A target is not one of q, k, v.
     """
 
     updates: Mapping[int, Mapping[UpdateTarget, Update | Sequence[Update]]] = attrs.field()
@@ -72,11 +72,11 @@ class LowRankInjection:
     def _known_targets(self, attribute: Any, updates: Mapping[int, Mapping[UpdateTarget, Any]]) -> None:
         unknown = [target for per_block in updates.values() for target in per_block if target not in _TARGETS]
         if unknown:
-            raise ConfigError(f"unknown update target {unknown[0]!r}; choose among 'q', 'k' and 'v'")
+            raise ConfigError(f"unknown update target {unknown[0]!r}", "choose among 'q', 'k' and 'v'")
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Add the updates by forward hooks on ``attn.qkv``, removed on leaving."""
+        """Add the updates by forward hooks on ``attn.qkv`` within the context."""
         with ExitStack() as stack:
             for index, per_target in self.updates.items():
                 qkv = attention_of(block_at(model, index)).qkv
@@ -92,7 +92,7 @@ class LowRankInjection:
             rows = list(output.chunk(3, dim=-1))
             for i, update in enumerate(updates):
                 for part in update:
-                    # out of place: the chunks are views of an output that autograd may need
+                    # not in place: autograd may need the output that the chunks view
                     rows[i] = rows[i] + (self.scale * _apply(part, args[0])).to(output.dtype)
             return torch.cat(rows, dim=-1)
 
@@ -104,8 +104,8 @@ class LayerInjection:
     """Updates added to the output of whole linear layers of some blocks (SLCA++).
 
     Attributes:
-        updates: Block index to layer to its update: ``qkv`` or ``proj`` of the attention, ``fc1`` or ``fc2``
-            of the MLP, whose input or output has the MLP's width.
+        updates: Block index to layer to update: ``qkv`` or ``proj`` of the attention, ``fc1`` or ``fc2`` of
+            the MLP.
         scale: Factor on every update.
     """
 
@@ -114,7 +114,7 @@ class LayerInjection:
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Add the updates by forward hooks on the layers, removed on leaving."""
+        """Add the updates by forward hooks on the layers within the context."""
         with ExitStack() as stack:
             for index, per_layer in self.updates.items():
                 block = block_at(model, index)

@@ -1,35 +1,32 @@
-"""A block without network: what would be fetched is not there, and nobody waits for it."""
+"""A context without network, in which a download fails at once."""
 
 from __future__ import annotations
 
-import socket
+import os
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 from huggingface_hub import constants as hub
 
 __all__ = ["without_network"]
 
+_NOWHERE = "http://127.0.0.1:9"
+"""A proxy address at which nothing listens."""
+
 
 @contextmanager
 def without_network() -> Iterator[None]:
-    """Let no connection to another host be opened within the block; trying is an OSError."""
+    """Let the hub's client use only its cache within the context; other downloads raise OSError.
 
-    def refuse(*arguments: Any, **options: Any) -> Any:
-        raise socket.gaierror("the network is not to be used here")
-
-    connect = socket.socket.connect
-
-    def connect_here(self: socket.socket, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
-            refuse()
-        connect(self, address)
-
+    Clients that ignore the proxy variables of the environment are not stopped.
+    """
+    names = [f"{scheme}_proxy" for scheme in ("http", "https", "ftp", "all")]
+    proxies = dict.fromkeys([*names, *map(str.upper, names)], _NOWHERE) | {"no_proxy": "", "NO_PROXY": ""}
     with (
         mock.patch.object(hub, "HF_HUB_OFFLINE", True),  # else it would try again and again
-        mock.patch.object(socket, "getaddrinfo", refuse),
-        mock.patch.object(socket.socket, "connect", connect_here),
+        mock.patch.dict(os.environ, proxies),
+        mock.patch.object(urllib.request, "_opener", None),  # urlopen's own keeps the proxies it began with
     ):
         yield

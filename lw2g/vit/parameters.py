@@ -1,4 +1,4 @@
-"""Other values for some of the backbone's own parameters: norms, biases, the class token (SLCA++)."""
+"""Replacement of some of the backbone's own parameters: norms, biases, the class token (SLCA++)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["ParameterInjection"]
 
 @attrs.frozen(eq=False)
 class ParameterInjection:
-    """Tensors that stand in for parameters of the model within a forward.
+    """Tensors that replace parameters of the model within a context.
 
-    Meant for small ones: for a weight matrix a gradient of its own size would be computed.
+    Use it for small parameters: the gradient of a replaced weight matrix is as large as the matrix.
 
     Attributes:
         values: Name in the model's state dict to a tensor of that shape.
@@ -29,7 +29,7 @@ class ParameterInjection:
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Put the tensors in place of the parameters, which come back on leaving."""
+        """Replace the parameters within the context; raise ConfigError if one is missing or does not fit."""
         before: list[tuple[Any, str, Any]] = []
         try:
             for name, value in self.values.items():
@@ -38,11 +38,12 @@ class ParameterInjection:
                 now = module._parameters.get(leaf)
                 if now is None or now.shape != value.shape:
                     raise ConfigError(
-                        f"parameter {name!r} of {list(value.shape)} does not fit this backbone, whose own is "
-                        f"{None if now is None else list(now.shape)}; make it from the backbone's"
+                        f"parameter {name!r} of {list(value.shape)} does not fit this backbone, whose own "
+                        f"is {None if now is None else list(now.shape)}",
+                        "make it from the backbone's",
                     )
                 before.append((module, leaf, now))
-                # what functional_call does; a plain assignment would insist on a Parameter
+                # as functional_call does; a plain assignment requires a Parameter
                 module._parameters[leaf] = value
             yield
         finally:

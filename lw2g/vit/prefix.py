@@ -1,8 +1,8 @@
 """Prefix tuning: extra keys and values in the attention of frozen blocks (DualPrompt section 3.1 and others).
 
-No token enters the residual stream and no query is added. Prefix vectors are head-major, as the columns of
-timm's qkv are, and pass through neither ``norm1`` nor ``qkv``. A prefix of zeros is *not* a no-op: it takes
-softmax mass. A prefix of length zero is one, bit for bit.
+No token enters the residual stream and no query is added. Prefix vectors are head-major, like the columns of
+timm's qkv, and pass through neither ``norm1`` nor ``qkv``. A prefix of zeros is *not* a no-op, because it
+takes softmax mass; a prefix of length zero is one, bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ the block's input [B, N, d] (residual stream before ``norm1``, not detached)."""
 
 
 class PrefixSlot:
-    """The prefix of one injection at one block: fixed tensors, or computed anew in each forward."""
+    """The prefix of one injection at one block: fixed tensors, or a function called in each forward."""
 
     def __init__(self, prefix: Prefix) -> None:
         self.prefix = prefix
@@ -40,25 +40,24 @@ class PrefixSlot:
         self._latest = self.prefix(args[0]) if callable(self.prefix) else self.prefix
 
     def pair(self) -> KeyValue:
-        """Return key and value of the forward under way.
+        """Return key and value in the current forward.
 
         Raises:
-            ContractError: if the attention was called without its block, so that no input was seen.
+            ContractError: The attention was called without its block, so that the prefix got no input.
         """
         if self._latest is None:
             raise ContractError(
-                "a computed prefix has seen no block input; call the block, not its attention"
+                "a computed prefix has seen no block input", "call the block, not its attention"
             )
         return self._latest
 
 
 class PrefixAttention(nn.Module):
-    """Stands in for a frozen ``block.attn``, held as ``base``; attends to the prefixes of its slots too.
+    """A replacement of a frozen ``block.attn`` that also attends to the prefixes of its slots.
 
     Args:
-        base: timm's plain attention, untouched; its ``qkv`` is called as a module, so that hooks on it
-            keep working.
-        slots: Where keys and values come from; several are concatenated.
+        base: timm's plain attention, unchanged; its ``qkv`` is called as a module, so that its hooks run.
+        slots: The prefixes; several are concatenated.
     """
 
     def __init__(self, base: Any, slots: Sequence[PrefixSlot]) -> None:
@@ -67,25 +66,25 @@ class PrefixAttention(nn.Module):
         self.slots = tuple(slots)
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """Attend from the tokens [B, N, d] to prefixes and tokens; returns [B, N, d].
+        """Return the attention of tokens to prefixes and tokens, [B, N, d].
 
         Args:
-            x: Normed tokens.
+            x: Normalised tokens [B, N, d].
             attn_mask: Boolean or additive mask over the tokens, widened so that prefixes are always visible.
-            is_causal: Mask later tokens (timm >= 1.0.26 passes it); wins over ``attn_mask``, as in timm.
+            is_causal: Whether to mask later tokens (timm >= 1.0.26); overrides ``attn_mask``, as in timm.
         """
         base = self.base
         pairs = [slot.pair() for slot in self.slots]
         if not any(tensor.numel() for pair in pairs for tensor in pair):
-            # older releases of timm take no mask or no is_causal: pass on what was given
-            given = {"attn_mask": attn_mask} if attn_mask is not None else {}
-            plain: Tensor = base(x, **given, **({"is_causal": True} if is_causal else {}))
+            # older releases of timm take no mask or no is_causal: pass only what is set
+            mask_argument = {"attn_mask": attn_mask} if attn_mask is not None else {}
+            plain: Tensor = base(x, **mask_argument, **({"is_causal": True} if is_causal else {}))
             return plain
         batch, tokens, _ = x.shape
         qkv = base.qkv(x).reshape(batch, tokens, 3, base.num_heads, base.head_dim).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
         if torch.is_grad_enabled():
-            # backward keeps what attention is given: a copy of q, lest it keep all of qkv beside new k and v
+            # the backward keeps the inputs of attention: a view of q would keep all of qkv
             q = q.clone()
         k = torch.cat([*(_split_heads(key, k) for key, _ in pairs), k], dim=2)
         v = torch.cat([*(_split_heads(value, v) for _, value in pairs), v], dim=2)
@@ -105,7 +104,7 @@ class PrefixAttention(nn.Module):
             return F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=dropout, scale=base.scale
             )
-        # timm's own switch (TIMM_FUSED_ATTN=0) asks for the plain form, whose gradients are bit-stable
+        # plain attention (timm's TIMM_FUSED_ATTN=0), whose gradients are bit-stable
         logits = (q * base.scale) @ k.transpose(-2, -1)
         if mask is not None:
             logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
@@ -125,7 +124,7 @@ class PrefixInjection:
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Swap the attention of the prefixed blocks for a ``PrefixAttention``, and back on leaving."""
+        """Replace the attention of the blocks by a ``PrefixAttention`` within the context."""
         with ExitStack() as stack:
             for index, prefix in self.prefixes.items():
                 stack.enter_context(_prefixed(block_at(model, index), PrefixSlot(prefix)))
@@ -135,7 +134,7 @@ class PrefixInjection:
 @contextmanager
 def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
     base, before = attention_of(block), block.attn
-    # a second prefix injection at this block joins the slots of the first one
+    # a second prefix injection at this block adds to the slots of the first one
     earlier = before.slots if isinstance(before, PrefixAttention) else ()
     handle = block.register_forward_pre_hook(slot.fill)
     block.attn = PrefixAttention(base, (*earlier, slot))

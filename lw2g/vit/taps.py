@@ -1,4 +1,4 @@
-"""Reading activations out of a forward: where (``Tap``) and how (``capture``)."""
+"""Taps: places in the ViT whose activations are read (``Tap``), and their recording (``capture``)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def _block_fits_kind(tap: Tap, attribute: attrs.Attribute[int], block: int) -> N
 
 @attrs.frozen
 class Tap:
-    """A place in the ViT whose activations are read, one row per real token.
+    """A place in the ViT whose activations are read, one row per token of the plain model.
 
-    Rows that an injection added to the stream are left out; prefixes never are rows.
+    Rows that an injection adds to the stream are left out; prefixes are no rows.
 
     Attributes:
         block: Block index from 0; -1 for a feature tap, which belongs to no block.
         kind: ``query`` = first d channels of the block's qkv output, bias and low-rank updates included;
-            ``attn_in`` = input of the attention, after ``norm1``; ``attn_out`` = what the heads give, side by
-            side, before the attention's projection; ``block_in`` = residual stream entering the block, before
-            ``norm1``; ``block_mid`` = that stream after attention, before ``norm2``; ``mlp_in`` = input of
-            the MLP, after ``norm2``; ``mlp_hidden`` = its inner activations, as wide as it is; ``published``
-            = what an injection makes of ``block_mid`` by a non-linearity, of its own width
+            ``attn_in`` = input of the attention, after ``norm1``; ``attn_out`` = concatenated outputs of the
+            heads, before the attention's projection; ``block_in`` = residual stream before ``norm1``;
+            ``block_mid`` = residual stream after attention, before ``norm2``; ``mlp_in`` = input of the MLP,
+            after ``norm2``; ``mlp_hidden`` = inner activations of the MLP, of its width; ``published`` =
+            inner activations that an injection computes from ``block_mid``, of its own width
             (:class:`Publishes`); ``feature`` = class token after the final norm.
     """
 
@@ -62,10 +62,10 @@ class Tap:
 
 @runtime_checkable
 class Publishes(Protocol):
-    """An injection some of whose parameters multiply activations of its own making."""
+    """An injection with parameters that multiply activations computed by the injection itself."""
 
     def published(self, block: int, stream: Tensor) -> Tensor | None:
-        """Return these activations, ``[B, N, r]``, for the stream after attention; None: none here."""
+        """Return these activations ``[B, N, r]`` for the stream after attention; None without any here."""
         ...
 
 
@@ -73,19 +73,19 @@ class Publishes(Protocol):
 def capture(
     model: VisionTransformer, taps: Iterable[Tap], injections: Sequence[Injection] = ()
 ) -> Iterator[dict[Tap, Tensor]]:
-    """Record the activations at ``taps`` in every forward inside the context; leave no hook behind.
+    """Record the activations at ``taps`` in every forward within the context.
 
-    The dictionary holds the latest forward: float32 [B, tokens, d] per tap ([B, d] for a feature tap, the
-    publisher's width for what is published), with their graph where autograd is on. Enter it *inside*
-    ``inject``, so that hooks of the injections run first.
+    The dictionary holds those of the latest forward: float32 [B, tokens, d] per tap ([B, d] for a feature
+    tap, the injection's own width for a ``published`` one), with their graph if autograd is on. Enter it
+    *inside* ``inject``, so that hooks of the injections run first.
 
     Args:
         model: The timm ViT.
         taps: Where to read.
-        injections: The active injections, asked which rows they added and what they publish.
+        injections: The active injections, which may add rows and publish activations.
 
     Raises:
-        ConfigError: if a tap names a block that the model does not have, or at which nothing is published.
+        ConfigError: A tap names a block that the model does not have, or at which nothing is published.
     """
     tokens = num_tokens(model)
     seen: dict[Tap, Tensor] = {}
@@ -95,19 +95,19 @@ def capture(
             seen[tap] = x.float()
             return
         index = class_token_index(injections, x.shape[1], tokens)
-        # copies of slices, so that the wide tensor they were cut from can be freed
+        # copies, so that the sliced tensor can be freed
         rows = x[:, index].clone() if tap.kind == "feature" else real_tokens(x, tokens, index).contiguous()
         seen[tap] = rows.float()
 
     def publish(tap: Tap, stream: Tensor) -> None:
-        publishers = [one for one in injections if isinstance(one, Publishes)]
-        found = [rows for one in publishers if (rows := one.published(tap.block, stream)) is not None]
-        if len(found) != 1:
+        publishers = [injection for injection in injections if isinstance(injection, Publishes)]
+        published = [rows for each in publishers if (rows := each.published(tap.block, stream)) is not None]
+        if len(published) != 1:
             raise ConfigError(
-                f"tap {str(tap)!r} reads what one injection publishes, and here {len(found)} do; read it in "
-                "a forward under that injection"
+                f"tap {str(tap)!r} reads what one injection publishes, and here {len(published)} do",
+                "read it in a forward under that injection",
             )
-        record(tap, found[0])
+        record(tap, published[0])
 
     with ExitStack() as stack:
         for tap in dict.fromkeys(taps):
@@ -131,7 +131,7 @@ def _hook(model: VisionTransformer, tap: Tap, record: Callable[[Tap, Tensor], No
     if tap.kind == "block_in":
         return block.register_forward_pre_hook(on_input)
     if tap.kind == "attn_in":
-        # the output of norm1, not the input of attn: a prefix wrapper may stand in for attn
+        # the output of norm1, not the input of attn: a prefix wrapper may replace attn
         return block.norm1.register_forward_hook(on_output)
     if tap.kind == "mlp_in":
         return block.norm2.register_forward_hook(on_output)

@@ -1,4 +1,4 @@
-"""Prompt tokens in the residual stream: L2P, VPT, CPrompt."""
+"""Prompt tokens in the residual stream (L2P, VPT, CPrompt)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ TokenRows = Tensor | Callable[[Tensor], Tensor]
 class TokenInjection:
     """Prompt tokens inserted into the stream before some blocks, without position embedding.
 
-    With ``keep=True`` rows stay for all later blocks, and those inserted later go after the earlier ones
-    (CPrompt, L2P). With ``keep=False`` they leave after their block (VPT-Deep). Where rows stand changes
-    outputs only by rounding; it is fixed all the same.
+    With ``keep=True`` tokens stay for all later blocks, and later ones follow earlier ones (CPrompt, L2P).
+    With ``keep=False`` they are removed after their block (VPT-Deep). Their position changes outputs only by
+    rounding.
 
     Attributes:
         rows: Block index to prompt tokens.
-        position: ``after-cls`` = between class token and patches; ``before-cls`` = in front of both.
-        keep: Whether rows stay in the stream after their block.
+        position: ``after-cls`` = between class token and patches; ``before-cls`` = before both.
+        keep: Whether tokens stay in the stream after their block.
     """
 
     rows: Mapping[int, TokenRows]
@@ -45,7 +45,7 @@ class TokenInjection:
 
     @contextmanager
     def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Insert the rows by hooks on the blocks, removed on leaving."""
+        """Insert the tokens by hooks on the blocks within the context."""
         tokens = num_tokens(model)
 
         def drop(module: nn.Module, args: Any, output: Tensor) -> Tensor:

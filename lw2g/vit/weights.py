@@ -1,4 +1,4 @@
-"""Which weights and from where, strictly: what does not fit is an error, never a random init."""
+"""Loading weights strictly: weights that do not fit are an error, never a random initialisation."""
 
 from __future__ import annotations
 
@@ -64,65 +64,66 @@ def state_sha256(state: Mapping[str, Tensor]) -> str:
 
 
 def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
-    """Return whether a timm name carries a tag, after checking that timm knows both.
+    """Return whether a timm name has a tag, after checking that timm knows both.
 
     Args:
         timm_name: ``architecture`` or ``architecture.tag``.
-        needs_tag: Whether a bare architecture says too little, because weights are to be fetched for it.
+        needs_tag: Whether the tag is required, because weights are to be fetched.
 
     Raises:
-        ConfigError: if the architecture or the tag is unknown, given up by timm, or missing.
+        ConfigError: The architecture or the tag is unknown, deprecated by timm, or missing.
     """
     architecture, _, tag = timm_name.partition(".")
     renamed = get_deprecated_models().get(architecture)
     if renamed:
-        raise ConfigError(f"backbone {timm_name!r} is a name that timm gave up; use {renamed!r}")
+        raise ConfigError(f"backbone {timm_name!r} is a name that timm gave up", f"use {renamed!r}")
     if not timm.is_model(architecture):
         hint = nearest(architecture, timm.list_models())
-        raise ConfigError(f"unknown backbone {timm_name!r}{hint}; use a model name of timm")
+        raise ConfigError(f"unknown backbone {timm_name!r}{hint}", "use a model name of timm")
     tags = timm.list_pretrained(f"{architecture}.*")
     if tag and timm_name not in tags:
-        raise ConfigError(f"backbone {timm_name!r} has no such tag; choose among {', '.join(tags) or 'none'}")
+        raise ConfigError(
+            f"backbone {timm_name!r} has no such tag", f"choose among {', '.join(tags) or 'none'}"
+        )
     if needs_tag and not tag:
         raise ConfigError(
-            f"bare name {timm_name!r} does not say which weights; choose among {', '.join(tags) or 'none'}"
+            f"bare name {timm_name!r} does not say which weights", f"choose among {', '.join(tags) or 'none'}"
         )
     return bool(tag)
 
 
 def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> VisionTransformer:
-    """Build a timm model without classifier, with weights from the hub or random ones from a seed.
+    """Return a timm model without classifier, with weights from the hub or random ones from a seed.
 
     Raises:
-        ConfigError: if the model takes no image size.
-        DataError: if the hub cannot be reached.
+        ConfigError: The model takes no image size, or :func:`require_possible` refuses it.
+        DataError: The hub cannot be reached.
     """
     size = {} if image_size is None else {"img_size": image_size}
     try:
         # random initialisation must not move the caller's generator
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            # before anything is fetched
             require_possible(timm_name, lambda: timm.create_model(timm_name, num_classes=0, **size))
             return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
     except TypeError as error:
-        raise ConfigError(f"backbone {timm_name!r} cannot be built ({error}); use a plain ViT") from error
+        raise ConfigError(f"backbone {timm_name!r} cannot be built ({error})", "use a plain ViT") from error
     except OSError as error:
         raise DataError(
-            f"weights of {timm_name!r} cannot be fetched from the hub; download the file elsewhere and pass "
-            "it with --weights FILE"
+            f"weights of {timm_name!r} cannot be fetched from the hub",
+            "download the file elsewhere and pass it with --weights FILE",
         ) from error
 
 
 def require_possible(name: str, build: Callable[[], VisionTransformer]) -> None:
-    """Refuse a model that is no plain ViT or cannot fit, or an image size that gives no whole patches.
+    """Refuse a model that is no plain ViT or cannot fit into memory, or an image size of no whole patches.
 
     Args:
-        name: Of the backbone, for the message.
-        build: Makes the model; called where tensors have shapes and no memory.
+        name: Name of the backbone, for the message.
+        build: Builds the model; called on the meta device, which needs no memory.
 
     Raises:
-        ConfigError: if so.
+        ConfigError: The model or the image size is refused.
     """
     with torch.device("meta"):
         plan = build()
@@ -130,8 +131,8 @@ def require_possible(name: str, build: Callable[[], VisionTransformer]) -> None:
     side, patch = plan.patch_embed.img_size[0], plan.patch_embed.patch_size[0]
     if side < patch or side % patch:
         raise ConfigError(
-            f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}; "
-            f"set backbone.image_size, for example to {max(patch, side // patch * patch)}"
+            f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}",
+            f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
         )
     needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan)
     require_room(
@@ -142,20 +143,19 @@ def require_possible(name: str, build: Callable[[], VisionTransformer]) -> None:
 def load_weights(model: VisionTransformer, path: Path) -> None:
     """Load a checkpoint file into a timm ViT without a classifier, strictly.
 
-    Position embeddings are resampled where the file was made for another image size. ``.safetensors``,
-    ``.pth``, ``.pt``, ``.tar`` and ``.bin`` are converted by ``convert_state_dict``; ``.npz`` is read by timm
-    (Google's format).
+    Position embeddings of another image size are resampled. ``convert_state_dict`` converts ``.safetensors``,
+    ``.pth``, ``.pt``, ``.tar`` and ``.bin``; timm reads ``.npz`` (Google's format).
 
     Args:
         model: The model to fill, built with ``num_classes=0``.
         path: The checkpoint.
 
     Raises:
-        ConfigError: if the suffix is not one of those.
-        DataError: if the file is missing, cannot be read or does not fit the model.
+        ConfigError: The suffix is none of those.
+        DataError: The file is missing, cannot be read or does not fit the model.
     """
     if not path.is_file():
-        raise DataError(f"weights file {str(path)!r} does not exist; check the path")
+        raise DataError(f"weights file {str(path)!r} does not exist", "check the path")
     if path.suffix == ".npz":
         _load_npz(model, path)
         return
@@ -167,10 +167,10 @@ def load_weights(model: VisionTransformer, path: Path) -> None:
 
 
 def require_loaded(model: VisionTransformer, name: str) -> None:
-    """Refuse a model that claims trained weights and cannot have been trained.
+    """Refuse a model whose weights look untrained or damaged.
 
     Raises:
-        DataError: if a number is not finite, a matrix is all zero, or the final norm is all ones, as at
+        DataError: A value is not finite, a matrix is all zero, or the final norm is all ones, as at
             initialisation.
     """
     for key, tensor in model.state_dict().items():
@@ -183,7 +183,7 @@ def require_loaded(model: VisionTransformer, name: str) -> None:
         else:
             continue
         raise DataError(
-            f"weights of {name!r} look untrained or damaged ({reason}); check the file and its keys"
+            f"weights of {name!r} look untrained or damaged ({reason})", "check the file and its keys"
         )
 
 
@@ -192,15 +192,15 @@ def convert_state_dict(checkpoint: Mapping[str, Any], *, source: str = "checkpoi
 
     Accepts a flat dict or one under ``state_dict``, ``model`` or ``teacher``, and the prefixes ``module.``,
     ``backbone.`` and ``module.base_encoder.`` (MoCo-v3, whose momentum encoder and predictor are left out).
-    Heads, the pre-logits layer and the mask token are dropped; every other key is kept, so that loading can
+    It drops heads, the pre-logits layer and the mask token, and keeps every other key, so that loading can
     refuse it.
 
     Args:
-        checkpoint: What the file holds.
-        source: Named in error messages.
+        checkpoint: Content of the file.
+        source: Name of the checkpoint in messages.
 
     Raises:
-        DataError: if it holds no state dict, or two keys become one.
+        DataError: It holds no state dict, or two keys get the same name.
     """
     flat = _unwrap(checkpoint, source)
     if any(key.startswith(_MOCO) for key in flat):
@@ -212,7 +212,7 @@ def convert_state_dict(checkpoint: Mapping[str, Any], *, source: str = "checkpoi
             continue
         if name in state:
             raise DataError(
-                f"{source!r} holds {name!r} under two prefixes; export the state dict of one model alone"
+                f"{source!r} holds {name!r} under two prefixes", "export the state dict of one model alone"
             )
         state[name] = tensor
     return state
@@ -224,8 +224,8 @@ def _unwrap(checkpoint: Mapping[str, Any], source: str) -> dict[str, Tensor]:
     tensors = {str(key): value for key, value in inner.items() if isinstance(value, Tensor)}
     if not tensors:
         raise DataError(
-            f"{source!r} holds no state dict but {_first(inner)}; expected tensors by name, at the top or "
-            f"under {', '.join(_CONTAINERS)}"
+            f"{source!r} holds no state dict but {_first(inner)}",
+            f"expected tensors by name, at the top or under {', '.join(_CONTAINERS)}",
         )
     return tensors
 
@@ -237,20 +237,22 @@ def _read(path: Path) -> Mapping[str, Any]:
             return tensors
         if path.suffix not in _TORCH_SUFFIXES:
             known = ", ".join((".safetensors", ".npz", *_TORCH_SUFFIXES))
-            raise ConfigError(f"unknown weights format {path.suffix!r} of {str(path)!r}; known are {known}")
-        # full training checkpoints hold their command line; nothing else but tensors is let in
+            raise ConfigError(
+                f"unknown weights format {path.suffix!r} of {str(path)!r}", f"known are {known}"
+            )
+        # full training checkpoints hold their command line; otherwise only tensors are accepted
         with torch.serialization.safe_globals([argparse.Namespace]):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except ConfigError:
         raise
-    except Exception as error:  # an unpickler fed with text or noise raises whatever its opcodes run into
+    except Exception as error:  # given text or noise, an unpickler may raise anything
         raise DataError(
-            f"weights file {str(path)!r} cannot be read ({_one_line(error)}); download it again, or "
-            "export its state dict as safetensors"
+            f"weights file {str(path)!r} cannot be read ({_one_line(error)})",
+            "download it again, or export its state dict as safetensors",
         ) from error
     if not isinstance(checkpoint, Mapping):
         kind = type(checkpoint).__name__
-        raise DataError(f"weights file {str(path)!r} holds {kind!r}; expected a state dict")
+        raise DataError(f"weights file {str(path)!r} holds {kind!r}", "expected a state dict")
     return checkpoint
 
 
@@ -265,21 +267,21 @@ def _load_npz(model: VisionTransformer, path: Path) -> None:
             # timm reads the blocks it needs and ignores the rest
             raise ValueError(f"it has {len(blocks)} blocks and the model {len(model.blocks)}")
         model.load_pretrained(str(path))
-    except Exception as error:  # an archive of noise raises whatever its readers run into
+    except Exception as error:  # given noise, numpy and timm may raise anything
         raise DataError(
-            f"weights file {str(path)!r} does not fit the model ({_one_line(error)}); name the "
-            "architecture the file was made for"
+            f"weights file {str(path)!r} does not fit the model ({_one_line(error)})",
+            "name the architecture the file was made for",
         ) from error
 
 
 def _require_numbers(state: Mapping[str, Tensor], model: VisionTransformer, path: Path) -> None:
-    """Refuse tensors of whole numbers, which loading would turn into floats without a word."""
+    """Refuse tensors of integers, which loading would silently turn into floats."""
     for name in model.state_dict():
         tensor = state.get(name)
         if tensor is not None and not tensor.is_floating_point():
             raise DataError(
-                f"weights file {str(path)!r} does not hold trained weights: {name!r} holds {tensor.dtype}; "
-                "export the state dict before it is quantised"
+                f"weights file {str(path)!r} does not hold trained weights: {name!r} holds {tensor.dtype}",
+                "export the state dict before it is quantised",
             )
 
 
@@ -291,7 +293,7 @@ def _fit_positions(state: dict[str, Tensor], model: VisionTransformer) -> None:
     prefix = 0 if model.no_embed_class else model.num_prefix_tokens
     patches = table.shape[1] - prefix
     if patches < 1 or math.isqrt(patches) ** 2 != patches:
-        return  # not a square grid: left as it is, and refused for its shape
+        return  # not a square grid: refused later for its shape
     state["pos_embed"] = resample_abs_pos_embed(
         table, new_size=list(model.patch_embed.grid_size), num_prefix_tokens=prefix
     )
@@ -309,8 +311,8 @@ def _require_fit(state: Mapping[str, Tensor], model: VisionTransformer, path: Pa
     ]
     if problems:
         raise DataError(
-            f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}; name the "
-            "architecture the file was made for"
+            f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}",
+            "name the architecture the file was made for",
         )
 
 

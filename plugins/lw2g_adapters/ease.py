@@ -1,8 +1,8 @@
 """EASE: an adapter per task, class prototypes in the subspace of each, old ones synthesised in new subspaces.
 
 Zhou et al., "Expandable Subspace Ensemble for Pre-Trained Model-Based Class-Incremental Learning", CVPR 2024.
-No old image is there when a new adapter is, so where an old class lies in its subspace is guessed from where
-new classes do that are like it in a subspace that knows both.
+When a new adapter is trained, no image of an old class is left. Its prototype in the new subspace is
+estimated from the classes that resemble it in its own subspace.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["Ease", "Subspace", "synthesise"]
 
 
 class Subspace(nn.Module):
-    """Where classes lie under one set.
+    """Class prototypes under one set.
 
     Attributes:
         prototype: ``[num_classes, dim]``: means of features where ``measured``, synthesised ones elsewhere.
-        measured: Whether there were images of the class once there was the set, ``[num_classes]`` bool.
+        measured: Whether a prototype was measured on images of the class, ``[num_classes]`` bool.
     """
 
     prototype: Tensor
@@ -44,15 +44,15 @@ class Subspace(nn.Module):
 
 
 def synthesise(old: Tensor, known: Tensor, known_here: Tensor) -> Tensor:
-    """Return where old classes would lie in a new subspace, ``[n, dim]``.
+    """Return estimated prototypes of old classes in a new subspace, ``[n, dim]``.
 
     Each is a mean of the known classes, weighted by a softmax over their cosines to it in its own subspace.
     Cosines differ by 2 at most, so no weight is more than e^2 = 7.4 times another.
 
     Args:
         old: Prototypes of the old classes in their own subspace, ``[n, dim]``.
-        known: Those of classes that both subspaces know there too, ``[m, dim]``.
-        known_here: Theirs in the new subspace, ``[m, dim]``.
+        known: Prototypes in that subspace of the classes that both subspaces know, ``[m, dim]``.
+        known_here: Prototypes of the same classes in the new subspace, ``[m, dim]``.
 
     >>> here = torch.tensor([[2.0, 0.0]])
     >>> synthesise(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), here)
@@ -66,17 +66,17 @@ def _unit(rows: Tensor) -> Tensor:
 
 
 class Ease(AdapterBaseline):
-    """Every set answers by cosines to its prototypes; a class's own set speaks loudest.
+    """Every set scores classes by cosines to its prototypes; a class's own set has the largest weight.
 
     A subspace belongs to a set: under a policy that shares sets, a class's own subspace is that of the set
-    its task trained, and the class is synthesised under sets that came after it. Where a set is trained on,
-    what was measured under it before is stale: no image is left to measure it anew.
+    its task trained, and the class is synthesised under later sets. Where a later task goes on training a
+    set, prototypes measured under it before are stale: no image is left to measure them again.
 
     Attributes:
-        subspaces: One for every set that there can be.
+        subspaces: One for each possible set.
         plain: The subspace of un-adapted features.
         owner: The set of each class, ``[num_classes]`` int64.
-        classifier: What the task's classes are told apart by while its set is trained.
+        classifier: The classifier that the task's set is trained with.
     """
 
     owner: Tensor
@@ -89,20 +89,20 @@ class Ease(AdapterBaseline):
         self.plain = Subspace(*sizes)
         self._beside: tuple[nn.Module, ...] = ()
         if config.plain_weight:
-            # adapters that change nothing: what answers under them is the backbone alone
-            nothing = AdapterSet(context.backbone.depth, context.backbone.dim, config.bottleneck)
-            self._beside = (as_buffers(nothing, zero=True).to(context.device),)
+            # adapters that change nothing: the plain backbone answers under them
+            identity = AdapterSet(context.backbone.depth, context.backbone.dim, config.bottleneck)
+            self._beside = (as_buffers(identity, zero=True).to(context.device),)
         self.register_buffer("owner", torch.zeros(context.num_classes, dtype=torch.long))
         self.classifier: CosineClassifier | None = None
         self.to(context.device)
 
     def begin_task(self, task: TaskInfo) -> None:
         """Make the classifier that the task's set is trained with."""
-        made = CosineClassifier(len(task.classes), self.context.backbone.dim)
-        self.classifier = made.to(self.context.device)
+        classifier = CosineClassifier(len(task.classes), self.context.backbone.dim)
+        self.classifier = classifier.to(self.context.device)
 
     def beside(self) -> tuple[nn.Module, ...]:
-        """Return adapters that change nothing, where un-adapted features have a say."""
+        """Return adapters that change nothing if un-adapted features take part."""
         return self._beside
 
     # -- prediction ------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Ease(AdapterBaseline):
         return functional.cross_entropy(classifier(features), batch.labels - task.classes[0])
 
     def draw_head(self, task: TaskInfo) -> None:
-        """Draw that classifier anew."""
+        """Draw the task's classifier anew."""
         cast(CosineClassifier, self.classifier).draw()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -148,7 +148,7 @@ class Ease(AdapterBaseline):
         )
 
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
-        """Measure the task's classes in all subspaces, and synthesise the others anew."""
+        """Measure the task's classes in all subspaces, and synthesise the others again."""
         classes, pool = list(context.task.classes), context.pool
         self.owner[classes] = context.set_id
         spaces = [(self._subspace(set_id), pool.force(set_id)) for set_id in pool.ids]
@@ -164,7 +164,7 @@ class Ease(AdapterBaseline):
         self.synthesise(context.task.seen, pool.ids)
 
     def synthesise(self, seen: int, sets: Sequence[int]) -> None:
-        """Fill in what was not measured of the seen classes, in the subspaces of some sets."""
+        """Synthesise the prototypes of seen classes that were not measured under some sets."""
         for here in map(self._subspace, sets):
             known = here.measured[:seen].nonzero()[:, 0]
             missing = ~here.measured[:seen]

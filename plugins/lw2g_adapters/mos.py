@@ -1,7 +1,7 @@
-"""MOS: an adapter per task, kept near the others while it is trained, and a set found by asking it again.
+"""MOS: an adapter per task, kept near the others in training; the prediction itself refines the choice.
 
-Sun et al., "MOS: Model Surgery for Pre-Trained Model-Based Class-Incremental Learning", AAAI 2025. Sets that
-lie near one another forgive a wrong choice; and the class that an answer names says whose set should answer.
+Sun et al., "MOS: Model Surgery for Pre-Trained Model-Based Class-Incremental Learning", AAAI 2025. A wrong
+choice costs less among sets that lie near one another, and a predicted class names the set to ask next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lw2g_adapters.options import MosConfig
 __all__ = ["Mos", "Pull"]
 
 _ROUNDS = 4
-"""How often at most the head is asked for whose class an image is."""
+"""Rounds in which the choice of a set is refined."""
 
 _ALIGN_DRAWS = 5
 """Samples of a class in an epoch of alignment, over the batch size."""
@@ -52,14 +52,14 @@ class Pull:
         self.means = {
             name: torch.stack([item.get_parameter(name).detach() for item in others]).mean(dim=0)
             for name, value in own.named_parameters()
-            if any(value is one for one in trained)
+            if any(value is parameter for parameter in trained)
         }
         self.away: dict[str, Tensor] = {}
 
     def on_the_way(self) -> Routing:
-        """Return the set as the blocks of a released forward see it, each of which draws all of it once.
+        """Return the set as the blocks of a released forward see it: each of them draws the whole set once.
 
-        Gradients are those at what the last block leaves, from which the optimizer then steps.
+        Gradients are taken at the values that the last block leaves; from there the optimizer steps.
         """
         shown = SimpleNamespace(**dict(self.own.named_parameters()))
         for name, mean in self.means.items():
@@ -70,7 +70,7 @@ class Pull:
         return Routing(sets=(cast(nn.Module, shown),), chosen=0)
 
     def __call__(self) -> None:
-        """Follow a step of the optimizer, and make up for what the blocks have drawn before it."""
+        """Apply what the blocks of the forward have drawn, then draw the set once more after the step."""
         for name, mean in self.means.items():
             value = self.own.get_parameter(name)
             if name in self.away:
@@ -79,10 +79,10 @@ class Pull:
 
 
 class Mos(AdapterBaseline):
-    """The nearest class mean under the first set says which set is asked first; its answer says which next.
+    """The nearest class mean under the first set chooses a set; the class that it predicts chooses the next.
 
-    Under a policy that shares sets, sets are asked, not tasks: one set answers at once. What was measured of
-    a class is stale where a later task went on training the set it was measured under.
+    Under a policy that shares sets, the choice is among sets, not tasks. Statistics of a class are stale
+    where a later task went on training its set.
 
     Attributes:
         head: A linear classifier over all classes, which all sets share.
@@ -114,21 +114,21 @@ class Mos(AdapterBaseline):
     # -- prediction ------------------------------------------------------------------------------------
 
     def asked(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return whom the refinement ends at, the head's answer there, and cosines to the class means.
+        """Return the refined choice of a set, the head's answer under it, and cosines to the class means.
 
         Args:
             features: ``[B, sets, dim]``.
 
         Returns:
-            The set ``[B]`` and both answers over the seen classes, ``[B, seen]``.
+            The sets ``[B]``, and logits and cosines over the seen classes, ``[B, seen]``.
         """
-        every = torch.arange(len(features), device=features.device)
+        rows = torch.arange(len(features), device=features.device)
         means = functional.normalize(self.prototype[: self._seen], dim=-1)
         cosines = functional.normalize(features[:, 0], dim=-1) @ means.T
         following = self.owner[cosines.argmax(dim=1)]
-        for _ in range(_ROUNDS):  # who has come to rest is asked again, and says the same
+        for _ in range(_ROUNDS):  # a choice that repeats itself stays
             chosen = following
-            logits: Tensor = self.head(features[every, chosen])[:, : self._seen]
+            logits: Tensor = self.head(features[rows, chosen])[:, : self._seen]
             following = self.owner[logits.argmax(dim=1)]
         return chosen, logits, cosines
 
@@ -163,7 +163,7 @@ class Mos(AdapterBaseline):
         loss = self.probe_loss(features, batch, task)
         if config.contrastive:
             means = self.statistics.centroids(range(task.seen - len(task.classes)))
-            term = self_identification_loss(features, means, config.temperature)
+            term = self_identification_loss(features, means)
             loss = loss + config.contrastive * term
         return StepOutput(loss=loss, features=features)
 
@@ -193,20 +193,20 @@ class Mos(AdapterBaseline):
 
     def pull(self, context: TaskContext) -> Pull | None:
         """Return what draws the task's set towards the mean of the others, None without any."""
-        others = [context.pool[one] for one in context.pool.ids if one != context.set_id]
+        others = [context.pool[set_id] for set_id in context.pool.ids if set_id != context.set_id]
         if not others or not self.config.merge:
             return None
         return Pull(context.parameters, self.trained(context), others, self.config.merge)
 
     @torch.no_grad()
     def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
-        """Enter the means of the task's classes under the first set, and whose they are."""
+        """Store the means of the task's classes under the first set, and the set of each class."""
         routing, index = context.pool.force(context.pool.ids[0]), context.task.index
         # the release aligns its head in training mode, and stays in it
         dropout = DROPOUT if index and self.config.merging == "released" else 0.0
 
         def features(batch: Batch) -> Tensor:
-            if dropout:  # draws go by the images, whichever process reads them
+            if dropout:  # seeded by the images, whichever process reads them
                 torch.manual_seed(derive_seed(context.seed, "class-means", index, int(batch.samples[0])))
             return self._adapted(batch, routing, dropout)
 

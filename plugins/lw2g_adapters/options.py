@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-from attrs.validators import ge, gt, in_, le
+from attrs.validators import ge, gt, le
 
 from lw2g.blocks.options import AdapterSetOptions, HeadOptions
 from lw2g.interfaces.options import option
@@ -20,7 +20,6 @@ class EaseConfig(AdapterSetOptions):
     init_from: Literal["previous", "random"] = option(
         "random",
         "what a new set starts from: a random one, or the most recently trained set",
-        validator=in_(("previous", "random")),
         published="random",
     )
     other_weight: float = option(
@@ -31,12 +30,11 @@ class EaseConfig(AdapterSetOptions):
     other_share: Literal["together", "each"] = option(
         "together",
         "whether the other subspaces have that weight together (as released), or each of them (the paper)",
-        validator=in_(("together", "each")),
         published="together",
     )
     plain_weight: float = option(
         0.0,
-        "weight of the cosine of un-adapted features; 0: no such subspace, and a pass less",
+        "weight of the cosine of un-adapted features; 0: none, which saves a forward",
         validator=ge(0),
     )
 
@@ -48,9 +46,8 @@ class TunaConfig(AdapterSetOptions):
     bottleneck: int = option(16, "inner width of an adapter", validator=ge(1), published=16)
     init_from: Literal["previous", "random"] = option(
         "previous",
-        "what a new set starts from: the most recently trained set, or a random one, and then sets share no "
-        "basis in which they could be merged",
-        validator=in_(("previous", "random")),
+        "what a new set starts from: the most recently trained set, or a random one (sets then share no "
+        "basis in which to merge them)",
         published="previous",
     )
     epochs: int = option(15, "passes over a task's training images", validator=ge(0))
@@ -58,17 +55,17 @@ class TunaConfig(AdapterSetOptions):
         16, "images per step; a fifth of the samples per class of alignment", validator=ge(1)
     )
     lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
-    margin: float = option(0.0, "what is taken off the cosine of the true class (CosFace)", validator=ge(0))
+    margin: float = option(
+        0.0, "margin that is subtracted from the cosine of the true class (CosFace)", validator=ge(0)
+    )
     orthogonality: Literal["none", "code", "pairwise"] = option(
         "code",
-        "how up-projections are kept off those of other sets: not at all, by their mean rows (as released; "
-        "next to nothing), or by all pairs of rows",
-        validator=in_(("none", "code", "pairwise")),
+        "how up-projections are kept off those of other sets: not at all, by their mean rows (as released, "
+        "with next to no effect), or by all pairs of rows",
     )
     second: Literal["universal", "newest"] = option(
         "universal",
         "what answers beside the chosen set: the merge of all sets, or the newest set",
-        validator=in_(("universal", "newest")),
         published="newest",
         literal={"newest": "the released evaluation takes the newest set for the merged one"},
     )
@@ -76,8 +73,7 @@ class TunaConfig(AdapterSetOptions):
     align_lr: float = option(0.005, "learning rate of alignment", validator=gt(0))
     align_schedule: Literal["cosine", "cosine-5"] = option(
         "cosine",
-        "learning rate of alignment: half a cosine over its epochs, or one that is back after 10 epochs",
-        validator=in_(("cosine", "cosine-5")),
+        "learning rate of alignment: half a cosine over its epochs, or a cosine with a period of 10 epochs",
         published="cosine-5",
         literal={"cosine-5": "the released scheduler has a period of 5 epochs, whatever their number"},
     )
@@ -87,7 +83,6 @@ class TunaConfig(AdapterSetOptions):
     decay_order: Literal["age", "released"] = option(
         "age",
         "which means shrink most if any do: those of the oldest task, or the newest ones (as released)",
-        validator=in_(("age", "released")),
         published="released",
         literal={
             "released": "the release gives tasks numbers of the wrong sign; no effect without mean_decay"
@@ -103,12 +98,11 @@ class MosConfig(AdapterSetOptions):
     init_from: Literal["previous", "random"] = option(
         "previous",
         "what a new set starts from: the most recently trained set, or a random one",
-        validator=in_(("previous", "random")),
         published="previous",
     )
     lr: float = option(0.03, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
     head_factor: float = option(
-        0.1, "learning rate of the head over that of the adapters", validator=gt(0), published=0.1
+        0.1, "learning rate of the head, as a multiple of the adapters'", validator=gt(0), published=0.1
     )
     merge: float = option(
         0.1,
@@ -120,18 +114,14 @@ class MosConfig(AdapterSetOptions):
         "once",
         "when adapters are drawn: after every step, or at every block of its forward too, and class means of "
         "later tasks are taken with dropout (as released)",
-        validator=in_(("once", "released")),
         published="released",
         literal={"released": "the release merges 13 times a step of 12 blocks: 0.9^13 of a set stays"},
     )
     contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0), published=0.1)
-    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
     ensemble: bool = option(
         True, "whether the nearest class mean under the first set joins the answer", published=True
     )
-    statistics: Literal["covariance", "variance"] = option(
-        "covariance", "what is kept of a class's features", validator=in_(("covariance", "variance"))
-    )
+    statistics: Literal["covariance", "variance"] = option("covariance", "what is kept of a class's features")
     align_epochs: int = option(
         30, "epochs of alignment of the head from class Gaussians", validator=ge(0), published=30
     )
@@ -146,19 +136,18 @@ class SemaConfig(HeadOptions):
     latent: int = option(128, "inner width of a descriptor", validator=ge(1), published=128)
     growing: int = option(3, "last blocks that may get further adapters", validator=ge(1), published=3)
     threshold: float = option(
-        2.0, "how far a task must lie from all descriptors of a block, in deviations of their own errors"
+        2.0,
+        "how far a task must lie from all descriptors of a block, in standard deviations of their own errors",
     )
     distance: Literal["signed", "absolute"] = option(
         "signed",
-        "whether images are novel that are described worse than a descriptor's own, or better ones too",
-        validator=in_(("signed", "absolute")),
+        "which images are novel: those described worse than a descriptor's own, or better ones too",
         published="absolute",
         literal={"absolute": "the release takes unusually well described images for novel ones"},
     )
     unit: Literal["task", "batch"] = option(
         "task",
         "what must be novel: the mean over a task's images, or over some batch of 128 of them",
-        validator=in_(("task", "batch")),
         published="batch",
         literal={"batch": "the release grows once a single batch is novel: their order decides"},
     )

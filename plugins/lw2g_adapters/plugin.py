@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from lw2g.blocks import rows
+from lw2g.blocks.presets import PresetFile
 from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.interfaces.deviations import Deviation
 from lw2g.registry.markers import hookimpl
-from lw2g_adapters import options, presets
+from lw2g_adapters import options
 
 __all__ = ["EASE", "MOS", "SEMA", "TUNA", "lw2g_baselines"]
 
-_AUGREG = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-augreg"}
-_ROWS = {
-    "imagenet-r": {**_AUGREG, **rows.LAMDA_FOLDERS},
-    "vtab": {**rows.NATURAL, **rows.HIDE, "backbone.name": "sup21k-augreg"},
-}
+_PRESETS = PresetFile("lw2g_adapters")
+
 
 _OLD_SETS = Deviation(
     topic="baseline.old_sets",
     value="frozen",
     published="moved by the orthogonality term and by weight decay",
-    note="the release trains the up-projections of old sets on, whose features it goes on using",
+    note="the release goes on training the up-projections of old sets, and goes on using their features",
 )
 
 _OWN_ERRORS = Deviation(
     topic="baseline.own_errors",
     value="of all images of the task, by the finished descriptor",
-    published="the last 500 met while it was trained",
-    note="what is novel should not depend on the order of images, nor on a descriptor that is still moving",
+    published="the last 500 images of its training",
+    note="novelty should not depend on the order of images, nor on a descriptor that is still training",
 )
 _BLOCK_BY_BLOCK = Deviation(
     topic="baseline.scan",
     value="once per block, the shallowest first",
     published="batch by batch over all blocks, again after every growth",
-    note="the same where whole tasks are novel; with single batches a deeper block may come first there",
+    note="the same where whole tasks are novel; with single batches a deeper block may grow first",
 )
 
 _KEPT_SETS = Deviation(
     topic="baseline.finished_sets",
     value="answer as their task left them",
-    published="merged again at every block whenever they are asked, in statistics and tests",
-    note="the release's answers depend on how many batches were asked before; five leave little of a set",
+    published="merged again at every block of every forward, in statistics and tests too",
+    note="the release's answers depend on how many batches came before; five leave little of a set",
 )
 
 EASE = BaselineComponent(
@@ -49,19 +46,19 @@ EASE = BaselineComponent(
     summary="an adapter per task; class means in the subspace of each, old ones synthesised in new subspaces",
     citation="Zhou et al., Expandable Subspace Ensemble for Pre-Trained Model-Based CIL, CVPR 2024",
     build=lazy("lw2g_adapters.ease:Ease"),
-    presets=rows.with_rows(presets.EASE_OFFICIAL, {}, _AUGREG, _ROWS),
-    tuned=presets.EASE_TUNED,
+    presets=_PRESETS.official("ease"),
+    tuned=_PRESETS.tuned("ease"),
 )
 
 TUNA = BaselineComponent(
     name="tuna",
     config=options.TunaConfig,
-    summary="an adapter per task, the surest of which answers beside a merge of all of them",
+    summary="an adapter per task, the most certain of which answers beside a merge of all of them",
     citation="Wang et al., Integrating Task-Specific and Universal Adapters for Pre-Trained Model-based CIL, "
     "ICCV 2025",
     build=lazy("lw2g_adapters.tuna:Tuna"),
-    presets=rows.with_rows(presets.TUNA_OFFICIAL, {}, _AUGREG, _ROWS),
-    tuned=presets.TUNA_TUNED,
+    presets=_PRESETS.official("tuna"),
+    tuned=_PRESETS.tuned("tuna"),
     deviations=(_OLD_SETS,),
 )
 
@@ -69,11 +66,11 @@ TUNA = BaselineComponent(
 MOS = BaselineComponent(
     name="mos",
     config=options.MosConfig,
-    summary="an adapter per task, drawn to the mean of the others, and found by what it answers",
+    summary="an adapter per task, drawn towards the mean of the others; its prediction refines the choice",
     citation="Sun et al., MOS: Model Surgery for Pre-Trained Model-Based CIL, AAAI 2025",
     build=lazy("lw2g_adapters.mos:Mos"),
-    presets=rows.with_rows(presets.MOS_OFFICIAL, {}, _AUGREG, _ROWS),
-    tuned=presets.MOS_TUNED,
+    presets=_PRESETS.official("mos"),
+    tuned=_PRESETS.tuned("mos"),
     deviations=(_KEPT_SETS,),
 )
 
@@ -85,8 +82,8 @@ SEMA = BaselineComponent(
     "Learning, CVPR 2025",
     build=lazy("lw2g_adapters.sema:Sema"),
     growth="fixed",
-    presets=rows.with_rows(presets.SEMA_OFFICIAL, {}, _AUGREG, {**_ROWS, "imagenet-a": _ROWS["vtab"]}),
-    tuned=presets.SEMA_TUNED,
+    presets=_PRESETS.official("sema"),
+    tuned=_PRESETS.tuned("sema"),
     deviations=(_OWN_ERRORS, _BLOCK_BY_BLOCK),
 )
 

@@ -1,9 +1,9 @@
-"""SEMA: adapters that are added block by block, where a task is novel to all that is there.
+"""SEMA: adapters that are added block by block where a task is novel to all descriptors.
 
 Wang et al., "Self-Expansion of Pre-trained Models with Mixture of Adapters for Continual Learning", CVPR
 2025. Each of the last blocks has modules: an adapter, a row of the router that mixes them, and a descriptor,
-which knows what the adapter was trained on by how well it rebuilds the mean token. What was added is frozen
-after its task; nothing chooses a set, so that the baseline itself grows and no growth policy applies.
+whose error in reconstructing the mean token says how unlike the adapter's own task an image is. A module is
+frozen after its task. No set is chosen: the baseline itself grows, and no growth policy applies.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import SET_SHARED
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.taps import Tap
 from lw2g_adapters.options import SemaConfig
@@ -29,10 +30,10 @@ from lw2g_adapters.options import SemaConfig
 __all__ = ["Descriptor", "Module", "Modules", "Sema", "is_novel"]
 
 _SCAN = 128
-"""Images of a batch that may be novel."""
+"""Images per batch where single batches may be novel."""
 
 _LEAST_SPREAD = 1e-12
-"""Errors that hardly differ are taken to differ by this much."""
+"""Least standard deviation of a descriptor's own errors."""
 
 
 class Descriptor(nn.Module):
@@ -60,7 +61,7 @@ class Descriptor(nn.Module):
         return (rebuilt - tokens).square().mean(dim=-1)
 
     def settle(self, errors: Tensor) -> None:
-        """Remember its own errors ``[n]``."""
+        """Store mean and spread of its own errors ``[n]``."""
         own = errors.double()
         self.mean.copy_(own.mean())
         self.spread.copy_(own.std(correction=int(len(own) > 1)).clamp(min=_LEAST_SPREAD))
@@ -83,7 +84,7 @@ class Module(nn.Module):
 class Modules(nn.ModuleDict):
     """Modules by ``"<block>-<number>"``, and by ``"<block>-new"`` those a task may add.
 
-    Its state may hold others than it has: it then makes room for them.
+    Loading a state adds and drops modules, so that they are those of the state.
 
     Args:
         make: Makes a module.
@@ -94,7 +95,7 @@ class Modules(nn.ModuleDict):
         self._make = make
 
     def of_block(self, block: int) -> list[Module]:
-        """Return the modules that a block has, in the order in which they came."""
+        """Return the modules of a block, in the order in which they were added."""
         names = (f"{block}-{number}" for number in range(len(self)))
         return [cast(Module, self[name]) for name in names if name in self]
 
@@ -139,18 +140,19 @@ class Sema(HeadedBaseline):
     The blocks below the growing ones have one adapter each, trained on the first task.
 
     Attributes:
-        shallow: Those adapters.
+        shallow: The adapters of the blocks below.
         grown: The modules of the growing blocks.
-        growing: These blocks.
+        growing: The indices of these blocks.
     """
 
-    feature_scope = "set+shared"
+    scope = SET_SHARED
 
     def __init__(self, config: SemaConfig, context: BuildContext) -> None:
         depth, dim = context.backbone.depth, context.backbone.dim
         if config.growing > depth:
             raise ConfigError(
-                f"baseline.growing: {config.growing!r} blocks cannot grow in a backbone of {depth}; lower it"
+                f"baseline.growing: {config.growing!r} blocks cannot grow in a backbone of {depth}",
+                "lower it",
             )
         super().__init__(config, context)
         self.config = config
@@ -173,7 +175,7 @@ class Sema(HeadedBaseline):
         return nn.Module()
 
     def begin_task(self, task: TaskInfo) -> None:
-        """Offer every growing block a module, but in the first task, which has its own."""
+        """Offer every growing block a module, except in the first task, which starts with one."""
         if task.index:
             for block in self.growing:
                 self.grown.offer(block)
@@ -197,13 +199,15 @@ class Sema(HeadedBaseline):
 
     def _mixture(self, modules: Sequence[Module]) -> Callable[[Tensor], Tensor]:
         """Return the branch of a block: its adapters, weighted by a softmax over its mean token."""
-        adapters = [bottlenecks(Routing(sets=(one.adapter,), chosen=0), 1, scale=1.0)[0] for one in modules]
+        adapters = [
+            bottlenecks(Routing(sets=(module.adapter,), chosen=0), 1, scale=1.0)[0] for module in modules
+        ]
 
         def branch(stream: Tensor) -> Tensor:
             mean = stream.mean(dim=1)
-            weights = torch.cat([one.router(mean) for one in modules], dim=1).softmax(dim=1)
+            weights = torch.cat([module.router(mean) for module in modules], dim=1).softmax(dim=1)
             return torch.stack(
-                [weights[:, place, None, None] * one(stream) for place, one in enumerate(adapters)]
+                [weights[:, place, None, None] * adapter(stream) for place, adapter in enumerate(adapters)]
             ).sum(dim=0)
 
         return branch
@@ -223,7 +227,7 @@ class Sema(HeadedBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return phases block by block: a scan, and if it finds the task novel an adapter and a descriptor.
 
-        The shallowest block comes first: what it adds changes what deeper ones see. Where nothing is added
+        The shallowest block comes first: its new module changes deeper inputs. Where nothing is added
         the head alone is trained. In the first task all adapters are trained together, then all descriptors.
         """
 
@@ -232,7 +236,10 @@ class Sema(HeadedBaseline):
 
         if not context.task.index:
             own = {block: self.grown.of_block(block)[-1] for block in self.growing}
-            first = (*self.shallow.parameters(), *(one for made in own.values() for one in _function(made)))
+            first = (
+                *self.shallow.parameters(),
+                *(parameter for module in own.values() for parameter in _function(module)),
+            )
             phases: list[Phase] = [
                 self._function_phase("adapters", context, first),
                 *self._descriptor_phases("descriptors", context, own),
@@ -250,8 +257,8 @@ class Sema(HeadedBaseline):
         return f"{block}-new" not in self.grown
 
     def _block_phases(self, block: int, context: TaskContext) -> list[Phase]:
-        made = self.grown.of_block(block)[-1] if self._adopted(block) else self.grown[f"{block}-new"]
-        module = cast(Module, made)
+        newest = self.grown.of_block(block)[-1] if self._adopted(block) else self.grown[f"{block}-new"]
+        module = cast(Module, newest)
 
         def grew() -> bool:
             return self._adopted(block)
@@ -268,9 +275,9 @@ class Sema(HeadedBaseline):
 
     def is_novel(self, block: int, context: TaskContext) -> bool:
         """Return whether a task is novel to all descriptors of a block."""
-        config, descriptors = self.config, [one.descriptor for one in self.grown.of_block(block)]
+        config, descriptors = self.config, [module.descriptor for module in self.grown.of_block(block)]
         means = self._means_of(context, f"scan-{block}", block)
-        distances = torch.stack([one.distance(one(means)) for one in descriptors], dim=1)
+        distances = torch.stack([descriptor.distance(descriptor(means)) for descriptor in descriptors], dim=1)
         distances = distances.abs() if config.distance == "absolute" else distances
         parts: Iterable[Tensor] = [distances]
         if config.unit == "batch":
@@ -292,13 +299,12 @@ class Sema(HeadedBaseline):
         wanted: Callable[[], bool] = lambda: True,
     ) -> TrainingPhase:
         """Return the phase that trains adapters with their rows of the router, and the head."""
+        trained, config = (*parameters, *self.head.parameters()), self.config
 
         def step(batch: Batch) -> StepOutput:
-            features = self.features(batch, context.pool.force(context.set_id))
-            return StepOutput(loss=self.class_loss(features, batch, context.task), features=features)
+            return self.step(batch, context)
 
-        trained = (*parameters, *self.head.parameters())
-        return self._phase(name, trained, step, self.config.epochs, self.config.lr, wanted, host=True)
+        return self._phase(name, trained, step, config.epochs, config.lr, wanted, host=True)
 
     def _descriptor_phases(
         self,
@@ -310,16 +316,20 @@ class Sema(HeadedBaseline):
         """Return the phases that train descriptors, one per block, and remember their own errors."""
 
         def step(batch: Batch) -> StepOutput:
-            found = zip(modules.values(), self.means(batch, list(modules)), strict=True)
-            return StepOutput(loss=torch.stack([one.descriptor(mean).mean() for one, mean in found]).sum())
+            described = zip(modules.values(), self.means(batch, list(modules)), strict=True)
+            return StepOutput(
+                loss=torch.stack([module.descriptor(mean).mean() for module, mean in described]).sum()
+            )
 
         @torch.no_grad()
         def settle(progress: Callable[[int, int], None]) -> None:
-            for block, one in modules.items() if wanted() else ():
-                one.descriptor.settle(one.descriptor(self._means_of(context, f"{name}-errors", block)))
+            for block, module in modules.items() if wanted() else ():
+                module.descriptor.settle(module.descriptor(self._means_of(context, f"{name}-errors", block)))
 
         config = self.config
-        trained = tuple(one for made in modules.values() for one in made.descriptor.parameters())
+        trained = tuple(
+            parameter for module in modules.values() for parameter in module.descriptor.parameters()
+        )
         return [
             self._phase(name, trained, step, config.descriptor_epochs, config.descriptor_lr, wanted),
             ComputePhase(name=f"{name}-errors", run=settle),
@@ -352,5 +362,5 @@ class Sema(HeadedBaseline):
 
 
 def _function(module: Module) -> tuple[nn.Parameter, ...]:
-    """Return what is trained for the task's sake: adapter and row of the router."""
+    """Return the parameters of a module's adapter and of its row of the router."""
     return (*module.adapter.parameters(), *module.router.parameters())

@@ -1,8 +1,8 @@
-"""TUNA: an adapter per task, the surest of which is chosen, beside one into which all of them are merged.
+"""TUNA: an adapter per task, the most certain of which answers beside a merge of all of them.
 
 Wang, Zhou & Ye, "Integrating Task-Specific and Universal Adapters for Pre-Trained Model-based
 Class-Incremental Learning", ICCV 2025. A set starts from the one before it, which gives them a common basis:
-merging bottlenecks of unlike bases would mean nothing.
+bottlenecks of unlike bases cannot be merged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALIGN_DRAWS = 5
 
 
 def merge(values: Tensor) -> Tensor:
-    """Return one value for each coordinate of several sets: the largest of the sign that their mean has.
+    """Merge sets coordinate by coordinate: keep the largest value of the sign that their mean has.
 
     Args:
         values: ``[sets, ...]``.
@@ -49,7 +49,7 @@ def merge(values: Tensor) -> Tensor:
 
 
 def overlap(up: Tensor, other: Tensor, how: Literal["code", "pairwise"]) -> Tensor:
-    """Return how far the rows of two up-projections point alike, meaned over blocks.
+    """Return how far the rows of two up-projections point alike, averaged over blocks.
 
     Args:
         up: ``[blocks, dim, r]``.
@@ -97,11 +97,11 @@ class Tuna(AdapterBaseline):
         self.to(context.device)
 
     def begin_task(self, task: TaskInfo) -> None:
-        """Note how many classes there are by now: probabilities are over these."""
+        """Note how many classes are seen: probabilities are over these."""
         self._seen = task.seen
 
     def beside(self) -> tuple[nn.Module, ...]:
-        """Return the merged set, unless the newest one stands for it."""
+        """Return the merged set, unless the newest set takes its place."""
         return (self.universal,) if self.config.second == "universal" else ()
 
     # -- prediction ------------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ class Tuna(AdapterBaseline):
         if self.beside():
             second = torch.full_like(chosen, features.shape[1] - 1)
         places = torch.stack([chosen, second], dim=1)
-        asked = features[torch.arange(len(features), device=features.device)[:, None], places]
-        answers = mask_logits(self.cosines(asked), range(self._seen))
+        chosen_features = features[torch.arange(len(features), device=features.device)[:, None], places]
+        answers = mask_logits(self.cosines(chosen_features), range(self._seen))
         return answers.log_softmax(dim=-1).logsumexp(dim=1)
 
     # -- learning --------------------------------------------------------------------------------------
@@ -142,14 +142,14 @@ class Tuna(AdapterBaseline):
             off = functional.one_hot(batch.labels, cosines.shape[1]) * (_SHARPNESS * config.margin)
             cosines = cosines - off
         loss = functional.cross_entropy(mask_logits(cosines, context.task.classes), batch.labels)
-        others = [one for one in context.pool.ids if one != context.set_id]
+        others = [set_id for set_id in context.pool.ids if set_id != context.set_id]
         if config.orthogonality != "none" and others:
             own = cast(AdapterSet, context.parameters).up
-            met = [
-                overlap(own, cast(AdapterSet, context.pool[one]).up.detach(), config.orthogonality)
-                for one in others
+            overlaps = [
+                overlap(own, cast(AdapterSet, context.pool[set_id]).up.detach(), config.orthogonality)
+                for set_id in others
             ]
-            loss = loss + _PULL * math.exp(-(index + 1)) * torch.stack(met).sum()
+            loss = loss + _PULL * math.exp(-(index + 1)) * torch.stack(overlaps).sum()
         return StepOutput(loss=loss, features=features)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
@@ -185,10 +185,10 @@ class Tuna(AdapterBaseline):
         """Merge all live sets into the universal one."""
         self.newest.fill_(context.set_id)
         for name, value in self.universal.named_buffers():
-            value.copy_(merge(torch.stack([getattr(one, name) for one in context.pool.sets])))
+            value.copy_(merge(torch.stack([getattr(own_set, name) for own_set in context.pool.sets])))
 
     def shrunk(self, context: TaskContext) -> Callable[[Tensor, Tensor, torch.Generator], Tensor]:
-        """Return what moves samples as if the means of their classes were times :meth:`mean_scale`."""
+        """Return the function that moves samples as if :meth:`mean_scale` scaled their class means."""
         scale = self.mean_scale(context)
 
         def change(features: Tensor, labels: Tensor, _: torch.Generator) -> Tensor:

@@ -7,28 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import attrs
+import torch
+from safetensors import SafetensorError, safe_open
+from timm.models.vision_transformer import VisionTransformer
 
 from lw2g.errors import DataError, shown
+from lw2g.vit.backbone import Backbone, WeightSource
+from lw2g.vit.weights import file_sha256, load_weights, require_possible
+from lw2g_backbones.presets import MicroConfig
 
-if TYPE_CHECKING:
-    from timm.models.vision_transformer import VisionTransformer
-
-    from lw2g.vit.backbone import Backbone, WeightSource
-
-__all__ = ["FILE", "MicroConfig", "build_micro", "untrained_micro"]
+__all__ = ["FILE", "build_micro", "untrained_micro"]
 
 FILE = "micro.safetensors"
 """Name of the weights file beside this module."""
 _LARGEST = {"img_size": 1024, "patch_size": 64, "embed_dim": 4096, "depth": 128, "num_heads": 64}
 _WIDEST = 1e3
-
-
-@attrs.frozen(kw_only=True)
-class MicroConfig:
-    """The micro ViT has no options: its file says what it is."""
 
 
 def build_micro(config: MicroConfig, weights: Path | None, image_size: int | None) -> Backbone:
@@ -49,8 +44,6 @@ def untrained_micro(config: MicroConfig, image_size: int | None) -> Backbone:
     Raises:
         DataError: The file is missing.
     """
-    from lw2g.vit.backbone import Backbone
-
     with _embedded() as path:
         described = _describe(path)
     model = _model(described, image_size, weight_init="")
@@ -62,28 +55,20 @@ def _embedded() -> Iterator[Path]:
     with as_file(files("lw2g_backbones") / FILE) as path:
         if not path.is_file():
             raise DataError(
-                f"the embedded weights {FILE!r} are missing from this installation; reinstall lw2g"
+                f"the embedded weights {FILE!r} are missing from this installation", "reinstall lw2g"
             )
         yield path
 
 
 def _model(described: dict[str, Any], image_size: int | None, weight_init: str) -> VisionTransformer:
-    import torch
-    from timm.models.vision_transformer import VisionTransformer
-
-    from lw2g.vit.weights import require_possible
-
     size = {} if image_size is None else {"img_size": image_size}
     architecture = described["architecture"] | size | {"weight_init": weight_init}
-    with torch.random.fork_rng(devices=[]):  # what layers draw by themselves must not move the caller's
+    with torch.random.fork_rng(devices=[]):  # initial values must not move the caller's generator
         require_possible("micro", lambda: VisionTransformer(**architecture, num_classes=0))
         return VisionTransformer(**architecture, num_classes=0)
 
 
 def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
-    from lw2g.vit.backbone import Backbone
-    from lw2g.vit.weights import file_sha256, load_weights
-
     described = _describe(path)
     model = _model(described, image_size, weight_init="skip")  # the file holds all of them
     load_weights(model, path)
@@ -100,10 +85,10 @@ def _load(path: Path, source: WeightSource, image_size: int | None) -> Backbone:
 
 
 def _require_sense(described: dict[str, Any]) -> None:
-    """Refuse a description of anything but a ViT that someone could have trained.
+    """Refuse a description that cannot be that of a micro ViT.
 
     Raises:
-        ValueError: So it is.
+        ValueError: A value is missing or out of range.
     """
     architecture = described["architecture"]
     if not isinstance(architecture, dict) or architecture.keys() != _LARGEST.keys():
@@ -126,8 +111,6 @@ def _require_sense(described: dict[str, Any]) -> None:
 
 def _describe(path: Path) -> dict[str, Any]:
     """Read architecture and input statistics from the metadata of the file."""
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -136,6 +119,6 @@ def _describe(path: Path) -> dict[str, Any]:
         return described
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise DataError(
-            f"{str(path)!r} is no micro ViT ({error}); use a file written by scripts/train_micro_vit.py, or "
-            "name the architecture with --backbone"
+            f"{str(path)!r} is no micro ViT ({error})",
+            "use a file written by scripts/train_micro_vit.py, or name the architecture with --backbone",
         ) from error

@@ -59,7 +59,8 @@ class Cifar100Benchmark:
             if len(counts) != data.num_classes or (counts != each).any():
                 raise DataError(
                     f"CIFAR-100 {split} in {str(root)!r}: expected 100 classes of {each} images but found "
-                    f"{len(counts)} classes of {counts.min()} to {counts.max()}; extract the archive again"
+                    f"{len(counts)} classes of {counts.min()} to {counts.max()}",
+                    "extract the archive again",
                 )
         order = class_order(config.order, data.num_classes, config.order_seed)
         return build_stream(
@@ -93,12 +94,12 @@ class FiveDatasetsBenchmark:
         sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
         root = find_root(data, config.root)
         unreadable: list[str] = []
-        found: list[str] = []
-        parts = {split: self._joined(root, split, unreadable, found) for split in ("train", "test")}
+        deviations: list[str] = []
+        parts = {split: self._joined(root, split, unreadable, deviations) for split in ("train", "test")}
         order = class_order(config.order, data.num_classes, config.order_seed)
         names = [f"{part}/{label}" for part in _FIVE for label in range(_TEN)]
         if unreadable:
-            found.append(f"{len(unreadable)} unreadable files of NotMNIST left out")
+            deviations.append(f"{len(unreadable)} unreadable files of NotMNIST left out")
         return build_stream(
             name=data.name,
             train=parts["train"],
@@ -106,14 +107,14 @@ class FiveDatasetsBenchmark:
             class_names=names,
             order=order,
             sizes=sizes,
-            deviations=found,
+            deviations=deviations,
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
-    def _joined(self, root: Path, split: str, unreadable: list[str], found: list[str]) -> LabelledImages:
+    def _joined(self, root: Path, split: str, unreadable: list[str], deviations: list[str]) -> LabelledImages:
         parts = []
         for name, counts in _FIVE.items():
             if counts is None:
@@ -125,9 +126,10 @@ class FiveDatasetsBenchmark:
                 if not self.config.allow_incomplete:
                     raise DataError(
                         f"{name} {split} in {str(root)!r}: expected {expected} images but found "
-                        f"{len(part.labels)}; run `lw2g data get {self.config.data.name}` again"
+                        f"{len(part.labels)}",
+                        f"run `lw2g data get {self.config.data.name}` again",
                     )
-                found.append(f"{name} {split}: {len(part.labels)} images instead of {expected}")
+                deviations.append(f"{name} {split}: {len(part.labels)} images instead of {expected}")
             parts.append(part)
         labels = [part.labels + _TEN * number for number, part in enumerate(parts)]
         return LabelledImages(
@@ -139,8 +141,8 @@ class FiveDatasetsBenchmark:
         folder = root / "notMNIST" / split.capitalize()
         if not folder.is_dir():
             raise DataError(
-                f"NotMNIST is missing: no folder {str(folder)!r} (<A..J>/*.png); run "
-                f"`lw2g data get {self.config.data.name}`"
+                f"NotMNIST is missing: no folder {str(folder)!r} (<A..J>/*.png)",
+                f"run `lw2g data get {self.config.data.name}`",
             )
         paths: list[Path] = []
         labels: list[int] = []
@@ -171,7 +173,7 @@ def _container(name: str, root: Path, split: str, benchmark: str) -> Any:
     except (RuntimeError, OSError) as error:  # torchvision reports missing and altered files as RuntimeError
         reason = str(error).split("\n")[0]
         raise DataError(
-            f"{name} is missing or damaged in {str(root)!r} ({reason}); run `lw2g data get {benchmark}`"
+            f"{name} is missing or damaged in {str(root)!r} ({reason})", f"run `lw2g data get {benchmark}`"
         ) from error
 
 

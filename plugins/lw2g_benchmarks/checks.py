@@ -20,20 +20,21 @@ def deviations_of(data: DataSet, split: Split, listing: Listing, allow_incomplet
     Raises:
         DataError: If anything does and that is not allowed.
     """
-    found = tuple(_differences(data, split, listing))
-    if found and not allow_incomplete:
+    differences = tuple(_differences(data, split, listing))
+    if differences and not allow_incomplete:
         raise DataError(
-            f"{data.title} is not the published one: {'; '.join(found)}; run `lw2g data get {data.name}` "
-            "into an empty folder, or set benchmark.allow_incomplete=true, which is recorded"
+            f"{data.title} is not the published one: {'; '.join(differences)}",
+            f"run `lw2g data get {data.name}` into an empty folder, or set benchmark.allow_incomplete=true, "
+            "which is recorded",
         )
-    return found
+    return differences
 
 
 def _differences(data: DataSet, split: Split, listing: Listing) -> Iterator[str]:
     if len(listing.class_names) != data.num_classes:
         raise DataError(
-            f"{data.title}: expected {data.num_classes} classes but found {len(listing.class_names)}; "
-            "fetch or extract it again"
+            f"{data.title}: expected {data.num_classes} classes but found {len(listing.class_names)}",
+            "fetch or extract it again",
         )
     expected = {"train": (split.train, split.train_sha256), "test": (split.test, split.test_sha256)}
     for name, (count, sha256) in expected.items():

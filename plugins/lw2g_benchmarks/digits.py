@@ -13,9 +13,7 @@ from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
-__all__ = [
-    "DigitsBenchmark",
-]
+__all__ = ["DigitsBenchmark"]
 
 _CLASSES = 10
 _TEST_EVERY = 5

@@ -22,9 +22,7 @@ from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
-__all__ = [
-    "FolderBenchmark",
-]
+__all__ = ["FolderBenchmark"]
 
 _SPLITS = ("train", "test")
 _ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[Path, ...]]]  # root, split -> files
@@ -80,14 +78,14 @@ class FolderBenchmark:
 
     def _roots(self) -> list[Path]:
         if self.config.root is None:
-            raise ConfigError(f"benchmark 'folder' needs 'root'; {_root_help('ROOT')}")
+            raise ConfigError("benchmark 'folder' needs 'root'", _root_help("ROOT"))
         roots = [self.config.root, *self.config.more_roots]
         repeated = [
             name for name, count in Counter(root.resolve().name for root in roots).items() if count > 1
         ]
         if repeated:
             raise ConfigError(
-                f"roots share the name {repeated[0]!r}; give each root folder a name of its own"
+                f"roots share the name {repeated[0]!r}", "give each root folder a name of its own"
             )
         return roots
 
@@ -132,19 +130,20 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
         for split, paths in splits.items():
             ids = dict(zip(_ids(root, paths), paths, strict=True))
             known |= ids.keys()
-            files[split] = tuple(path for one, path in ids.items() if one not in left_out)
+            files[split] = tuple(path for image, path in ids.items() if image not in left_out)
             if not files[split]:
                 raise ConfigError(
-                    f"benchmark.exclude leaves no {split} image of class {name!r}; keep one, or leave the "
-                    "class out with benchmark.class_order"
+                    f"benchmark.exclude leaves no {split} image of class {name!r}",
+                    "keep one, or leave the class out with benchmark.class_order",
                 )
         kept[name] = (root, files)
     unknown = sorted(left_out - known)
     if unknown:
-        alike = [one for one in sorted(known) if one.endswith(Path(unknown[0]).name)][:1000]
+        alike = [image for image in sorted(known) if image.endswith(Path(unknown[0]).name)][:1000]
         raise ConfigError(
-            f"benchmark.exclude names {len(unknown)} unknown images, first {unknown[0]!r}"
-            f"{nearest(unknown[0], alike)}; write them like {min(known)!r}"
+            f"benchmark.exclude names {len(unknown)} unknown images, first "
+            f"{unknown[0]!r}{nearest(unknown[0], alike)}",
+            f"write them like {min(known)!r}",
         )
     return kept
 
@@ -156,20 +155,21 @@ def _scan_root(root: Path) -> dict[str, _ClassFiles]:
         DataError: See FolderBenchmark.stream.
     """
     if not root.is_dir():
-        raise DataError(f"image folder {str(root.absolute())!r} does not exist; {_root_help(str(root))}")
+        raise DataError(f"image folder {str(root.absolute())!r} does not exist", _root_help(str(root)))
     missing = [split for split in _SPLITS if not (root / split).is_dir()]
     if missing:
-        found = sorted(entry.name for entry in root.iterdir())[:5]
+        entries = sorted(entry.name for entry in root.iterdir())[:5]
         raise DataError(
-            f"{str(root.absolute())!r} lacks {' and '.join(f'{m}/' for m in missing)} (found {found!r}); "
-            f"{_root_help(str(root))}"
+            f"{str(root.absolute())!r} lacks {' and '.join(f'{m}/' for m in missing)} (found {entries!r})",
+            _root_help(str(root)),
         )
     scans = {split: scan_split(root / split) for split in _SPLITS}
     differing = sorted(scans["train"].keys() ^ scans["test"].keys())
     if differing:
         raise DataError(
             f"train and test of {str(root)!r} hold different classes: {len(scans['train'])} in train, "
-            f"{len(scans['test'])} in test, in one only {differing[:5]!r}; make the class folders match"
+            f"{len(scans['test'])} in test, in one only {differing[:5]!r}",
+            "make the class folders match",
         )
     return {name: (root, {split: scans[split][name] for split in _SPLITS}) for name in scans["train"]}
 
@@ -195,10 +195,11 @@ def _explicit_order(wanted: tuple[str, ...], names: list[str]) -> tuple[int, ...
     unknown = [name for name in wanted if name not in place]
     if unknown:
         raise ConfigError(
-            f"class_order names {len(unknown)} unknown classes, first {unknown[0]!r}"
-            f"{nearest(unknown[0], names)}; use the folder names, such as {names[0]!r}"
+            f"class_order names {len(unknown)} unknown classes, first "
+            f"{unknown[0]!r}{nearest(unknown[0], names)}",
+            f"use the folder names, such as {names[0]!r}",
         )
     repeated = [name for name, count in Counter(wanted).items() if count > 1]
     if repeated:
-        raise ConfigError(f"class_order repeats {repeated[0]!r}; name each class once")
+        raise ConfigError(f"class_order repeats {repeated[0]!r}", "name each class once")
     return tuple(place[name] for name in wanted)

@@ -32,7 +32,7 @@ def mix(values: Keys) -> Keys:
 
 
 def class_key(namespace: str, seed: int, family: str, index: int) -> int:
-    """Return the 64-bit key of a class; classes of two namespaces never share what is hashed."""
+    """Return the 64-bit key of a class; classes of two namespaces never share a key."""
     text = f"{namespace}/{seed}/{family}/{index}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 

@@ -17,10 +17,7 @@ from lw2g_benchmarks.orders import class_order, task_sizes
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
-__all__ = [
-    "NAMESPACE",
-    "GlyphsBenchmark",
-]
+__all__ = ["NAMESPACE", "GlyphsBenchmark"]
 
 NAMESPACE = "benchmark"  # of the class keys; the micro ViT's training classes have another
 

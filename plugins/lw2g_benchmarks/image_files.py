@@ -1,4 +1,4 @@
-"""Images in folders: finding them, decoding them, and the errors that say what is wrong with a tree."""
+"""Images in folders: how they are found and decoded, and the errors that say what is wrong with a tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED = 20
 
 
 class FileSource:
-    """Images in files, decoded whenever they are asked for."""
+    """Images in files, decoded at every access."""
 
     def __init__(self, paths: Sequence[Path], ids: Sequence[str]) -> None:
         """Hold paths with one id each."""
@@ -53,25 +53,25 @@ class FileSource:
     def digest(self) -> str:
         """Examine every file and return a SHA-256 over the SHA-256 of each one's bytes, in order.
 
-        Says on stderr how far it is, and at the end what was found.
+        Reports progress on stderr, and a summary at the end.
 
         Raises:
             DataError: If a file is no image that can be used; names them, and how to leave them out.
         """
         headers: list[ImageHeader] = []
-        bad: dict[str, str] = {}
-        told = time.monotonic()
+        bad: dict[str, DataError] = {}
+        last_message = time.monotonic()
         with ThreadPoolExecutor(_READERS) as pool:
-            for name, found in zip(self._ids, pool.map(_examine, self._paths), strict=True):
-                if isinstance(found, ImageHeader):
-                    headers.append(found)
+            for name, examined in zip(self._ids, pool.map(_examine, self._paths), strict=True):
+                if isinstance(examined, ImageHeader):
+                    headers.append(examined)
                 else:
-                    bad[name] = str(found)
-                if time.monotonic() - told > _SECONDS:
-                    told = time.monotonic()
+                    bad[name] = examined
+                if time.monotonic() - last_message > _SECONDS:
+                    last_message = time.monotonic()
                     _say(f"examining images: {len(headers) + len(bad)} of {len(self._ids)}")
         if bad:
-            raise DataError(_refusal(bad, len(self._ids)))
+            raise _refusal(bad, len(self._ids))
         _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
         return hashlib.sha256(b"".join(header.digest for header in headers)).hexdigest()
 
@@ -83,12 +83,13 @@ def _examine(path: Path) -> ImageHeader | DataError:
         return error
 
 
-def _refusal(bad: Mapping[str, str], total: int) -> str:
+def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
     names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
     more = "" if len(bad) <= _NAMED else f" and {len(bad) - _NAMED} more"
-    return (
-        f"{len(bad)} of {total} images cannot be used, first {next(iter(bad.values()))}; or leave out what "
-        f"cannot be replaced: benchmark.exclude=[{names}]{more}"
+    first = next(iter(bad.values()))
+    return DataError(
+        f"{len(bad)} of {total} images cannot be used, first {first.what}",
+        f"{first.remedy}; or leave out what cannot be replaced: benchmark.exclude=[{names}]{more}",
     )
 
 
@@ -118,13 +119,13 @@ def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:
             classes[entry.name] = tuple(sorted(map(Path, _images_below(entry))))
     if not classes:
         raise DataError(
-            f"no class folders in {str(folder)!r}; expected {str(folder / '<class>')!r} with images"
+            f"no class folders in {str(folder)!r}", f"expected {str(folder / '<class>')!r} with images"
         )
     empty = [name for name, paths in classes.items() if not paths]
     if empty:
         raise DataError(
-            f"{len(empty)} of {len(classes)} classes in {str(folder)!r} hold no image, first {empty[:5]!r}; "
-            f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders"
+            f"{len(empty)} of {len(classes)} classes in {str(folder)!r} hold no image, first {empty[:5]!r}",
+            f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders",
         )
     return classes
 

@@ -52,10 +52,11 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
     """
     missing = [split for split in _SPLITS if not (folder / split).is_dir()]
     if missing:
-        found = sorted(entry.name for entry in folder.iterdir())[:_NAMED]
+        entries = sorted(entry.name for entry in folder.iterdir())[:_NAMED]
         raise DataError(
-            f"{data.title}: {str(folder)!r} lacks {' and '.join(f'{one}/' for one in missing)} (found "
-            f"{found!r}); expected {data.layout}, see `lw2g data get {data.name}`"
+            f"{data.title}: {str(folder)!r} lacks {' and '.join(f'{split}/' for split in missing)} (found "
+            f"{entries!r})",
+            f"expected {data.layout}, see `lw2g data get {data.name}`",
         )
     scans = {split: scan_split(folder / split) for split in _SPLITS}
     names = sorted(scans["train"])
@@ -63,7 +64,8 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
     if differing:
         raise DataError(
             f"{data.title}: {len(scans['train'])} classes in train/ and {len(scans['test'])} in test/ of "
-            f"{str(folder)!r}, in one only {differing[:_NAMED]!r}; extract the archive again"
+            f"{str(folder)!r}, in one only {differing[:_NAMED]!r}",
+            "extract the archive again",
         )
     splits = {
         split: [
@@ -108,25 +110,28 @@ def _pooled(data: DataSet, folder: Path) -> dict[str, Path]:
     """
     split = [folder / name for name in _SPLITS if (folder / name).is_dir()]
     beside = [
-        one.name for one in folder.iterdir() if one.is_dir() and one not in split and one.name[0] != "."
+        entry.name
+        for entry in folder.iterdir()
+        if entry.is_dir() and entry not in split and entry.name[0] != "."
     ]
     if split and beside:
         raise DataError(
             f"{data.title}: {str(folder)!r} holds class folders, first {min(beside)!r}, beside "
-            f"{split[0].name + '/'!r}; keep one of the two layouts"
+            f"{split[0].name + '/'!r}",
+            "keep one of the two layouts",
         )
-    found: dict[str, Path] = {}
+    paths_by_id: dict[str, Path] = {}
     for base in split or [folder]:
         for paths in scan_split(base).values():
             for path in paths:
                 name = path.relative_to(base).as_posix()
-                if name in found:
+                if name in paths_by_id:
                     raise DataError(
-                        f"{data.title}: {name!r} lies in train/ and in test/ of {str(folder)!r}; extract the "
-                        "archive again"
+                        f"{data.title}: {name!r} lies in train/ and in test/ of {str(folder)!r}",
+                        "extract the archive again",
                     )
-                found[name] = path
-    return found
+                paths_by_id[name] = path
+    return paths_by_id
 
 
 def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
@@ -145,14 +150,15 @@ def from_lists(data: DataSet, split: Split, root: Path) -> Listing:
     if lost:
         raise DataError(
             f"{data.title}: {len(lost)} of {sum(map(len, splits.values()))} listed images are not in "
-            f"{str(folder)!r}, first {lost[:_NAMED]!r}; expected {data.layout}"
+            f"{str(folder)!r}, first {lost[:_NAMED]!r}",
+            f"expected {data.layout}",
         )
     return Listing(splits=splits, class_names=_names(data, splits))
 
 
 def _item(folder: Path, name: str, label: int) -> Item:
     places = [folder / name, *(folder / split / name for split in _SPLITS)]
-    return Item(path=next((one for one in places if one.is_file()), places[0]), id=name, label=label)
+    return Item(path=next((path for path in places if path.is_file()), places[0]), id=name, label=label)
 
 
 def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str, int]]:
@@ -162,17 +168,18 @@ def _entries(data: DataSet, root: Path, file: RemoteFile) -> Iterator[tuple[str,
         text = path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{data.title}: no list {str(path)!r}; run `lw2g data get {data.name}`, save {file.url} there, "
-            f"or choose another benchmark.split ({', '.join(data.split_names())})"
+            f"{data.title}: no list {str(path)!r}",
+            f"run `lw2g data get {data.name}`, save {file.url} there, or choose another benchmark.split "
+            f"({', '.join(data.split_names())})",
         ) from error
     if file.checksum and hashlib.sha256(text).hexdigest() != file.checksum.partition(":")[2]:
-        raise DataError(f"list {str(path)!r} is not the published one ({file.checksum}); fetch it again")
+        raise DataError(f"list {str(path)!r} is not the published one ({file.checksum})", "fetch it again")
     for name, label in _parsed(path, text):
         parts = PurePosixPath(name).parts
         lower = [part.lower() for part in parts]
         start = lower.index(data.folder.lower()) + 1 if data.folder.lower() in lower else 0
         if ".." in parts or name.startswith("/"):
-            raise DataError(f"list {str(path)!r} names {name!r}, which leads elsewhere; fetch it again")
+            raise DataError(f"list {str(path)!r} names {name!r}, which leads elsewhere", "fetch it again")
         yield "/".join(parts[start:]), label
 
 
@@ -189,7 +196,7 @@ def _parsed(path: Path, text: bytes) -> Iterator[tuple[str, int]]:
                 name, _, label = line.rpartition(" ")
                 yield name, int(label)
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"list {str(path)!r} is not understood ({error}); fetch it again") from error
+        raise DataError(f"list {str(path)!r} is not understood ({error})", "fetch it again") from error
 
 
 def _names(data: DataSet, splits: Mapping[str, Sequence[Item]]) -> list[str]:
@@ -204,9 +211,10 @@ def _names(data: DataSet, splits: Mapping[str, Sequence[Item]]) -> list[str]:
     if sorted(folders) != list(range(data.num_classes)):
         raise DataError(
             f"{data.title}: expected labels 0 to {data.num_classes - 1} in the lists but found "
-            f"{len(folders)} from {min(folders, default=0)} to {max(folders, default=0)}; fetch them again"
+            f"{len(folders)} from {min(folders, default=0)} to {max(folders, default=0)}",
+            "fetch them again",
         )
-    last = [{PurePosixPath(one).name for one in folders[label]} for label in range(data.num_classes)]
+    last = [{PurePosixPath(folder).name for folder in folders[label]} for label in range(data.num_classes)]
     if all(len(names) == 1 for names in last):
         short = [min(names) for names in last]
         if len(set(short)) == len(short):
@@ -229,7 +237,9 @@ def from_index(data: DataSet, folder: Path) -> Listing:
         for name in ("images.txt", "image_class_labels.txt", "train_test_split.txt")
     )
     if not paths.keys() == labels.keys() == training.keys():
-        raise DataError(f"{data.title}: the tables in {str(folder)!r} number other images; extract it again")
+        raise DataError(
+            f"{data.title}: the tables in {str(folder)!r} number other images", "extract it again"
+        )
     splits: dict[str, list[Item]] = {"train": [], "test": []}
     for number, name in paths.items():
         item = Item(path=folder / "images" / name, id=name, label=int(labels[number]) - 1)
@@ -238,7 +248,8 @@ def from_index(data: DataSet, folder: Path) -> Listing:
     if lost:
         raise DataError(
             f"{data.title}: {len(lost)} of {len(paths)} images are not in {str(folder / 'images')!r}, first "
-            f"{lost[:_NAMED]!r}; extract the archive again"
+            f"{lost[:_NAMED]!r}",
+            "extract the archive again",
         )
     return Listing(splits=splits, class_names=_names(data, splits))
 
@@ -248,8 +259,8 @@ def _table(data: DataSet, path: Path) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{data.title}: cannot read {str(path)!r}; expected {data.layout}, "
-            f"see `lw2g data get {data.name}`"
+            f"{data.title}: cannot read {str(path)!r}",
+            f"expected {data.layout}, see `lw2g data get {data.name}`",
         ) from error
     entries = (line.split(maxsplit=1) for line in lines)
     return {entry[0]: entry[1].strip() for entry in entries if len(entry) == 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
-from attrs.validators import and_, ge, gt, in_, le, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet
 from lw2g.interfaces.options import option
@@ -36,7 +36,6 @@ TrainTransform: TypeAlias = Literal["none", "light", "rrc"]
 TestResize: TypeAlias = Literal["crop", "squash"]
 Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
 NORMALISATIONS: tuple[Normalisation, ...] = ("unit", "cifar100", "native", "imagenet")
-INTERPOLATIONS: tuple[Interpolation, ...] = ("bilinear", "bicubic")
 
 NORMALISE_HELP = (
     "input statistics: native (what the backbone was trained with), unit (plain 0..1), cifar100 or imagenet"
@@ -47,18 +46,13 @@ NORMALISE_HELP = (
 class OrderOptions:
     """The options of a benchmark that choose its class order."""
 
-    order: Order = attrs.field(
-        default="natural",
-        validator=in_(ORDERS),
-        metadata={
-            "help": "class order: natural, seeded (numpy RandomState permutation; LAMDA and CPrompt use seed "
-            "1993) or shuffled (Python random.shuffle, natural for seed 0: runs of CODA-Prompt and OVOR)"
-        },
+    order: Order = option(
+        "natural",
+        "class order: natural, seeded (numpy RandomState permutation; LAMDA and CPrompt use seed "
+        "1993) or shuffled (Python random.shuffle, natural for seed 0: runs of CODA-Prompt and OVOR)",
     )
-    order_seed: int = attrs.field(
-        default=42,
-        validator=and_(ge(0), le(2**32 - 1)),
-        metadata={"help": "seed of the seeded and shuffled class orders"},
+    order_seed: int = option(
+        42, "seed of the seeded and shuffled class orders", validator=and_(ge(0), le(2**32 - 1))
     )
 
 
@@ -69,23 +63,18 @@ class TransformOptions:
     What a method's authors used is part of its official preset.
     """
 
-    normalise: Normalisation = option("native", NORMALISE_HELP, validator=in_(NORMALISATIONS))
+    normalise: Normalisation = option("native", NORMALISE_HELP)
     train_transform: TrainTransform = option(
         "rrc",
         "training transform: none (as for testing, so features can be cached), light (shift by up to an "
         "eighth) or rrc (random resized crop)",
-        validator=in_(("none", "light", "rrc")),
     )
     train_scale: float = option(
         0.05, "rrc: least share of the image's area that a crop keeps", validator=[gt(0), le(1)]
     )
-    train_interpolation: Interpolation = option(
-        "bilinear", "rrc: how a crop is resampled", validator=in_(INTERPOLATIONS)
-    )
+    train_interpolation: Interpolation = option("bilinear", "rrc: how a crop is resampled")
     jitter: float = option(
-        0.0,
-        "training brightness changes by up to this share; 0: not at all",
-        validator=[ge(0), le(1)],
+        0.0, "training brightness changes by up to this share; 0: not at all", validator=[ge(0), le(1)]
     )
     jitter_first: bool = option(
         False, "rrc: whether the image is resized as for testing and jittered before it is cropped"
@@ -94,44 +83,29 @@ class TransformOptions:
     test_resize: TestResize = option(
         "crop",
         "test resize: crop (shorter side to 8/7 of the input, then centre crop) or squash (both sides)",
-        validator=in_(("crop", "squash")),
     )
-    test_interpolation: Interpolation = option(
-        "bicubic", "how test images are resampled", validator=in_(INTERPOLATIONS)
-    )
+    test_interpolation: Interpolation = option("bicubic", "how test images are resampled")
 
 
 @attrs.frozen(kw_only=True)
 class DigitsConfig(OrderOptions):
     """Options of the digits benchmark; the default is Inc2Task5."""
 
-    increment: int = attrs.field(default=2, validator=ge(1), metadata={"help": "new classes per task"})
-    normalise: Normalisation = attrs.field(
-        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
+    increment: int = option(2, "new classes per task", validator=ge(1))
+    normalise: Normalisation = option("native", NORMALISE_HELP)
 
 
 @attrs.frozen(kw_only=True)
 class GlyphsConfig(OrderOptions):
     """Options of the glyphs benchmark; the default is Inc10Task10 over 100 classes."""
 
-    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
-    classes_per_family: int = attrs.field(
-        default=20, validator=ge(1), metadata={"help": "classes of each of the five families"}
-    )
-    train_per_class: int = attrs.field(
-        default=40, validator=ge(1), metadata={"help": "training images per class"}
-    )
-    test_per_class: int = attrs.field(default=20, validator=ge(1), metadata={"help": "test images per class"})
-    image_size: int = attrs.field(
-        default=32, validator=and_(ge(8), le(512)), metadata={"help": "side of the rendered images in pixels"}
-    )
-    seed: int = attrs.field(
-        default=0, validator=ge(0), metadata={"help": "seed of the classes and their samples"}
-    )
-    normalise: Normalisation = attrs.field(
-        default="native", validator=in_(NORMALISATIONS), metadata={"help": NORMALISE_HELP}
-    )
+    increment: int = option(10, "new classes per task", validator=ge(1))
+    classes_per_family: int = option(20, "classes of each of the five families", validator=ge(1))
+    train_per_class: int = option(40, "training images per class", validator=ge(1))
+    test_per_class: int = option(20, "test images per class", validator=ge(1))
+    image_size: int = option(32, "side of the rendered images in pixels", validator=and_(ge(8), le(512)))
+    seed: int = option(0, "seed of the classes and their samples", validator=ge(0))
+    normalise: Normalisation = option("native", NORMALISE_HELP)
 
 
 def _names(values: str | Iterable[str]) -> tuple[str, ...]:
@@ -142,40 +116,29 @@ def _names(values: str | Iterable[str]) -> tuple[str, ...]:
 class FolderConfig(OrderOptions, TransformOptions):
     """Options of the folder benchmark; ``root`` has to be given."""
 
-    root: Path | None = attrs.field(
-        default=None,
+    root: Path | None = option(
+        None,
+        "folder that holds train/<class>/* and test/<class>/*",
         converter=attrs.converters.optional(Path),
-        metadata={"help": "folder that holds train/<class>/* and test/<class>/*"},
     )
-    more_roots: tuple[Path, ...] = attrs.field(
-        default=(),
-        metadata={
-            "help": "further roots to merge; a class name found in several becomes <root name>/<class>"
-        },
+    more_roots: tuple[Path, ...] = option(
+        (), "further roots to merge; a class name found in several becomes <root name>/<class>"
     )
-    increment: int = attrs.field(default=10, validator=ge(1), metadata={"help": "new classes per task"})
-    uneven: bool = attrs.field(default=False, metadata={"help": "allow a smaller last task"})
-    class_order: tuple[str, ...] = attrs.field(
-        default=(),
+    increment: int = option(10, "new classes per task", validator=ge(1))
+    uneven: bool = option(False, "allow a smaller last task")
+    class_order: tuple[str, ...] = option(
+        (),
+        "class names in the wanted order instead of 'order'; classes not named are left out",
         converter=_names,
-        metadata={
-            "help": "class names in the wanted order instead of 'order'; classes not named are left out"
-        },
     )
-    train_per_class: int | None = attrs.field(
-        default=None,
-        validator=optional(ge(1)),
-        metadata={"help": "use only the first training images of each class, by sorted path"},
+    train_per_class: int | None = option(
+        None, "use only the first training images of each class, by sorted path", validator=optional(ge(1))
     )
-    test_per_class: int | None = attrs.field(
-        default=None,
-        validator=optional(ge(1)),
-        metadata={"help": "use only the first test images of each class, by sorted path"},
+    test_per_class: int | None = option(
+        None, "use only the first test images of each class, by sorted path", validator=optional(ge(1))
     )
-    exclude: tuple[str, ...] = attrs.field(
-        default=(),
-        converter=_names,
-        metadata={"help": "images to leave out, such as <root name>/train/<class>/<image>; recorded"},
+    exclude: tuple[str, ...] = option(
+        (), "images to leave out, such as <root name>/train/<class>/<image>; recorded", converter=_names
     )
 
 
@@ -189,27 +152,19 @@ class PublishedConfig(OrderOptions, TransformOptions):
 
     data: ClassVar[DataSet]
 
-    root: Path | None = attrs.field(
-        default=None,
-        metadata={
-            "help": "folder below which the data set's own folder lies; default: environment variable "
-            f"{ROOT_VARIABLE}"
-        },
+    root: Path | None = option(
+        None,
+        f"folder below which the data set's own folder lies; default: environment variable {ROOT_VARIABLE}",
     )
     split: str = attrs.field(
         validator=_split_is_known,
         metadata={"help": "which training and test images: a published split, or random:<seed>"},
     )
     increment: int = attrs.field(validator=ge(1), metadata={"help": "new classes per task"})
-    base: int = attrs.field(
-        default=0,
-        validator=ge(0),
-        metadata={"help": "classes of the first task, where it is larger; 0: as the others"},
-    )
-    uneven: bool = attrs.field(default=False, metadata={"help": "allow a smaller last task"})
-    allow_incomplete: bool = attrs.field(
-        default=False,
-        metadata={"help": "go on where counts or file lists are not the published ones; recorded"},
+    base: int = option(0, "classes of the first task, where it is larger; 0: as the others", validator=ge(0))
+    uneven: bool = option(False, "allow a smaller last task")
+    allow_incomplete: bool = option(
+        False, "go on where counts or file lists are not the published ones; recorded"
     )
 
 
@@ -223,7 +178,7 @@ def published_config(data: DataSet, increment: int, **defaults: Any) -> type[Pub
     """
     values = {"split": next(iter(data.splits)), "increment": increment, **defaults}
     fields = attrs.fields_dict(PublishedConfig)
-    made: type[PublishedConfig] = attrs.make_class(
+    config: type[PublishedConfig] = attrs.make_class(
         f"{data.name.title().replace('-', '')}Config",
         {
             name: attrs.field(
@@ -237,4 +192,4 @@ def published_config(data: DataSet, increment: int, **defaults: Any) -> type[Pub
         kw_only=True,
         slots=True,
     )
-    return made
+    return config

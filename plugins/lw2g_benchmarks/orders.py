@@ -54,12 +54,12 @@ def parse_split_name(name: str, num_classes: int | None = None) -> SplitName:
     """
     match = _SPLIT_NAME.fullmatch(name)
     if match is None:
-        raise ConfigError(f"split name {name!r} is not understood; write it like 'CIFAR(Inc10Task10)'")
+        raise ConfigError(f"split name {name!r} is not understood", "write it like 'CIFAR(Inc10Task10)'")
     split = SplitName(dataset=match["dataset"], increment=int(match["increment"]), tasks=int(match["tasks"]))
     if num_classes is not None and split.num_classes != num_classes:
         raise ConfigError(
-            f"split name {name!r} means {split.num_classes} classes but the data set has {num_classes}; "
-            "make increment x tasks equal to the number of classes"
+            f"split name {name!r} means {split.num_classes} classes but the data set has {num_classes}",
+            "make increment x tasks equal to the number of classes",
         )
     return split
 
@@ -95,13 +95,13 @@ def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int
     """
     if base:
         if base >= num_classes:
-            raise ConfigError(f"base {base} leaves none of {num_classes} classes for other tasks; lower it")
+            raise ConfigError(f"base {base} leaves none of {num_classes} classes for other tasks", "lower it")
         return (base, *task_sizes(num_classes - base, increment, uneven))
     full, rest = divmod(num_classes, increment)
     if full == 0 or (rest and not uneven):
         divisors: Sequence[int] = [n for n in range(1, num_classes + 1) if num_classes % n == 0]
         raise ConfigError(
-            f"increment {increment} does not split {num_classes} classes evenly; "
-            f"choose one of {', '.join(map(str, divisors))}" + (" or set uneven = true" if full else "")
+            f"increment {increment} does not split {num_classes} classes evenly",
+            f"choose one of {', '.join(map(str, divisors))}" + (" or set uneven = true" if full else ""),
         )
     return (increment,) * full + ((rest,) if rest else ())

@@ -36,15 +36,15 @@ def find_root(data: DataSet, root: Path | None) -> Path:
     path = default_root() if root is None else root.absolute()
     if path is None:
         raise ConfigError(
-            f"benchmark {data.name!r} does not know where its data are; set 'root' or the environment "
-            f"variable {ROOT_VARIABLE} to the folder that holds {data.folder or data.layout}, or run "
-            f"`lw2g data get {data.name}`"
+            f"benchmark {data.name!r} does not know where its data are",
+            f"set 'root' or the environment variable {ROOT_VARIABLE} to the folder that holds "
+            f"{data.folder or data.layout}, or run `lw2g data get {data.name}`",
         )
     if not data.lies_below(path):
         raise DataError(
-            f"{data.title} is missing: no folder {str(path / data.folder)!r} ({data.layout}); run "
-            f"`lw2g data get {data.name}`, or set 'root' or {ROOT_VARIABLE} to the folder that holds "
-            f"{data.folder or 'it'}"
+            f"{data.title} is missing: no folder {str(path / data.folder)!r} ({data.layout})",
+            f"run `lw2g data get {data.name}`, or set 'root' or {ROOT_VARIABLE} to the folder that holds "
+            f"{data.folder or 'it'}",
         )
     return path
 
@@ -59,7 +59,7 @@ class PublishedBenchmark:
         """Find the images of the split and return the task stream.
 
         Raises:
-            ConfigError: If no root is known, or the classes do not split as asked.
+            ConfigError: If no root is known, or the classes do not split into such tasks.
             DataError: If data are missing, incomplete or altered.
         """
         config, data = self.config, self.config.data
@@ -82,8 +82,8 @@ class PublishedBenchmark:
 
     def _images(self, listing: Listing, split: str) -> LabelledImages:
         items = listing.splits[split]
-        source = FileSource([one.path for one in items], [one.id for one in items])
-        return LabelledImages(source=source, labels=np.array([one.label for one in items], dtype=np.int64))
+        source = FileSource([item.path for item in items], [item.id for item in items])
+        return LabelledImages(source=source, labels=np.array([item.label for item in items], dtype=np.int64))
 
 
 _READERS: Mapping[str, Callable[[DataSet, Split, Path, str], Listing]] = {

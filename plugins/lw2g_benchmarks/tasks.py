@@ -20,7 +20,7 @@ __all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "bui
 
 
 class HashedSource(ImageSource, Protocol):
-    """An image source that can say by a hash what it holds."""
+    """An image source with a hash of its content."""
 
     def digest(self) -> str:
         """Return a SHA-256 over the content of all images, in order."""
@@ -65,7 +65,7 @@ class JoinedSource:
         """Hold the sources."""
         self._sources = tuple(sources)
         self._ends = tuple(accumulate(len(source) for source in sources))
-        self._ids = tuple(one for source in sources for one in source.ids)
+        self._ids = tuple(image_id for source in sources for image_id in source.ids)
 
     def __len__(self) -> int:
         return self._ends[-1]

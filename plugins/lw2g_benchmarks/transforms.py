@@ -18,10 +18,7 @@ from lw2g.blocks.preprocessing import Preprocessing, channels_last, resampled_to
 from lw2g.interfaces.stream import ImageTransform, RandomTransform
 from lw2g_benchmarks.options import Normalisation, TransformOptions
 
-__all__ = [
-    "TransformPair",
-    "make_transforms",
-]
+__all__ = ["TransformPair", "make_transforms"]
 
 
 _STATISTICS = {
@@ -61,8 +58,7 @@ def make_transforms(
     if options.train_transform == "none":
         return TransformPair(train=test, test=test, train_is_deterministic=True)
     train = RandomTransform(
-        image=v2.Compose([*_augmentation(options, test), test.finish]),
-        batch=_Batches(options, test),
+        image=v2.Compose([*_augmentation(options, test), test.finish]), batch=_Batches(options, test)
     )
     return TransformPair(train=train, test=test, train_is_deterministic=False)
 
@@ -88,7 +84,7 @@ class _Batches:
         self._options, self._test, self._size = options, test, test.size
 
     def pixels(self, image: Tensor) -> Tensor:
-        """Return what is kept of an image: at most as large as the test transform reads it, channels last."""
+        """Return the kept pixels: at most as many as the test transform reads, channels last."""
         if self._options.train_transform == "light":
             return self._test.pixels(image).permute(1, 2, 0)
         most = self._test.before_crop
@@ -108,19 +104,19 @@ class _Batches:
         if options.jitter and options.jitter_first:
             images = brightened(images, brightness, most=options.jitter)
         if options.train_transform == "light":
-            made = shifted(images, draws[:, :2], mirrored, most=_largest_shift(size))
+            batch = shifted(images, draws[:, :2], mirrored, most=_largest_shift(size))
         else:
             boxes = _scaled(
                 crop_boxes(draws[:, :CROP_DRAWS], shapes[:, 2:], least=options.train_scale), shapes
             )
-            made = resampled(images, boxes, mirrored, size=size, interpolation=options.train_interpolation)
+            batch = resampled(images, boxes, mirrored, size=size, interpolation=options.train_interpolation)
         if options.jitter and not options.jitter_first:
-            made = brightened(made, brightness, most=options.jitter)
-        return self._test.finish(made.permute(0, 3, 1, 2))
+            batch = brightened(batch, brightness, most=options.jitter)
+        return self._test.finish(batch.permute(0, 3, 1, 2))
 
 
 def _scaled(boxes: Tensor, shapes: Tensor) -> Tensor:
-    """Return boxes [B, 4] of images of size H, W as boxes of what is kept of them, h, w."""
+    """Return boxes [B, 4] of images of size H, W as boxes of their kept pixels, of size h, w."""
     kept, whole = shapes[:, :2], shapes[:, 2:]
     factor = kept / whole
     lengths = (boxes[:, 2:] * factor).round().long().clamp(min=1)

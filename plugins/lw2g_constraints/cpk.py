@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.site import Restriction, Site
+from lw2g_constraints.options import CpkConfig
 
 __all__ = ["PretrainedKnowledge"]
 
@@ -21,12 +21,11 @@ class PretrainedKnowledge(Constraint):
     hard = False
     needs_memory = False
 
-    def __init__(self, *, phi: float = 0.5, on: Literal["update", "gradient"] = "update") -> None:
+    def __init__(self, config: CpkConfig, context: BuildContext) -> None:
         """Keep the share ``phi`` of the component inside the space: 1 keeps all of it, 0 none."""
-        self.phi = phi
-        self.on = on
+        self.phi, self.on = config.phi, config.on
 
-    def restriction(self, site: Site, context: ConstraintContext) -> Restriction | None:
+    def restriction(self, site: Site, context: TaskContext) -> Restriction | None:
         """Return the pre-trained space of a site that takes soft rules."""
         if not site.soft or self.phi == 1:
             return None

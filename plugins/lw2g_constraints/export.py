@@ -30,8 +30,8 @@ __all__ = ["main"]
 
 def read_class_names(path: Path) -> list[str]:
     """Return the class names of a JSON file, in order."""
-    found = json.loads(path.read_text())
-    names: list[str] = found["classes"] if isinstance(found, dict) else found
+    content = json.loads(path.read_text())
+    names: list[str] = content["classes"] if isinstance(content, dict) else content
     return names
 
 
@@ -47,7 +47,7 @@ def read_rows(path: Path, count: int) -> Tensor:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the file that the arguments (of the command line by default) ask for."""
+    """Write the file that the arguments ask for; by default those of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,21 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     source.add_argument("--model", help="folder or cached name of a CLIP model")
     source.add_argument("--rows", type=Path, help="safetensors file with a row per class")
     parser.add_argument("--increment", type=int, help="classes per task; left out: no sentences of tasks")
-    given = parser.parse_args(arguments)
-    names = read_class_names(given.names)
-    if given.rows is not None:
-        rows, said = read_rows(given.rows, len(names)), [words(name) for name in names]
-        write_vectors(given.out, rows, said, encoder=given.rows.name)
+    parsed = parser.parse_args(arguments)
+    names = read_class_names(parsed.names)
+    if parsed.rows is not None:
+        rows, sentences = read_rows(parsed.rows, len(names)), [words(name) for name in names]
+        write_vectors(parsed.out, rows, sentences, encoder=parsed.rows.name)
         return
-    step = given.increment or len(names)
-    tasks = [names[start : start + step] for start in range(0, len(names), step)] if given.increment else []
-    said = list(dict.fromkeys([*map(class_sentence, names), *map(task_sentence, tasks)]))
-    encoder = ClipEncoder(given.model)
-    kept = [sentence for sentence in said if encoder.fits(sentence)]
-    for sentence in said:
+    step = parsed.increment or len(names)
+    tasks = [names[start : start + step] for start in range(0, len(names), step)] if parsed.increment else []
+    sentences = list(dict.fromkeys([*map(class_sentence, names), *map(task_sentence, tasks)]))
+    encoder = ClipEncoder(parsed.model)
+    kept = [sentence for sentence in sentences if encoder.fits(sentence)]
+    for sentence in sentences:
         if sentence not in kept:
             print(f"left out, longer than the model reads: {sentence}")
-    write_vectors(given.out, encoder.encode(kept), kept, encoder=given.model)
+    write_vectors(parsed.out, encoder.encode(kept), kept, encoder=parsed.model)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,26 @@
-"""A reused set stays as it is: its tasks meet in its features, and only what reads them learns."""
+"""A reused set stays as it is: only the heads and keys that read its features learn."""
 
 from __future__ import annotations
 
 from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g_constraints.options import FreezeConfig
 
 __all__ = ["Freeze"]
 
 
 class Freeze(Constraint):
-    """Hold the whole of a set that is reused; keys, heads and shared parameters go on learning.
+    """Freeze a reused set; keys, heads and shared parameters go on learning.
 
-    Features of old tasks then do not drift, and statistics of their classes stay true; what is given up is
-    adaptation to the new task. The orthogonal condition lies between this and no rule: it holds what prefix
-    keys have inside the old space, and lets values move.
+    Features of old tasks then do not drift, and statistics of their classes stay valid, but the set cannot
+    adapt to the new task. The orthogonal condition lies between this and no rule: it freezes prefix keys
+    inside the old space, and lets values move.
     """
 
     needs_memory = False
+
+    def __init__(self, config: FreezeConfig, context: BuildContext) -> None:
+        """Take no options."""
 
     def holds(self, context: TaskContext) -> bool:
         """Return whether the set is reused."""

@@ -1,4 +1,4 @@
-"""Language guidance (Khan et al., ICCV 2023): keys and features are drawn to what their classes are called.
+"""Language guidance (Khan et al., ICCV 2023): keys and features are pulled to text vectors of class names.
 
 Two losses join the host's. At the task level selected prompt keys are pulled to the vector of the task's
 sentence and pushed from those of earlier tasks; at the class level the features are pulled to the vector of
@@ -18,12 +18,22 @@ from torch.nn import functional
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.constraint import Constraint, ConstraintContext
-from lw2g.interfaces.context import TaskContext, TaskInfo
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import StepOutput
-from lw2g_constraints.text import TextEncoder, class_sentence, orthogonal_map, task_sentence
+from lw2g_constraints.options import LgclConfig
+from lw2g_constraints.text import (
+    ClipEncoder,
+    HashEncoder,
+    TextEncoder,
+    VectorFile,
+    class_sentence,
+    orthogonal_map,
+    read_names,
+    task_sentence,
+)
 
-__all__ = ["GuidanceOptions", "LanguageGuidance", "class_loss", "task_loss"]
+__all__ = ["LanguageGuidance", "class_loss", "task_loss"]
 
 
 def task_loss(keys: Tensor, positive: Tensor, negatives: Tensor | None) -> Tensor:
@@ -54,31 +64,6 @@ def class_loss(features: Tensor, positive: Tensor, negative: Tensor | None) -> T
     return (loss if negative is None else loss + (unit * negative).sum(dim=1)).mean()
 
 
-@attrs.frozen(kw_only=True)
-class GuidanceOptions:
-    """How the losses are formed.
-
-    Attributes:
-        task_weight: Weight of the task loss, 0 to leave it out.
-        class_weight: Weight of the class loss, 0 to leave it out.
-        negatives: One negative drawn per sample, or the mean over all there are.
-        class_loss_first_task: Whether the pull to class vectors acts in the first task already.
-        task_text: A task's vector is that of its sentence, or the mean of those of its classes.
-        overflow: What becomes of a task's sentence that the encoder cannot read to its end.
-        set_text: What the key of a shared set is pulled to, where it is one key for all its tasks.
-        align: Whether vectors of another width than the features' are turned into that width.
-    """
-
-    task_weight: float
-    class_weight: float
-    negatives: Literal["sampled", "mean"] = "sampled"
-    class_loss_first_task: bool = False
-    task_text: Literal["sentence", "mean"] = "sentence"
-    overflow: Literal["mean", "truncate", "error"] = "mean"
-    set_text: Literal["current", "union"] = "current"
-    align: Literal["none", "orthogonal"] = "none"
-
-
 class LanguageGuidance(Constraint):
     """Adds the two losses to the host's phase; gradients are left to other constraints.
 
@@ -90,51 +75,49 @@ class LanguageGuidance(Constraint):
     hard = False
     needs_memory = False
 
-    def __init__(
-        self,
-        options: GuidanceOptions,
-        encoder: TextEncoder | None,
-        *,
-        dim: int,
-        names: Mapping[str, str] | None = None,
-    ) -> None:
-        """Guide a host of the given width.
+    def __init__(self, config: LgclConfig, context: BuildContext, encoder: TextEncoder | None = None) -> None:
+        """Guide a host of the backbone's width.
 
         Args:
-            options: How the losses are formed.
-            encoder: Turns sentences into vectors; may be None where both weights are 0.
-            dim: Width of the backbone, and so of keys and features.
-            names: What classes are called in text, where not by their names in the benchmark.
+            config: How the losses are formed, and where text vectors come from.
+            context: The width of keys and features.
+            encoder: Turns sentences into vectors; None for the configured one.
 
         Raises:
-            ConfigError: The encoder's width differs and nothing aligns it.
+            ConfigError: The encoder's width differs and nothing aligns it, or it has no file.
         """
-        self._options, self._encoder, self._names = options, encoder, names
+        self._options = attrs.evolve(
+            config,
+            task_weight=0.0 if config.levels == "class" else config.task_weight,
+            class_weight=0.0 if config.levels == "task" else config.class_weight,
+        )
+        acts = self._options.task_weight or self._options.class_weight
+        self._encoder = encoder or (_encoder(config, context.backbone.dim) if acts else None)
+        self._names = None if config.names is None else read_names(config.names)
         # Rows are unit vectors on the CPU: classes by position, tasks by index.
-        self._classes = self._tasks = torch.zeros(0, 0 if encoder is None else encoder.dim)
+        self._classes = self._tasks = torch.zeros(0, 0 if self._encoder is None else self._encoder.dim)
         self._fitted: dict[tuple[str, int], Tensor] = {}
         self._others: tuple[int, ...] = ()
         self._together: tuple[int, ...] = ()
         self._warned: set[str] = set()
-        if encoder is not None:
-            self._check_width(encoder.dim, dim)
+        if self._encoder is not None:
+            self._check_width(self._encoder.dim, context.backbone.dim)
 
     # -- tables ----------------------------------------------------------------------------------------
 
-    def begin_task(self, context: ConstraintContext) -> None:
+    def begin_task(self, context: TaskContext) -> None:
         """Encode the task's sentences, and note which tasks its key may be pushed from."""
-        task = context.task
         self._fitted = {}
         if self._encoder is None:
             return
-        for info in task.history:
+        for info in context.history:
             if info.classes[-1] >= len(self._classes):
                 self._add(info, self._encoder)
         if self._options.task_weight:
-            self._note_negatives(task)
+            self._note_negatives(context)
 
     def _add(self, info: TaskInfo, encoder: TextEncoder) -> None:
-        names = [self._said(name) for name in info.class_names]
+        names = [self._words(name) for name in info.class_names]
         classes = _unit(encoder.encode([class_sentence(name) for name in names]))
         self._classes = torch.cat([self._classes, classes])
         if not self._options.task_weight:
@@ -145,24 +128,25 @@ class LanguageGuidance(Constraint):
             if self._options.overflow == "error":
                 raise ConfigError(
                     f"constraints.lgcl.overflow: the sentence of task {info.index + 1} with its "
-                    f"{len(names)} classes is too long for the encoder; use 'mean' or 'truncate'"
+                    f"{len(names)} classes is too long for the encoder",
+                    "use 'mean' or 'truncate'",
                 )
             mean = self._options.overflow == "mean"
         whole = classes.mean(dim=0, keepdim=True) if mean else encoder.encode([sentence])
         self._tasks = torch.cat([self._tasks, _unit(whole)])
 
-    def _said(self, name: str) -> str:
+    def _words(self, name: str) -> str:
         if self._names is None:
             return name
         if name not in self._names:
             raise DataError(
-                f"constraints.lgcl.names: no words for class {name!r}{nearest(name, self._names)}; "
-                "add it to the table"
+                f"constraints.lgcl.names: no words for class {name!r}{nearest(name, self._names)}",
+                "add it to the table",
             )
         return self._names[name]
 
     def _note_negatives(self, context: TaskContext) -> None:
-        """Leave out earlier tasks whose key is the very one that this task trains."""
+        """Leave out earlier tasks that share the key which this task trains."""
         index = context.task.index
         own = _keys(context)
         siblings = [task for task in context.pool.tasks_of(context.set_id) if task < index]
@@ -171,7 +155,7 @@ class LanguageGuidance(Constraint):
         self._together = (*shared, index)
 
     def _table(self, name: Literal["classes", "tasks"], like: Tensor) -> Tensor:
-        """Return a table in width and on device of ``like``."""
+        """Return a table in the width and on the device of ``like``."""
         width = like.shape[-1]
         if (name, width) not in self._fitted:
             table = self._classes if name == "classes" else self._tasks
@@ -185,7 +169,8 @@ class LanguageGuidance(Constraint):
         if width != wanted and self._options.align == "none":
             raise ConfigError(
                 f"constraints.lgcl.align: text vectors of width {width} cannot be compared with features of "
-                f"width {wanted}; set it to 'orthogonal', or take an encoder of that width"
+                f"width {wanted}",
+                "set it to 'orthogonal', or take an encoder of that width",
             )
 
     # -- losses ----------------------------------------------------------------------------------------
@@ -240,7 +225,7 @@ class LanguageGuidance(Constraint):
     # -- checkpoints -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tables, so that old tasks keep their vectors whatever becomes of the encoder."""
+        """Return the tables, so that old tasks keep their vectors even if the encoder changes."""
         tables = {"classes": self._classes, "tasks": self._tasks}
         return {name: table for name, table in tables.items() if len(table)}
 
@@ -258,10 +243,25 @@ def _keys(context: TaskContext, task: int | None = None) -> Tensor | None:
     """Return the keys that a batch of the current task selects, or of an earlier one of the same set."""
     if context.retrieval is None:
         return None
-    asked = context if task is None else attrs.evolve(context, task=context.history[task])
-    return context.retrieval.keys(asked)
+    of_task = context if task is None else attrs.evolve(context, task=context.history[task])
+    return context.retrieval.keys(of_task)
 
 
 def _same(keys: Tensor, other: Tensor | None) -> bool:
     """Whether two selections are the same memory; equal values are not enough, keys may be copies."""
     return other is not None and keys.shape == other.shape and keys.data_ptr() == other.data_ptr()
+
+
+def _encoder(config: LgclConfig, dim: int) -> TextEncoder:
+    match config.encoder:
+        case "hash":
+            return HashEncoder(dim)
+        case "hf-clip":
+            return ClipEncoder(config.model)
+        case "precomputed":
+            if config.file is None:
+                raise ConfigError(
+                    "constraints.lgcl.file: encoder 'precomputed' needs a file of text vectors",
+                    "write one with python -m lw2g_constraints.export, or use encoder 'hf-clip'",
+                )
+            return VectorFile(config.file)

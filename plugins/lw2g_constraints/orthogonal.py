@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.site import Restriction, Site
+from lw2g_constraints.options import OrthogonalConfig
 
 __all__ = ["Orthogonal"]
 
@@ -20,13 +20,13 @@ class Orthogonal(Constraint):
     hard = True
     needs_memory = True
 
-    def __init__(self, *, on: Literal["update", "gradient"] = "update") -> None:
+    def __init__(self, config: OrthogonalConfig, context: BuildContext) -> None:
         """Act on updates (exact under any optimizer) or on gradients (the paper's literal form)."""
-        self.on = on
+        self.on = config.on
 
-    def restriction(self, site: Site, context: ConstraintContext) -> Restriction | None:
+    def restriction(self, site: Site, context: TaskContext) -> Restriction | None:
         """Return the space of the set's old tasks, or the run-wide one of a shared site."""
-        if site.owner == "set" and context.task.grew:
+        if site.owner == "set" and context.grew:
             return None
-        space = context.memory.space(context.task.set_id, site)
+        space = context.memory.space(context.set_id, site)
         return None if space is None else Restriction(subspace=space)

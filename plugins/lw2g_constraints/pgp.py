@@ -7,16 +7,16 @@ tasks in whatever set is trained, a fresh one too. It changes neither growth nor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
-import torch
 from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
-from lw2g.interfaces.constraint import Constraint, ConstraintContext
+from lw2g.interfaces.constraint import Constraint
+from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Restriction, Site
+from lw2g_constraints.options import PgpConfig
 
 __all__ = ["PromptGradientProjection"]
 
@@ -36,29 +36,23 @@ class PromptGradientProjection(Constraint):
     needs_memory = False
     absorbs = True
 
-    def __init__(
-        self,
-        *,
-        spaces: SpaceOptions,
-        device: torch.device,
-        on: Literal["update", "gradient"] = "update",
-    ) -> None:
-        """Build spaces by ``spaces`` and restore them on ``device``."""
-        self.on = on
-        self._options = spaces
-        self._device = device
+    def __init__(self, config: PgpConfig, context: BuildContext) -> None:
+        """Build spaces as the options say, and restore them on the run's device."""
+        self.on = config.on
+        self._options = SpaceOptions(energy=config.energy, power=config.power, rule=config.rule)
+        self._device = context.device
         self._spaces: dict[str, Subspace] = {}
 
-    def restriction(self, site: Site, context: ConstraintContext) -> Restriction | None:
+    def restriction(self, site: Site, context: TaskContext) -> Restriction | None:
         """Return the run-wide space at the site's position, None before a task was absorbed there."""
         space = self._spaces.get(site.name)
         if space is None:
             return None
         mapped = site.activation.map is not None
-        fresh = mapped and site.owner == "set" and context.task.grew
+        fresh = mapped and site.owner == "set" and context.grew
         return None if fresh else Restriction(subspace=site.activation.image(space))
 
-    def absorb(self, site: Site, moment: SecondMoment, context: ConstraintContext) -> None:
+    def absorb(self, site: Site, moment: SecondMoment, context: TaskContext) -> None:
         """Extend the site's space by the finished task, then by its tokens where the site has tokens."""
         old = self._spaces.get(site.name)
         space = self._options.build(moment) if old is None else self._options.extend(old, moment)

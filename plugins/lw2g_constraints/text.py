@@ -42,12 +42,12 @@ _HOW = "write one with python -m lw2g_constraints.export"
 
 
 def words(name: str) -> str:
-    """Return a class name as it is said: ``aquarium_fish`` is an aquarium fish."""
+    """Return a class name in words: ``aquarium fish`` for ``aquarium_fish``."""
     return name.replace("_", " ")
 
 
 def class_sentence(name: str) -> str:
-    """Return what is said of a class.
+    """Return the sentence of a class.
 
     >>> class_sentence("aquarium_fish")
     'A photo of aquarium fish.'
@@ -56,7 +56,7 @@ def class_sentence(name: str) -> str:
 
 
 def task_sentence(names: Sequence[str]) -> str:
-    """Return what is said of a task, its classes in their order.
+    """Return the sentence of a task, which names its classes in their order.
 
     >>> task_sentence(["apple", "aquarium_fish"])
     'A photo of apple or aquarium fish.'
@@ -81,7 +81,7 @@ class TextEncoder(Protocol):
 
 
 class HashEncoder:
-    """A random vector per sentence, the same in every process; it means nothing and is for tests."""
+    """A random vector per sentence, the same in every process; it has no meaning and is for tests."""
 
     def __init__(self, dim: int) -> None:
         """Make vectors of the given width."""
@@ -102,7 +102,7 @@ class HashEncoder:
 
 
 class VectorFile:
-    """Vectors that were computed elsewhere, looked up by exact sentence, else by the class it speaks of."""
+    """Vectors that were computed elsewhere, looked up by exact sentence, else by the class that it names."""
 
     def __init__(self, path: Path) -> None:
         """Read a file of text vectors.
@@ -112,20 +112,21 @@ class VectorFile:
             DataError: It is not a file of text vectors.
         """
         if not path.is_file():
-            raise ConfigError(f"constraints.lgcl.file: no file {str(path)!r}; {_HOW}")
+            raise ConfigError(f"constraints.lgcl.file: no file {str(path)!r}", _HOW)
         self._path = path
         vectors, sentences = _read(path)
         self._rows = {sentence: row for row, sentence in enumerate(sentences)}
         if vectors.ndim != 2 or len(vectors) != len(sentences) or len(self._rows) < len(sentences):
             raise DataError(
                 f"constraints.lgcl.file: {str(path)!r} has vectors of shape {tuple(vectors.shape)} for "
-                f"{len(self._rows)} different sentences; it needs one row per sentence, each named once"
+                f"{len(self._rows)} different sentences",
+                "it needs one row per sentence, each named once",
             )
         self._vectors = vectors.float()
         self.dim = self._vectors.shape[1]
 
     def fits(self, sentence: str) -> bool:
-        """Return True: what the file holds, it holds whole."""
+        """Return True: the file holds vectors of whole sentences."""
         return True
 
     def encode(self, sentences: Sequence[str]) -> Tensor:
@@ -149,7 +150,7 @@ class VectorFile:
         )
         hint = nearest(subject, self._rows) if classes else ""
         raise DataError(
-            f"constraints.lgcl.file: {str(self._path)!r} has no vector for {sentence!r}{hint}; {remedy}"
+            f"constraints.lgcl.file: {str(self._path)!r} has no vector for {sentence!r}{hint}", remedy
         )
 
 
@@ -170,7 +171,8 @@ class ClipEncoder:
         except ImportError as error:
             raise ConfigError(
                 "constraints.lgcl.encoder: 'hf-clip' needs the package 'transformers', which is not "
-                "installed; install it, or use 'precomputed' with vectors written on another machine"
+                "installed",
+                "install it, or use 'precomputed' with vectors written on another machine",
             ) from error
         try:
             with torch.random.fork_rng(devices=[]):
@@ -181,8 +183,8 @@ class ClipEncoder:
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"constraints.lgcl.model: {model!r} is neither a folder with a CLIP text model nor in the "
-                "local cache of 'transformers', and nothing is downloaded; fetch it first, give a folder, or "
-                "use encoder 'precomputed'"
+                "local cache of 'transformers', and nothing is downloaded",
+                "fetch it first, give a folder, or use encoder 'precomputed'",
             ) from error
         self._model = loaded.float().eval().requires_grad_(False)
         self._limit = int(loaded.config.max_position_embeddings)
@@ -198,8 +200,8 @@ class ClipEncoder:
         tokens = self._tokenizer(
             list(sentences), padding=True, truncation=True, max_length=self._limit, return_tensors="pt"
         )
-        found: Tensor = self._model(**tokens).text_embeds
-        return found.float()
+        vectors: Tensor = self._model(**tokens).text_embeds
+        return vectors.float()
 
 
 def orthogonal_map(source: int, target: int) -> Tensor:
@@ -221,15 +223,19 @@ def read_names(path: Path) -> Mapping[str, str]:
         DataError: It holds no such table.
     """
     if not path.is_file():
-        raise ConfigError(f"constraints.lgcl.names: no file {str(path)!r}; give a JSON table of class names")
+        raise ConfigError(
+            f"constraints.lgcl.names: no file {str(path)!r}", "give a JSON table of class names"
+        )
     try:
         table = json.loads(path.read_text())
     except ValueError:
         table = None
-    if not isinstance(table, dict) or not all(isinstance(said, str) and said for said in table.values()):
+    if not isinstance(table, dict) or not all(
+        isinstance(phrase, str) and phrase for phrase in table.values()
+    ):
         raise DataError(
-            f"constraints.lgcl.names: {str(path)!r} is not a JSON table from class names to words; "
-            'write one like {"n02009912": "American egret"}'
+            f"constraints.lgcl.names: {str(path)!r} is not a JSON table from class names to words",
+            'write one like {"n02009912": "American egret"}',
         )
     return table
 
@@ -255,7 +261,7 @@ def write_vectors(path: Path, vectors: Tensor, sentences: Sequence[str], encoder
 def _read(path: Path) -> tuple[Tensor, list[str]]:
     """Return vectors and sentences of a file, whatever their shapes."""
     wrong = DataError(
-        f"constraints.lgcl.file: {str(path)!r} holds no text vectors ('vectors' and 'sentences'); {_HOW}"
+        f"constraints.lgcl.file: {str(path)!r} holds no text vectors ('vectors' and 'sentences')", _HOW
     )
     try:
         if path.suffix == ".npz":

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.blocks.comparisons import half_samples, mean_of_known, spread_over_halves
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measured
-from lw2g_growth.options import PlainConfig
+from lw2g.interfaces.growth import Measurement
 
 __all__ = ["Agreement"]
 
@@ -35,9 +34,6 @@ class Agreement(Measure):
     stores = "begin"
     store_needs = frozenset(("fitted",))
 
-    def __init__(self, config: PlainConfig) -> None:
-        """Take no options."""
-
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
         """Add the task's mean gradient, by half of its images: ``[2, rows, dim]`` per site."""
         (candidate,) = sample.candidates
@@ -47,39 +43,45 @@ class Agreement(Measure):
             for name, gradient in candidate.fitted.items()
         }
 
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
-        """Return the agreement of every candidate whose old gradients are stored."""
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
+        """Return the agreement of every candidate with stored gradients."""
         halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
-        found = {}
-        for one in sample.candidates:
-            old = sample.stored.get(one.set, {})
+        agreements = {}
+        for candidate in sample.candidates:
+            old = sample.stored.get(candidate.set, {})
             sites = {
-                name: (one.fitted[name], old[name], one.spaces[name]) for name in one.spaces if name in old
+                name: (candidate.fitted[name], old[name], candidate.spaces[name])
+                for name in candidate.spaces
+                if name in old
             }
             if not sites:
                 continue
             everything = torch.arange(sample.num_groups)
 
             def agreement(at: Tensor, sites: Mapping[str, _Site] = sites) -> float | None:
-                return _mean([_agreement(site, at) for site in sites.values()])
+                return mean_of_known([_agreement(site, at) for site in sites.values()])
 
             value = agreement(everything)
             if value is None:
-                found[one.set] = Measured(n=len(sample), unit="cosine", why="a gradient is zero in the space")
+                agreements[candidate.set] = Measurement(
+                    n=len(sample), unit="cosine", why="a gradient is zero in the space"
+                )
                 continue
             spread = spread_over_halves(agreement, halves, sample.left_out)
-            found[one.set] = Measured(
+            agreements[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,
                 replicates=spread.replicates,
                 null=0.0,
-                own=_mean([_ceiling(*site) for site in sites.values()]),
+                own=mean_of_known([_ceiling(*site) for site in sites.values()]),
                 n=len(sample),
                 unit="cosine",
-                parts={"projection": _mean([_inside(new, space) for new, _, space in sites.values()])},
+                parts={
+                    "projection": mean_of_known([_inside(new, space) for new, _, space in sites.values()])
+                },
                 sites={name: {"value": _agreement(site, everything)} for name, site in sites.items()},
             )
-        return found
+        return agreements
 
 
 def _halves(gradient: Tensor) -> Tensor:
@@ -100,8 +102,8 @@ def _agreement(site: _Site, at: Tensor) -> float | None:
 
 def _reliability(halves: Tensor) -> float:
     """Return how far the mean of two halves is signal, from the cosine of the halves (Spearman-Brown)."""
-    found = max(_cosine(*halves) or 0.0, 0.0)
-    return 2 * found / (1 + found)
+    cosine = max(_cosine(*halves) or 0.0, 0.0)
+    return 2 * cosine / (1 + cosine)
 
 
 def _ceiling(new: Tensor, old: Tensor, space: Subspace) -> float:
@@ -113,8 +115,3 @@ def _ceiling(new: Tensor, old: Tensor, space: Subspace) -> float:
 def _inside(new: Tensor, space: Subspace) -> float | None:
     total = new.sum(dim=0).double()
     return float(space.on(total).norm() / total.norm()) if float(total.norm()) > 0 else None
-
-
-def _mean(values: list[float | None] | list[float]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -6,11 +6,11 @@ taken off, because what all images share makes every cosine large (.78 against .
 of many cosines grows with their number, so that a large set wins by size: the null is that of as many
 random directions.
 
-``confusion``: the share of the new task's images that would be given to a task of the set, were it one of
-them at test time. Class means of the new task, fitted on half of D_sub, compete for the other half
-(in-sample they win too often); where an old class wins, the run's own retrieval says which old task it is.
-Sharing a set with the tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) /
-N`` of the retrieval accuracy (PRA).
+``confusion``: the share of the new task's images that would be taken for a task of the set at test time.
+Class means of the new task, fitted on half of D_sub, compete for the other half (in-sample they win too
+often); where an old class wins, the run's own retrieval says which old task it is. Sharing a set with the
+tasks that one is mistaken for makes the mistake harmless: it gains ``(N_tj + N_jt) / N`` of the retrieval
+accuracy (PRA).
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from torch.nn import functional
 
 from lw2g.blocks.comparisons import half_samples, spread_over_halves
 from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measured
-from lw2g_growth.options import PlainConfig
+from lw2g.interfaces.growth import Measurement
 
 __all__ = ["Centroid", "Confusion", "expected_largest_cosine"]
 
@@ -39,11 +38,8 @@ class _ClassMeans(Measure):
     stores = "end"
     store_needs = frozenset(("queries",))
 
-    def __init__(self, config: PlainConfig) -> None:
-        """Take no options."""
-
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
-        """Add the task's class means, and whose they are."""
+        """Add the task's class means, and the task of each."""
         (candidate,) = sample.candidates
         held = sample.stored.get(candidate.set, {})
         means = _means(sample, torch.arange(len(sample)))
@@ -54,17 +50,17 @@ class _ClassMeans(Measure):
 class Centroid(_ClassMeans):
     """Mean over new classes of the largest cosine with a class mean of the set."""
 
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
-        """Return the similarity of every candidate of which class means are stored."""
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
+        """Return the similarity of every candidate with stored class means."""
         if not sample.stored:
             return {}
-        common = torch.cat([one["means"] for one in sample.stored.values()]).mean(dim=0)
+        common = torch.cat([held["means"] for held in sample.stored.values()]).mean(dim=0)
         halves = half_samples(sample.groups, sample.generator("half-samples"))
-        found = {}
-        for one in sample.candidates:
-            if one.set not in sample.stored:
+        similarities = {}
+        for candidate in sample.candidates:
+            if candidate.set not in sample.stored:
                 continue
-            old = functional.normalize(sample.stored[one.set]["means"] - common, dim=1)
+            old = functional.normalize(sample.stored[candidate.set]["means"] - common, dim=1)
 
             def nearest(at: Tensor, old: Tensor = old) -> Tensor:
                 new = functional.normalize(_means(sample, at) - common, dim=1)
@@ -80,7 +76,7 @@ class Centroid(_ClassMeans):
             images = (spread.error or 0.0) ** 2
             error = math.sqrt(images + classes)
             among = old @ old.T - 2 * torch.eye(len(old))
-            found[one.set] = Measured(
+            similarities[candidate.set] = Measurement(
                 value=float(each.mean()),
                 error=error if spread.error is not None else None,
                 replicates=tuple(r * math.sqrt((images + classes) / images) for r in spread.replicates)
@@ -92,7 +88,7 @@ class Centroid(_ClassMeans):
                 unit="cosine",
                 parts={"classes": float(len(old))},
             )
-        return found
+        return similarities
 
 
 class Confusion(_ClassMeans):
@@ -100,44 +96,44 @@ class Confusion(_ClassMeans):
 
     needs = frozenset(("queries", "retrieved"))
 
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
-        """Return the share of every candidate of which class means are stored."""
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
+        """Return the share of every candidate with stored class means."""
         halves = half_samples(sample.groups, sample.generator("half-samples"), _PARTITIONS)
         if not sample.stored or not halves:
             return {}
-        old = torch.cat([one["means"] for one in sample.stored.values()])
-        tasks = torch.cat([one["tasks"] for one in sample.stored.values()])
+        old = torch.cat([held["means"] for held in sample.stored.values()])
+        tasks = torch.cat([held["tasks"] for held in sample.stored.values()])
         queries = _queries(sample)
-        given: list[Tensor] = []  # the task of each image; the new one's index where it is kept
+        answers: list[Tensor] = []  # the task of each image; the new one's index where it is kept
         for pair in halves:
-            for fitted, asked in (pair, pair[::-1]):
+            for fitted, held_out in (pair, pair[::-1]):
                 new = _means(sample, fitted)
                 common = torch.cat([old, new]).mean(dim=0)
-                cosine = functional.normalize(queries[asked] - common, dim=1) @ (
+                cosine = functional.normalize(queries[held_out] - common, dim=1) @ (
                     functional.normalize(torch.cat([old, new]) - common, dim=1).T
                 )
                 to_old, kept = cosine[:, : len(old)].max(dim=1), cosine[:, len(old) :].amax(dim=1)
-                which = tasks[to_old.indices] if sample.retrieved is None else sample.retrieved[asked]
-                given.append(torch.where(to_old.values > kept, which, sample.task.index))
-        every = torch.cat(given)
-        found = {}
-        for one in sample.candidates:
-            if one.set not in sample.stored:
+                which = tasks[to_old.indices] if sample.retrieved is None else sample.retrieved[held_out]
+                answers.append(torch.where(to_old.values > kept, which, sample.task.index))
+        answer = torch.cat(answers)
+        shares = {}
+        for candidate in sample.candidates:
+            if candidate.set not in sample.stored:
                 continue
-            share = float(torch.isin(every, torch.tensor(one.tasks)).double().mean())
-            found[one.set] = Measured(
+            share = float(torch.isin(answer, torch.tensor(candidate.tasks)).double().mean())
+            shares[candidate.set] = Measurement(
                 value=share,
                 error=math.sqrt(share * (1 - share) / len(sample)),
-                null=len(one.tasks) / (len(sample.task_to_set) + 1),
+                null=len(candidate.tasks) / (len(sample.task_to_set) + 1),
                 n=len(sample),
                 unit="share",
-                parts={"kept": float((every == sample.task.index).double().mean())},
+                parts={"kept": float((answer == sample.task.index).double().mean())},
             )
-        return found
+        return shares
 
 
 def expected_largest_cosine(count: int, dimensions: int) -> float:
-    """Return the expected largest cosine of a direction with so many random ones in so many dimensions.
+    """Return the expected largest cosine of a direction with ``count`` random ones.
 
     A cosine has the density ``(1 - x^2)^((d - 3) / 2)``, and the largest of K the distribution ``F^K``.
 
@@ -158,4 +154,4 @@ def _queries(sample: Sample) -> Tensor:
 def _means(sample: Sample, at: Tensor) -> Tensor:
     """Return the mean query of each class of the task that has an image among those at some positions."""
     labels, queries = sample.labels[at], _queries(sample)[at]
-    return torch.stack([queries[labels == one].mean(dim=0) for one in torch.unique(labels)])
+    return torch.stack([queries[labels == label].mean(dim=0) for label in torch.unique(labels)])

@@ -1,4 +1,4 @@
-"""Energy outside the old tasks' activations: what of a new task is news to a set.
+"""Energy outside the old tasks' activations: how much of a new task is new to a set.
 
 ``rho = 1 - tr(B' C B) / tr C`` per tap, averaged over taps: C is the second moment of the new task's
 un-prompted activations, and B a basis of (95 % of) the old tasks', un-prompted too: under different sets
@@ -21,14 +21,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.blocks.comparisons import half_samples, mean_of_known, spread_over_halves
 from lw2g.geometry.moments import SecondMoment, subsets, traces
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.growth import Measurement
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.vit.taps import Tap
-from lw2g_growth.options import EnergyConfig, PlainConfig
+from lw2g_growth.options import EnergyConfig
 
 __all__ = ["Energy", "Novelty"]
 
@@ -36,34 +36,34 @@ _FOLDS = 8
 
 
 class _Residuals(Measure):
-    """Stores spaces of un-prompted activations, and what they leave outside of their tasks' other images."""
+    """Stores spaces of un-prompted activations, and the energy of held-out images outside of them."""
 
     needs = frozenset(("moments",))
     stores = "end"
     store_needs = frozenset(("moments",))
 
     def store(self, sample: Sample) -> Mapping[str, Tensor]:
-        """Extend the set's spaces by the task; add what they leave outside of each eighth of it, unseen."""
+        """Extend the set's spaces by the task; add the residuals of each eighth of it, held out."""
         (candidate,) = sample.candidates
         held = sample.stored.get(candidate.set, {})
-        found: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
         for tap in _taps(candidate):
             groups, old = sample.moments([tap])[tap], _part(held, tap)
             folds = torch.arange(len(groups)) % _FOLDS
             own = [torch.zeros(3, 0, dtype=torch.float64)]
             for fold in range(_FOLDS) if len(groups) >= _FOLDS else ():
                 unseen = folds == fold
-                space, mean = self.extended(old, _total(groups, ~unseen), sample.options.pretrained)
-                kept = [one for one, is_unseen in zip(groups, unseen, strict=True) if is_unseen]
+                space, mean = self.extended(old, _total(groups, ~unseen), sample.space_options)
+                kept = [group for group, is_unseen in zip(groups, unseen, strict=True) if is_unseen]
                 images = torch.bincount(sample.groups)[unseen]
                 own.append(_residuals(kept, space, self.centre(mean, groups), images))
             whole = _total(groups, folds >= 0)
-            space, mean = self.extended(old, whole, sample.options.pretrained)
+            space, mean = self.extended(old, whole, sample.space_options)
             rows = old.get("rows", torch.zeros(())) + whole.count
             values = space.state() | {"mean": mean, "rows": rows}
             values["own"] = torch.cat([*([old["own"]] if old else []), *own], dim=1)
-            found |= {f"{tap}|{name}": value for name, value in values.items()}
-        return found
+            state |= {f"{tap}|{name}": value for name, value in values.items()}
+        return state
 
     def extended(
         self, old: Mapping[str, Tensor], new: SecondMoment, options: SpaceOptions
@@ -80,20 +80,20 @@ class _Residuals(Measure):
 
     @abstractmethod
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
-        """Return what rows are taken about: the set's mean, that of the rows in question, or nothing."""
+        """Return what rows are centred on: the set's mean, that of the given groups, or None for nothing."""
 
     def tables(self, sample: Sample, candidate: Candidate) -> dict[Tap, tuple[Tensor, Tensor, Subspace]]:
         """Return by tap the residuals ``[3, groups]`` of the new task and of old ones, and the space."""
         held = sample.stored.get(candidate.set, {})
         images = torch.bincount(sample.groups)
-        found = {}
+        by_tap = {}
         for tap in _taps(candidate):
             if not (old := _part(held, tap)):
                 continue
             groups, space = sample.moments([tap])[tap], Subspace.from_state(old)
             about = self.centre(old["mean"], groups)
-            found[tap] = _residuals(groups, space, about, images), old["own"], space
-        return found
+            by_tap[tap] = _residuals(groups, space, about, images), old["own"], space
+        return by_tap
 
 
 class Energy(_Residuals):
@@ -103,49 +103,46 @@ class Energy(_Residuals):
         self._centre = config.centre
 
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
-        """Return the mean of the rows in question, where it is wanted."""
+        """Return the mean of the given groups if the options centre activations."""
         whole = _total(groups, torch.ones(len(groups)).bool())
         return whole.row_sum / max(whole.count, 1) if self._centre else None
 
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
-        """Return rho of every candidate of which something is stored."""
-        found = {}
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
+        """Return rho of every candidate with stored spaces."""
+        shares = {}
         halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
         for candidate in sample.candidates:
             tables = self.tables(sample, candidate)
             sites = {str(tap): _shares(*values) for tap, values in tables.items()}
             if not sites:
                 continue
-            new = torch.stack([one for one, _, _ in tables.values()])  # [taps, 3, groups]
+            new = torch.stack([residuals for residuals, _, _ in tables.values()])  # [taps, 3, groups]
             spread = spread_over_halves(lambda at, new=new: _ratio(new[:, :, at]), halves, sample.left_out)  # type: ignore[misc]
-            found[candidate.set] = Measured(
+            shares[candidate.set] = Measurement(
                 value=_ratio(new),
                 error=spread.error,
                 replicates=spread.replicates,
-                null=_mean([one["null"] for one in sites.values()]),
-                own=_mean([one["own"] for one in sites.values()]),
+                null=mean_of_known([numbers["null"] for numbers in sites.values()]),
+                own=mean_of_known([numbers["own"] for numbers in sites.values()]),
                 n=len(sample),
                 unit="share",
                 alike=-1,
                 sites=sites,
                 why="there is no energy" if _ratio(new) is None else None,
             )
-        return found
+        return shares
 
 
 class Novelty(_Residuals):
     """Standard deviations of a set's own residuals by which the new task's mean residual exceeds theirs."""
 
-    def __init__(self, config: PlainConfig) -> None:
-        """Take no options."""
-
     def centre(self, mean: Tensor, groups: Sequence[SecondMoment]) -> Tensor | None:
         """Return the set's mean: an auto-encoder has a bias."""
         return mean
 
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return z of every candidate whose own residuals have a spread."""
-        found = {}
+        scores = {}
         halves = half_samples(torch.arange(sample.num_groups), sample.generator("half-samples"))
         for candidate in sample.candidates:
             tables = self.tables(sample, candidate)
@@ -153,7 +150,7 @@ class Novelty(_Residuals):
             if not tables:
                 continue
             if not scales:
-                found[candidate.set] = Measured(alike=-1, why="too few images of its own to compare with")
+                scores[candidate.set] = Measurement(alike=-1, why="too few images of its own to compare with")
                 continue
             new = torch.stack([tables[tap][0] for tap in scales])
             mu, sd = torch.tensor(list(scales.values()), dtype=torch.float64).T
@@ -164,7 +161,7 @@ class Novelty(_Residuals):
 
             everything = z(torch.arange(sample.num_groups))
             spread = spread_over_halves(lambda at, z=z: float(z(at).mean()), halves, sample.left_out)  # type: ignore[misc]
-            found[candidate.set] = Measured(
+            scores[candidate.set] = Measurement(
                 value=float(everything.mean()),
                 error=spread.error,
                 replicates=spread.replicates,
@@ -172,9 +169,11 @@ class Novelty(_Residuals):
                 n=len(sample),
                 unit="standard deviations",
                 alike=-1,
-                sites={str(tap): {"value": float(one)} for tap, one in zip(scales, everything, strict=True)},
+                sites={
+                    str(tap): {"value": float(score)} for tap, score in zip(scales, everything, strict=True)
+                },
             )
-        return found
+        return scores
 
 
 def _taps(candidate: Candidate) -> list[Tap]:
@@ -187,31 +186,31 @@ def _part(held: Mapping[str, Tensor], tap: Tap) -> dict[str, Tensor]:
 
 
 def _total(groups: Sequence[SecondMoment], chosen: Tensor) -> SecondMoment:
-    (found,) = subsets(groups, chosen.to(torch.float64)[None])
-    return found
+    (total,) = subsets(groups, chosen.to(torch.float64)[None])
+    return total
 
 
 def _about(moment: SecondMoment, mean: Tensor) -> SecondMoment:
     """Return the second moment of the rows less a vector ``[heads, width]``."""
-    found = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
+    shifted = SecondMoment(moment.dim, moment.heads, moment.matrix.device)
     mean = mean.to(moment.matrix)
     mixed = moment.row_sum[:, :, None] * mean[:, None]
-    found.matrix = moment.matrix - mixed - mixed.mT + moment.count * mean[:, :, None] * mean[:, None]
-    found.row_sum, found.count = moment.row_sum - moment.count * mean, moment.count
-    return found
+    shifted.matrix = moment.matrix - mixed - mixed.mT + moment.count * mean[:, :, None] * mean[:, None]
+    shifted.row_sum, shifted.count = moment.row_sum - moment.count * mean, moment.count
+    return shifted
 
 
 def _residuals(
     groups: Sequence[SecondMoment], space: Subspace, about: Tensor | None, images: Tensor
 ) -> Tensor:
     """Return energy outside the space, energy, and number of images by group, ``[3, groups]`` float64."""
-    found = []
+    rows = []
     for moment in groups:
         matrix = (moment if about is None else _about(moment, about)).matrix
         basis = space.basis.to(matrix)
         energy = traces(matrix).sum()
-        found.append(torch.stack([(energy - (basis * (matrix @ basis)).sum()).clamp(min=0), energy]))
-    return torch.cat([torch.stack(found, dim=1).cpu(), images[None].double()])
+        rows.append(torch.stack([(energy - (basis * (matrix @ basis)).sum()).clamp(min=0), energy]))
+    return torch.cat([torch.stack(rows, dim=1).cpu(), images[None].double()])
 
 
 def _ratio(table: Tensor) -> float | None:
@@ -240,8 +239,3 @@ def _scale(own: Tensor) -> tuple[float, float] | None:
     # a group's mean varies less than an image, by the root of its size
     sd = math.sqrt(float((images * (outside / images - mu).square()).sum()) / (own.shape[1] - 1))
     return (mu, sd) if sd > 0 else None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -21,7 +21,7 @@ from lw2g.geometry.moments import side_by_side, subsets
 from lw2g.geometry.subspace import Subspace
 from lw2g.geometry.subspace import side_by_side as spaces_side_by_side
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.growth import Measurement
 from lw2g.interfaces.site import Activation
 from lw2g.vit.taps import Tap
 from lw2g_growth.options import PlainConfig
@@ -37,47 +37,47 @@ class Hindrance(Measure):
     def __init__(self, config: PlainConfig) -> None:
         """Take no options: ``growth`` has those of spaces, draws and angles."""
 
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return Z of every candidate."""
-        plan = in_sample if sample.options.literal else disjoint_halves
+        plan = in_sample if sample.literal else disjoint_halves
         comparisons = plan(sample.num_groups, sample.generator("half-samples"))
         angles: dict[tuple[int, str], Tensor] = {}
         ranks: dict[tuple[int, str], list[int]] = {}
         # tap by tap: the spaces of one tap serve all candidates, and those of all taps need not fit in memory
         for tap, here in _by_tap(sample.candidates).items():
-            activations = [one.sites[name].activation for one, name in here]
+            activations = [candidate.sites[name].activation for candidate, name in here]
             pretrained = _Pretrained(sample, tap, comparisons.subsets).spaces(activations)
-            for (one, name), pre in zip(here, pretrained, strict=True):
-                angles[one.set, name] = _angles(
-                    one.gradients[name], one.spaces[name], pre, comparisons, sample
+            for (candidate, name), pre in zip(here, pretrained, strict=True):
+                angles[candidate.set, name] = _angles(
+                    candidate.gradients[name], candidate.spaces[name], pre, comparisons, sample
                 )
-                ranks[one.set, name] = [part.rank for part in pre.parts(len(comparisons.subsets))]
+                ranks[candidate.set, name] = [part.rank for part in pre.parts(len(comparisons.subsets))]
         if not angles:
             return {}
         table = torch.stack(list(angles.values()), dim=1).cpu()  # one transfer for all
         numbers = {key: number for number, key in enumerate(angles)}
-        found: dict[int, Measured] = {}
-        for one in sample.candidates:
-            if one.spaces:
-                own = table[:, [numbers[one.set, name] for name in one.spaces]]
-                pre_ranks = [ranks[one.set, name] for name in one.spaces]
-                found[one.set] = _summary(one, own, pre_ranks, comparisons, sample)
-        return found
+        by_set: dict[int, Measurement] = {}
+        for candidate in sample.candidates:
+            if candidate.spaces:
+                own = table[:, [numbers[candidate.set, name] for name in candidate.spaces]]
+                pre_ranks = [ranks[candidate.set, name] for name in candidate.spaces]
+                by_set[candidate.set] = _summary(candidate, own, pre_ranks, comparisons, sample)
+        return by_set
 
 
 def _by_tap(candidates: Sequence[Candidate]) -> dict[Tap, list[tuple[Candidate, str]]]:
-    found: dict[Tap, list[tuple[Candidate, str]]] = {}
-    for one in candidates:
-        for name in one.spaces:
-            found.setdefault(one.sites[name].activation.tap, []).append((one, name))
-    return found
+    by_tap: dict[Tap, list[tuple[Candidate, str]]] = {}
+    for candidate in candidates:
+        for name in candidate.spaces:
+            by_tap.setdefault(candidate.sites[name].activation.tap, []).append((candidate, name))
+    return by_tap
 
 
 def _angles(
     gradient: Tensor, space: Subspace, pretrained: Subspace, comparisons: Comparisons, sample: Sample
 ) -> Tensor:
     """Return a site's angles against old and pre-trained spaces, ``[2, draws, width, subsets]``."""
-    members, chosen, reduce = comparisons.subsets, comparisons.gradient, sample.options.reduce
+    members, chosen, reduce = comparisons.subsets, comparisons.gradient, sample.reduce
     old = site_angles(gradient, members[None], space, reduce=reduce)[:, :, 0]
     pre = site_angles(gradient, members[chosen].transpose(0, 1), pretrained, reduce=reduce)
     return torch.stack([old[:, chosen.to(old.device)], pre])
@@ -89,22 +89,22 @@ def _summary(
     pre_ranks: Sequence[Sequence[int]],
     comparisons: Comparisons,
     sample: Sample,
-) -> Measured:
+) -> Measurement:
     """Return Z of a candidate from its angles ``[2, sites, draws, width, subsets]``."""
     old, pre = angles
     spaces = candidate.spaces
-    together = [over_sites(one, reduce=sample.options.reduce).rad2deg() for one in (old, pre)]
-    hfc, hfc_pre = (comparisons.value(one) for one in together)  # [draws]
+    together = [over_sites(angle, reduce=sample.reduce).rad2deg() for angle in (old, pre)]
+    hfc, hfc_pre = (comparisons.value(angle) for angle in together)  # [draws]
     if bool(hfc.isnan().all()):
-        return Measured(n=len(sample), unit="degrees", why="gradient is zero at every site")
+        return Measurement(n=len(sample), unit="degrees", why="gradient is zero at every site")
     spread = comparisons.spread(together[0] - together[1], sample.left_out)
     degrees, degrees_pre = float(hfc.nanmean()), float(hfc_pre.nanmean())
-    per_site = [comparisons.value(one.rad2deg()).nanmean(dim=1).tolist() for one in (old, pre)]
+    per_site = [comparisons.value(angle.rad2deg()).nanmean(dim=1).tolist() for angle in (old, pre)]
     dims = [space.dim for space in spaces.values()]
     null = null_hfc([(space.rank, space.dim) for space in spaces.values()])
     used = comparisons.whole.sum(dim=0).nonzero()[:, 0].tolist()
     null_pre = [null_hfc([(own[i], dim) for own, dim in zip(pre_ranks, dims, strict=True)]) for i in used]
-    return Measured(
+    return Measurement(
         value=degrees - degrees_pre,
         error=spread.error,
         replicates=spread.replicates,
@@ -134,26 +134,26 @@ class _Pretrained:
     """The un-prompted activations at one tap: second moments and spaces of all subsets of groups."""
 
     def __init__(self, sample: Sample, tap: Tap, members: Tensor) -> None:
-        self._build = sample.options.pretrained.build
-        found = subsets(sample.moments([tap])[tap], members)
-        self._count = len(found)
-        self._moments = side_by_side([one.centred() for one in found] if sample.options.centre else found)
+        self._build = sample.space_options.build
+        moments = subsets(sample.moments([tap])[tap], members)
+        self._count = len(moments)
+        self._moments = side_by_side([moment.centred() for moment in moments] if sample.centre else moments)
 
     def spaces(self, activations: Sequence[Activation]) -> list[Subspace]:
         """Return the spaces of each activation, one per subset, side by side; each is built once."""
-        own = [number for number, one in enumerate(activations) if one.cut == "map"]
-        found: dict[int, Subspace] = {}
+        own = [number for number, activation in enumerate(activations) if activation.cut == "map"]
+        spaces: dict[int, Subspace] = {}
         if own:
             together = self._build(side_by_side([activations[i].moment(self._moments) for i in own]))
-            found = dict(zip(own, together.parts(len(own)), strict=True))
+            spaces = dict(zip(own, together.parts(len(own)), strict=True))
         if len(own) < len(activations):
             tapped = self._build(self._moments)
-            found |= {
-                number: self._image(one, tapped)
-                for number, one in enumerate(activations)
-                if number not in found
+            spaces |= {
+                number: self._image(activation, tapped)
+                for number, activation in enumerate(activations)
+                if number not in spaces
             }
-        return [found[number] for number in range(len(activations))]
+        return [spaces[number] for number in range(len(activations))]
 
     def _image(self, activation: Activation, tapped: Subspace) -> Subspace:
         if not activation.is_image:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
 from attrs.validators import and_, deep_iterable, ge, le, lt, matches_re
 
 from lw2g.interfaces.options import option
-
-if TYPE_CHECKING:
-    from lw2g_growth.rules import Rule
 
 __all__ = [
     "AffinityConfig",
@@ -27,7 +24,7 @@ __all__ = [
 ]
 
 _FINITE_MARGIN = and_(ge(0.0), lt(float("inf")))
-_MEASURE = "the measure it reads, by name; `lw2g plugins` lists them"
+_MEASURE = "name of the measure that decides; `lw2g plugins` lists them"
 _READING = "whether tasks alike share a set (affinity), or tasks unlike (hindrance)"
 _MARGIN = "standard errors by which what has to be proved must clear the threshold"
 
@@ -46,11 +43,7 @@ class PlainConfig:
 
 @attrs.frozen(kw_only=True)
 class MarginConfig:
-    """Options of the policies that grow when every old space hinders more than the pre-trained one.
-
-    Attributes:
-        margin: Standard errors of Z.
-    """
+    """Options of the policies that grow when every old space hinders more than the pre-trained one."""
 
     margin: float = option(
         0.0,
@@ -62,13 +55,7 @@ class MarginConfig:
 
 @attrs.frozen(kw_only=True)
 class AffinityConfig:
-    """Options of ``affinity``.
-
-    Attributes:
-        margin: Standard errors of Z.
-        threshold: Degrees, between -90 and 90.
-        scale: What is compared.
-    """
+    """Options of ``affinity``."""
 
     margin: float = option(
         0.0, "standard errors by which Z must exceed the threshold to share a set", validator=_FINITE_MARGIN
@@ -79,21 +66,9 @@ class AffinityConfig:
         validator=and_(ge(-90.0), le(90.0)),
     )
     scale: Literal["value", "chance"] = option(
-        "value", "Z as it is, or less what random spaces of the same ranks give (chance): free of the ranks"
+        "value",
+        "Z itself, or Z less that of random spaces of the same ranks (chance): independent of the ranks",
     )
-
-    @property
-    def rule(self) -> Rule:
-        """How Z is compared."""
-        from lw2g_growth.rules import Rule
-
-        return Rule(
-            reading="affinity",
-            burden="reuse",
-            scale=self.scale,
-            threshold=self.threshold,
-            margin=self.margin,
-        )
 
 
 def _names_sets_in_turn(_config: object, field: attrs.Attribute[Any], sets: tuple[int, ...]) -> None:
@@ -110,11 +85,7 @@ def _names_sets_in_turn(_config: object, field: attrs.Attribute[Any], sets: tupl
 
 @attrs.frozen(kw_only=True)
 class FixedConfig:
-    """Options of ``fixed``.
-
-    Attributes:
-        map: Set of each task, by their ids from 0.
-    """
+    """Options of ``fixed``."""
 
     map: tuple[int, ...] = option(
         (),
@@ -141,26 +112,6 @@ class ThresholdConfig:
     burden: Literal["grow", "reuse"] = option(
         "reuse", "what has to be proved: that a task needs a set of its own (grow), or that it may share"
     )
-    least_of_many: bool = option(
-        False,
-        "whether the margin is at least that which the most extreme of all sets exceeds by noise in 1 of 20",
-    )
-
-    @property
-    def rule(self) -> Rule:
-        """How the measure is compared."""
-        from lw2g_growth.rules import Rule
-
-        begin = 0.5 if self.scale == "position" else 0.0
-        return Rule(
-            measure=self.measure,
-            reading=self.reading,
-            scale=self.scale,
-            threshold=begin if self.threshold is None else self.threshold,
-            margin=self.margin,
-            burden=self.burden,
-            least_of_many=self.least_of_many,
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -171,22 +122,10 @@ class TrustRegionConfig:
         None, "length from which a site votes for sharing; empty: 0.5, or 0 beyond chance", published=0.5
     )
     scale: Literal["value", "chance"] = option(
-        "value", "the length as it is, or less that in a random space of the same rank", published="value"
+        "value",
+        "the length itself, or less that in a random space of the same rank (chance)",
+        published="value",
     )
-
-    @property
-    def rule(self) -> Rule:
-        """How projections are compared, site by site."""
-        from lw2g_growth.rules import Rule
-
-        begin = 0.5 if self.scale == "value" else 0.0
-        return Rule(
-            measure="projection",
-            reading="affinity",
-            burden="reuse",
-            scale=self.scale,
-            threshold=begin if self.threshold is None else self.threshold,
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -201,13 +140,6 @@ class CapacityConfig:
     )
     margin: float = option(0.0, _MARGIN, validator=_FINITE_MARGIN, published=0.0)
 
-    @property
-    def rule(self) -> Rule:
-        """How the room that is left is compared."""
-        from lw2g_growth.rules import Rule
-
-        return Rule(measure="capacity", threshold=self.threshold, margin=self.margin)
-
 
 @attrs.frozen(kw_only=True)
 class TrialPolicyConfig:
@@ -219,19 +151,6 @@ class TrialPolicyConfig:
         "reuse", "what has to be proved: that a task needs a set of its own (grow), or that it may share"
     )
 
-    @property
-    def rule(self) -> Rule:
-        """How reuse is compared with growth."""
-        from lw2g_growth.rules import Rule
-
-        return Rule(
-            measure="trial",
-            reading="affinity",
-            threshold=self.threshold,
-            margin=self.margin,
-            burden=self.burden,
-        )
-
 
 @attrs.frozen(kw_only=True)
 class BudgetConfig:
@@ -240,13 +159,6 @@ class BudgetConfig:
     sets: int = option(2, "sets at most; the first tasks get them", validator=ge(1))
     measure: str = _name("energy")
     reading: Literal["affinity", "hindrance"] = option("affinity", _READING)
-
-    @property
-    def rule(self) -> Rule:
-        """How sets are compared once no more may be added."""
-        from lw2g_growth.rules import Rule
-
-        return Rule(measure=self.measure, reading=self.reading)
 
 
 # -- measures ------------------------------------------------------------------------------------------------
@@ -257,7 +169,7 @@ class EnergyConfig:
     """Options of ``energy``."""
 
     centre: bool = option(
-        True, "whether activations are taken about their mean, whose energy would drown all else"
+        True, "whether activations are centred; the energy of their mean would hide everything else"
     )
 
 
@@ -266,4 +178,4 @@ class TrialConfig:
     """Options of the measure ``trial``."""
 
     steps: int = option(30, "optimizer steps that copies are trained for", validator=ge(0))
-    draws: int = option(2, "draws of the new classes' head that it is tried under", validator=ge(1))
+    draws: int = option(2, "draws of the new classes' head to try", validator=ge(1))

@@ -2,87 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.component import EvidenceComponent, PolicyComponent, lazy
 from lw2g.interfaces.deviations import PLAIN_IMAGES
 from lw2g.registry.markers import hookimpl
-from lw2g_growth.measures import lw2g_evidence
 from lw2g_growth.options import (
     AffinityConfig,
     BudgetConfig,
     CapacityConfig,
+    EnergyConfig,
     FixedConfig,
     MarginConfig,
     PlainConfig,
     ThresholdConfig,
+    TrialConfig,
     TrialPolicyConfig,
     TrustRegionConfig,
 )
-
-if TYPE_CHECKING:
-    from lw2g.interfaces.growth import GrowthPolicy
 
 __all__ = ["lw2g_evidence", "lw2g_policies"]
 
 _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
 
 
-def _min(config: MarginConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import MinPolicy
-
-    return MinPolicy(margin=config.margin)
-
-
-def _max(config: MarginConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import MaxPolicy
-
-    return MaxPolicy(margin=config.margin)
-
-
-def _random(config: MarginConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RandomPolicy
-
-    return RandomPolicy(margin=config.margin)
-
-
-def _one(config: PlainConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import OnePolicy
-
-    return OnePolicy()
-
-
-def _always(config: PlainConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import AlwaysPolicy
-
-    return AlwaysPolicy()
-
-
-def _fixed(config: FixedConfig) -> GrowthPolicy:
-    from lw2g.errors import ConfigError
-    from lw2g_growth.policies import FixedPolicy
-
-    if not config.map:
-        raise ConfigError("policy 'fixed' needs 'map'; say the set of each task: --set policy.map=[0,0,1]")
-    return FixedPolicy(config.map)
-
-
-def _by_rule(config: AffinityConfig | ThresholdConfig | CapacityConfig | TrialPolicyConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import RulePolicy
-
-    return RulePolicy(config.rule)
-
-
-def _trust_region(config: TrustRegionConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import VotePolicy
-
-    return VotePolicy(config.rule)
-
-
-def _budget(config: BudgetConfig) -> GrowthPolicy:
-    from lw2g_growth.policies import BudgetPolicy
-
-    return BudgetPolicy(config.sets, config.rule)
+_RULE = "lw2g_growth.policies:RulePolicy"
 
 
 def _named_measure(config: ThresholdConfig | BudgetConfig) -> tuple[str, ...]:
@@ -98,7 +40,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow iff every old space hinders more than the pre-trained one, else reuse the least",
             citation=_LW2G,
-            build=_min,
+            build=lazy(_RULE),
             screen="least",
             deviations=(PLAIN_IMAGES,),
         ),
@@ -107,7 +49,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow like min, but reuse the set that hinders most (ablation)",
             citation=_LW2G,
-            build=_max,
+            build=lazy("lw2g_growth.policies:MaxPolicy"),
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -115,7 +57,7 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=MarginConfig,
             summary="grow like min, but reuse a set at random (ablation)",
             citation=_LW2G,
-            build=_random,
+            build=lazy("lw2g_growth.policies:RandomPolicy"),
             deviations=(PLAIN_IMAGES,),
         ),
         PolicyComponent(
@@ -123,14 +65,14 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=PlainConfig,
             summary="all tasks train one set (ablation)",
             citation=_LW2G,
-            build=_one,
+            build=lazy("lw2g_growth.policies:OnePolicy"),
             measures=(),
         ),
         PolicyComponent(
             name="always",
             config=PlainConfig,
             summary="every task gets a set of its own, as the published baselines do",
-            build=_always,
+            build=lazy("lw2g_growth.policies:AlwaysPolicy"),
             measures=(),
             default_constraints=(),
             adds_always=True,
@@ -139,21 +81,21 @@ def lw2g_policies() -> list[PolicyComponent]:
             name="affinity",
             config=AffinityConfig,
             summary="like tasks share a set: reuse the set of greatest Z above a threshold, else grow",
-            build=_by_rule,
+            build=lazy(_RULE, reading="affinity", burden="reuse"),
             screen="most",
         ),
         PolicyComponent(
             name="fixed",
             config=FixedConfig,
-            summary="a given map of tasks to sets: what other decisions would have brought",
-            build=_fixed,
+            summary="a given map of tasks to sets, to try other decisions",
+            build=lazy("lw2g_growth.policies:FixedPolicy"),
             measures=(),
         ),
         PolicyComponent(
             name="threshold",
             config=ThresholdConfig,
             summary="reuse the set of best standing by any measure that clears a threshold, else grow",
-            build=_by_rule,
+            build=lazy(_RULE, begin={"position": 0.5}),
             measures=_named_measure,
         ),
         PolicyComponent(
@@ -161,7 +103,13 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=TrustRegionConfig,
             summary="reuse where at half of the sites most of the gradient lies in the old space, else grow",
             citation="Lin et al., TRGP: Trust Region Gradient Projection for Continual Learning, ICLR 2022",
-            build=_trust_region,
+            build=lazy(
+                "lw2g_growth.policies:VotePolicy",
+                measure="projection",
+                reading="affinity",
+                burden="reuse",
+                begin={"value": 0.5},
+            ),
             measures=("projection",),
             screen="most",
         ),
@@ -170,22 +118,106 @@ def lw2g_policies() -> list[PolicyComponent]:
             config=CapacityConfig,
             summary="grow where too little of the gradient lies outside every old space, else reuse",
             citation="Liang and Li, Adaptive Plasticity Improvement for Continual Learning (API), CVPR 2023",
-            build=_by_rule,
+            build=lazy(_RULE, measure="capacity"),
             measures=("capacity",),
             screen="least",
         ),
         PolicyComponent(
             name="trial",
             config=TrialPolicyConfig,
-            summary="reuse the set with which copies learn the task better than with one of its own: dear",
-            build=_by_rule,
+            summary="reuse the set with which copies learn the task better than with a new one: expensive",
+            build=lazy(_RULE, measure="trial", reading="affinity"),
             measures=("trial",),
         ),
         PolicyComponent(
             name="budget",
             config=BudgetConfig,
-            summary="at most so many sets: the first tasks get them, the others the best by a measure",
-            build=_budget,
+            summary="a number of sets at most: the first tasks get them, the others the best by a measure",
+            build=lazy("lw2g_growth.policies:BudgetPolicy"),
             measures=_named_measure,
+        ),
+    ]
+
+
+@hookimpl
+def lw2g_evidence() -> list[EvidenceComponent]:
+    """Offer the measures of this package."""
+    return [
+        EvidenceComponent(
+            name="hindrance",
+            config=PlainConfig,
+            summary="Z: degrees by which the old space hinders the gradient more than the pre-trained one",
+            citation=_LW2G,
+            build=lazy("lw2g_growth.hindrance:Hindrance"),
+        ),
+        EvidenceComponent(
+            name="energy",
+            config=EnergyConfig,
+            summary="share of the task's activation energy outside the old tasks' spaces",
+            build=lazy("lw2g_growth.energy:Energy"),
+        ),
+        EvidenceComponent(
+            name="novelty",
+            config=PlainConfig,
+            summary="standard deviations by which the task is reconstructed worse than a set's own images",
+            citation="Wang et al., Self-Expansion of Pre-trained Models with Mixture of Adapters for "
+            "Continual Learning (SEMA), CVPR 2025",
+            build=lazy("lw2g_growth.energy:Novelty"),
+        ),
+        EvidenceComponent(
+            name="projection",
+            config=PlainConfig,
+            summary="relative length of the task's gradient inside the old space",
+            citation="Lin et al., TRGP: Trust Region Gradient Projection for Continual Learning, ICLR 2022",
+            build=lazy("lw2g_growth.projection:Projection"),
+        ),
+        EvidenceComponent(
+            name="capacity",
+            config=PlainConfig,
+            summary="relative length of the task's gradient outside the old space: the room that is left",
+            citation="Liang and Li, Adaptive Plasticity Improvement for Continual Learning (API), CVPR 2023",
+            build=lazy("lw2g_growth.projection:Capacity"),
+        ),
+        EvidenceComponent(
+            name="gradient-agreement",
+            config=PlainConfig,
+            summary="cosine of the task's mean gradient with that of the set's tasks when they began",
+            citation="Lin et al., Beyond Not-Forgetting: Continual Learning with Backward Knowledge Transfer "
+            "(CUBER), NeurIPS 2022",
+            build=lazy("lw2g_growth.agreement:Agreement"),
+        ),
+        EvidenceComponent(
+            name="centroid",
+            config=PlainConfig,
+            summary="largest cosine of new class means with those of a set, less what all have in common",
+            citation="Roy et al., Convolutional Prompting meets Language Models for Continual Learning "
+            "(ConvPrompt), CVPR 2024",
+            build=lazy("lw2g_growth.class_means:Centroid"),
+        ),
+        EvidenceComponent(
+            name="confusion",
+            config=PlainConfig,
+            summary="share of the task's images that retrieval would give to old tasks of a set",
+            build=lazy("lw2g_growth.class_means:Confusion"),
+        ),
+        EvidenceComponent(
+            name="logme",
+            config=PlainConfig,
+            summary="gain in log evidence of a linear model of the new classes under a set",
+            citation="You et al., LogME: Practical Assessment of Pre-trained Models for Transfer Learning, "
+            "ICML 2021",
+            build=lazy("lw2g_growth.separation:LogMe"),
+        ),
+        EvidenceComponent(
+            name="loo-ncm",
+            config=PlainConfig,
+            summary="gain in leave-one-out accuracy of the nearest class mean under a set",
+            build=lazy("lw2g_growth.separation:LeaveOneOut"),
+        ),
+        EvidenceComponent(
+            name="trial",
+            config=TrialConfig,
+            summary="held-out loss that reuse saves over growth after some steps on copies: expensive",
+            build=lazy("lw2g_growth.trial:Trial"),
         ),
     ]

@@ -19,8 +19,7 @@ from torch import Tensor
 from lw2g.blocks.comparisons import Comparisons, in_sample
 from lw2g.geometry.hindrance import site_angles
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
-from lw2g.interfaces.growth import Measured
-from lw2g_growth.options import PlainConfig
+from lw2g.interfaces.growth import Measurement
 
 __all__ = ["Capacity", "Projection"]
 
@@ -34,15 +33,16 @@ class Projection(Measure):
     needs = frozenset(("spaces", "gradients"))
     alike: ClassVar[Literal[1, -1]] = 1
 
-    def __init__(self, config: PlainConfig) -> None:
-        """Take no options."""
-
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the mean length of every candidate that has spaces."""
         comparisons = in_sample(sample.num_groups, sample.generator("half-samples"))
-        return {one.set: self._measured(one, comparisons, sample) for one in sample.candidates if one.spaces}
+        return {
+            candidate.set: self._measured(candidate, comparisons, sample)
+            for candidate in sample.candidates
+            if candidate.spaces
+        }
 
-    def _measured(self, candidate: Candidate, comparisons: Comparisons, sample: Sample) -> Measured:
+    def _measured(self, candidate: Candidate, comparisons: Comparisons, sample: Sample) -> Measurement:
         spaces = candidate.spaces
         angles = [
             site_angles(candidate.gradients[name], comparisons.subsets[None], space, reduce="global")
@@ -52,12 +52,12 @@ class Projection(Measure):
         table = lengths[..., comparisons.gradient]  # [sites, draws, width, subsets]
         values = comparisons.value(table.nanmean(dim=0))
         if bool(values.isnan().all()):
-            return Measured(n=len(sample), alike=self.alike, why="gradient is zero at every site")
+            return Measurement(n=len(sample), alike=self.alike, why="gradient is zero at every site")
         value = float(values.nanmean())
         spread = comparisons.spread(table.nanmean(dim=0), sample.left_out)
         per_site = comparisons.value(table).nanmean(dim=1).tolist()
         nulls = [self.null(space.rank / space.dim) for space in spaces.values()]
-        return Measured(
+        return Measurement(
             value=value,
             error=spread.error,
             replicates=spread.replicates,

@@ -1,8 +1,8 @@
-"""From what a measure says to how a set stands: the one comparison that all rules by evidence make.
+"""From a measure to the standing of a set: the comparison behind all rules by evidence.
 
 A set's *standing* is how far its measure lies beyond the threshold towards sharing, in the scale of the
 comparison. By the reading ``affinity`` like tasks share; by ``hindrance`` unlike ones do (LW2G, API). The
-burden of proof says for which decision noise speaks: under ``reuse`` a set is shared only if its standing
+burden of proof says which decision noise favours: under ``reuse`` a set is shared only if its standing
 is positive by so many errors, under ``grow`` one is added only if every set's standing is negative by so
 many. An unknown error proves nothing.
 """
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
-import numpy as np
 
-from lw2g.interfaces.growth import Burden, CandidateEvidence, Evidence, Measured
+from lw2g.interfaces.growth import Burden, CandidateEvidence, Evidence, Measurement
 
 __all__ = ["Reading", "Rule", "Scale", "Standing", "beyond", "probability_of_sharing"]
 
@@ -26,20 +25,17 @@ Scale = Literal["value", "chance", "position", "errors"]
 set's own tasks give (1), undefined where these lie within two errors; the value less its null in errors."""
 
 _ALIKE = 2.0
-_QUANTILE = 0.95
-_DRAWN = 4000
 
 
 @attrs.frozen(kw_only=True)
 class Standing:
-    """A set that can be reused and of which the measure is defined.
+    """A set that can be reused and has a defined measure.
 
     Attributes:
         set: The set's id.
         value: How far beyond the threshold, towards sharing.
         slope: Its change per unit of the measure.
         error: Its standard error; None where it is unknown.
-        replicates: Deviations of the value under resampling.
         evidence: All that was measured of the set.
     """
 
@@ -47,11 +43,10 @@ class Standing:
     value: float
     slope: float
     error: float | None
-    replicates: tuple[float, ...] = ()
     evidence: CandidateEvidence
 
     def held(self, margin: float) -> float:
-        """Return what so many errors amount to, infinite where the error is unknown."""
+        """Return that many standard errors, infinite where the error is unknown."""
         if margin <= 0:
             return 0.0
         return math.inf if self.error is None else margin * self.error
@@ -65,11 +60,9 @@ class Rule:
         measure: Its name.
         reading: Whether tasks alike share, or tasks unlike.
         scale: What is compared.
-        threshold: With what, in that scale.
+        threshold: What it is compared with, in that scale.
         margin: Standard errors that prove something.
-        burden: What has to be proved.
-        least_of_many: Whether the margin is at least that of the most extreme of all sets, found by
-            resampling: the more there are, the farther out noise alone puts one of them.
+        burden: The decision that has to be proved.
     """
 
     measure: str = "hindrance"
@@ -78,12 +71,26 @@ class Rule:
     threshold: float = 0.0
     margin: float = 0.0
     burden: Burden = "grow"
-    least_of_many: bool = False
+
+    @classmethod
+    def of(cls, config: Any, begin: Mapping[str, float] | None = None, **fixed: Any) -> Rule:
+        """Return the rule of a policy.
+
+        Args:
+            config: The policy's options; those called like an attribute of a rule set it.
+            begin: Scale -> threshold where the option is empty; 0 in other scales.
+            **fixed: Attributes that no option sets.
+        """
+        chosen = {name: getattr(config, name) for name in attrs.fields_dict(cls) if hasattr(config, name)}
+        rule = fixed | chosen
+        if rule.get("threshold", 0.0) is None:
+            rule["threshold"] = (begin or {}).get(rule["scale"], 0.0)
+        return cls(**rule)
 
     def standings(self, evidence: Evidence) -> list[Standing]:
         """Return how the candidates stand, in the order of their ids, where anything is known."""
-        found = []
-        for candidate in sorted(evidence.eligible, key=lambda one: one.set):
+        standings = []
+        for candidate in sorted(evidence.eligible, key=lambda candidate: candidate.set):
             measured = candidate.measures.get(self.measure)
             if measured is None or measured.value is None:
                 continue
@@ -92,47 +99,43 @@ class Rule:
                 continue
             value, per_unit, alike = compared
             sign = alike if self.reading == "affinity" else -alike
-            found.append(
+            standings.append(
                 Standing(
                     set=candidate.set,
                     value=sign * (value - self.threshold),
                     slope=sign * per_unit,
                     error=None if measured.error is None else measured.error * abs(per_unit),
-                    replicates=tuple(sign * one * per_unit for one in measured.replicates),
                     evidence=candidate,
                 )
             )
-        return found
+        return standings
 
     def shareable(self, standings: Sequence[Standing]) -> list[Standing]:
         """Return the sets that may be shared by their standing, the margin and the burden of proof.
 
         Under the burden ``grow`` these are all sets, or none.
         """
-        margin = self._margin(standings)
         if self.burden == "reuse":
-            return [one for one in standings if one.value - one.held(margin) > 0]
-        return list(standings) if any(one.value + one.held(margin) >= 0 for one in standings) else []
+            return [standing for standing in standings if standing.value - standing.held(self.margin) > 0]
+        return (
+            list(standings)
+            if any(standing.value + standing.held(self.margin) >= 0 for standing in standings)
+            else []
+        )
 
     def limits(self, standings: Sequence[Standing]) -> dict[int, float]:
-        """Return by sets the value of the measure at which they begin to be shared, where that is finite."""
-        found, margin = {}, self._margin(standings)
-        for one in standings:
-            # the standing that is needed, and from there back to the measure, which it is linear in
-            needed = one.held(margin) if self.burden == "reuse" else -one.held(margin)
-            value = one.evidence.measures[self.measure].value
+        """Return by set the value of the measure from which the set may be shared, where that is finite."""
+        limits = {}
+        for standing in standings:
+            # the standing is linear in the measure
+            needed = standing.held(self.margin) if self.burden == "reuse" else -standing.held(self.margin)
+            value = standing.evidence.measures[self.measure].value
             if value is not None and math.isfinite(needed):
-                found[one.set] = value + (needed - one.value) / one.slope
-        return found
+                limits[standing.set] = value + (needed - standing.value) / standing.slope
+        return limits
 
-    def _margin(self, standings: Sequence[Standing]) -> float:
-        """Return the standard errors that prove something about these sets."""
-        if self.least_of_many and self.margin > 0:
-            return max(self.margin, _critical(standings))
-        return self.margin
-
-    def _compared(self, measured: Measured) -> tuple[float, float, int] | None:
-        """Return what is compared, its change per unit of the measure, and what a large one means."""
+    def _compared(self, measured: Measurement) -> tuple[float, float, int] | None:
+        """Return the compared value, its change per unit of the measure, and its sign towards likeness."""
         value, null, own, error = measured.value, measured.null, measured.own, measured.error or 0.0
         if value is None or self.scale == "value":
             return None if value is None else (value, 1.0, measured.alike)
@@ -155,22 +158,10 @@ def probability_of_sharing(standing: Standing) -> float | None:
     return 0.5 * (1 + math.erf(standing.value / standing.error / math.sqrt(2)))
 
 
-def beyond(rule: Rule, measured: Measured, site: Mapping[str, float | None]) -> bool | None:
+def beyond(rule: Rule, measured: Measurement, site: Mapping[str, float | None]) -> bool | None:
     """Return whether one site of a measure lies beyond a rule's threshold; None where it is undefined."""
     value, null = site.get("value"), site.get("null")
     if value is None or (rule.scale == "chance" and null is None):
         return None
     sign = measured.alike if rule.reading == "affinity" else -measured.alike
     return sign * (value - (null or 0.0 if rule.scale == "chance" else 0.0) - rule.threshold) > 0
-
-
-def _critical(standings: Sequence[Standing]) -> float:
-    """Return the margin that the most extreme of all sets exceeds by noise in one of twenty cases (max-t)."""
-    errors = [one.error for one in standings]
-    lengths = {len(one.replicates) for one in standings}
-    if not standings or not all(errors) or len(lengths) != 1 or lengths == {0}:
-        return 0.0
-    table = np.array([one.replicates for one in standings]) / np.array(errors)[:, None]
-    # normal deviations that are correlated as the sets' errors are (multiplier bootstrap)
-    drawn = np.random.default_rng(0).normal(scale=table.shape[1] ** -0.5, size=(table.shape[1], _DRAWN))
-    return float(np.quantile((table @ drawn).max(axis=0), _QUANTILE))

@@ -21,8 +21,7 @@ from torch.nn import functional
 
 from lw2g.blocks.comparisons import half_samples, spread_over_halves
 from lw2g.interfaces.evidence import Measure, Sample
-from lw2g.interfaces.growth import Measured
-from lw2g_growth.options import PlainConfig
+from lw2g.interfaces.growth import Measurement
 
 __all__ = ["LeaveOneOut", "LogMe", "is_right_left_out", "log_evidence"]
 
@@ -36,10 +35,7 @@ class LogMe(Measure):
 
     needs = frozenset(("queries", "features"))
 
-    def __init__(self, config: PlainConfig) -> None:
-        """Take no options."""
-
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the gain of every candidate."""
         generator = sample.generator("half-samples")
         halves = half_samples(sample.groups, generator)
@@ -54,12 +50,12 @@ class LogMe(Measure):
             under, without = log_evidence(features[at], labels[at]), plain[key]
             return None if under is None or without is None else under - without
 
-        found = {}
-        for one in sample.candidates:
-            features = _of(one.features)
+        gains = {}
+        for candidate in sample.candidates:
+            features = _of(candidate.features)
             value = gain(features, everything, sample.labels)
             if value is None:
-                found[one.set] = Measured(n=len(sample), unit="nats", why="there is but one class")
+                gains[candidate.set] = Measurement(n=len(sample), unit="nats", why="there is but one class")
                 continue
             spread = spread_over_halves(
                 lambda at, features=features: gain(features, at, sample.labels),  # type: ignore[misc]
@@ -67,7 +63,7 @@ class LogMe(Measure):
                 sample.left_out,
             )
             shuffled = gain(features, everything, labels)
-            found[one.set] = Measured(
+            gains[candidate.set] = Measurement(
                 value=value,
                 error=spread.error,
                 replicates=spread.replicates,
@@ -76,7 +72,7 @@ class LogMe(Measure):
                 n=len(sample),
                 unit="nats",
             )
-        return found
+        return gains
 
 
 class LeaveOneOut(Measure):
@@ -84,10 +80,7 @@ class LeaveOneOut(Measure):
 
     needs = frozenset(("queries", "features"))
 
-    def __init__(self, config: PlainConfig) -> None:
-        """Take no options."""
-
-    def measure(self, sample: Sample) -> Mapping[int, Measured]:
+    def measure(self, sample: Sample) -> Mapping[int, Measurement]:
         """Return the gain of every candidate, in percentage points, with the error of paired answers."""
         generator = sample.generator("shuffled")
         shuffled = sample.labels[torch.randperm(len(sample), generator=generator)]
@@ -96,18 +89,18 @@ class LeaveOneOut(Measure):
             True: is_right_left_out(queries, sample.labels),
             False: is_right_left_out(queries, shuffled),
         }
-        found = {}
-        for one in sample.candidates:
-            features = _of(one.features)
+        gains = {}
+        for candidate in sample.candidates:
+            features = _of(candidate.features)
             under, plain = is_right_left_out(features, sample.labels), without[True]
             n = len(under)
             if n == 0:
-                found[one.set] = Measured(unit="percentage points", why="no class has two images")
+                gains[candidate.set] = Measurement(unit="percentage points", why="no class has two images")
                 continue
             gained, lost = float((under & ~plain).sum()), float((~under & plain).sum())
             chance = is_right_left_out(features, shuffled).double().mean() - without[False].double().mean()
             error = 100 * math.sqrt(max(gained + lost - (gained - lost) ** 2 / n, 0.0)) / n
-            found[one.set] = Measured(
+            gains[candidate.set] = Measurement(
                 value=100 * (gained - lost) / n,
                 error=error * math.sqrt(sample.left_out),
                 null=0.0,
@@ -120,7 +113,7 @@ class LeaveOneOut(Measure):
                     "chance": 100 / len(torch.unique(sample.labels)),
                 },
             )
-        return found
+        return gains
 
 
 def log_evidence(features: Tensor, labels: Tensor) -> float | None:
@@ -139,15 +132,15 @@ def log_evidence(features: Tensor, labels: Tensor) -> float | None:
         total = alpha + beta * sigma
         length = (beta.square() * sigma * inside / total.square()).sum(dim=1)
         residual = (alpha.square() * inside / total.square()).sum(dim=1) + outside
-        found = (alpha / total).log().sum(dim=1) / 2 + n / 2 * (beta[:, 0].log() - math.log(2 * math.pi))
-        found = (found - beta[:, 0] / 2 * residual - alpha[:, 0] / 2 * length) / n
-        if float((found - last).abs().max()) < _CONVERGED:
+        evidence = (alpha / total).log().sum(dim=1) / 2 + n / 2 * (beta[:, 0].log() - math.log(2 * math.pi))
+        evidence = (evidence - beta[:, 0] / 2 * residual - alpha[:, 0] / 2 * length) / n
+        if float((evidence - last).abs().max()) < _CONVERGED:
             break
-        last = found
+        last = evidence
         gamma = (beta * sigma / total).sum(dim=1)
         alpha = (gamma / length.clamp(min=_LEAST)).clamp(_LEAST, 1 / _LEAST)[:, None]
         beta = ((n - gamma) / residual.clamp(min=_LEAST)).clamp(_LEAST, 1 / _LEAST)[:, None]
-    return float(found.mean())
+    return float(evidence.mean())
 
 
 def is_right_left_out(features: Tensor, labels: Tensor) -> Tensor:
@@ -168,8 +161,8 @@ def is_right_left_out(features: Tensor, labels: Tensor) -> Tensor:
     means = (member.T @ rows) / counts[:, None]
     distance = torch.cdist(rows, means, compute_mode="donot_use_mm_for_euclid_dist")
     scale = torch.where(member.bool(), (counts / (counts - 1).clamp(min=1))[None].double(), 1.0)
-    found: Tensor = (distance * scale).argmin(dim=1) == numbers
-    return found[kept]
+    right: Tensor = (distance * scale).argmin(dim=1) == numbers
+    return right[kept]
 
 
 def _of(features: Tensor | None) -> Tensor:

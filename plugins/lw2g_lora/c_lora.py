@@ -15,16 +15,12 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.lora import (
-    LowRankBaseline,
-    LowRankSet,
-    factor_sites,
-    trained_factors,
-)
+from lw2g.blocks.lora import LowRankBaseline, LowRankSet, factor_sites, trained_factors
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
 from lw2g_lora.options import CLoraConfig
 
@@ -52,7 +48,7 @@ class CLora(LowRankBaseline):
     paper's letter) lets a task disturb those of other sets.
     """
 
-    feature_scope = "pool"
+    scope = POOL
 
     start_down: Tensor
     start_up: Tensor

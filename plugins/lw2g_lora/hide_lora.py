@@ -15,15 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.lora import (
-    LowRankBaseline,
-    LowRankSet,
-    factor_sites,
-    trained_factors,
-)
-from lw2g.blocks.replay import replay_phase, replay_statistics
+from lw2g.blocks.lora import LowRankBaseline, LowRankSet, factor_sites, trained_factors
+from lw2g.blocks.replay import head_replay, replay_statistics
 from lw2g.blocks.schedules import chosen_schedule
-from lw2g.blocks.statistics import statistics_phase
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
@@ -31,9 +25,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
 from lw2g_lora.options import HideLoraConfig
 
-__all__ = [
-    "HideLora",
-]
+__all__ = ["HideLora"]
 
 
 class HideLora(LowRankBaseline):
@@ -42,7 +34,6 @@ class HideLora(LowRankBaseline):
     The averaging is of factors, not of their products, so it makes sense only along a chain of copies.
     """
 
-    feature_scope = "set"
     learning_only = ("statistics",)
 
     def __init__(self, config: HideLoraConfig, context: BuildContext) -> None:
@@ -62,9 +53,7 @@ class HideLora(LowRankBaseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set where the options say so."""
-        if self.config.init_from == "random" or not pool.task_to_set:
-            return None
-        return pool[pool.task_to_set[-1]]
+        return pool.newest if self.config.init_from == "previous" else None
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the down factors, measured, and the up factors behind them."""
@@ -73,7 +62,6 @@ class HideLora(LowRankBaseline):
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, averaging, statistics and replay."""
         config = self.config
-        routing = context.pool.force(context.set_id)
         trained = trained_factors(context, config.up_on_reuse)
         lr = config.effective_lr
         train = TrainingPhase(
@@ -87,19 +75,8 @@ class HideLora(LowRankBaseline):
             host=True,
         )
         average = ComputePhase(name="lora-ensemble", run=lambda progress: self.average(context))
-        statistics = statistics_phase(
-            "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
-        )
-        replay = replay_phase(
-            "replay",
-            context,
-            self.head,
-            self.statistics,
-            lr=config.replay_lr,
-            epochs=config.replay_epochs,
-            per_centroid=config.replay_batch,
-        )
-        return self.with_head(context, train, average, statistics, replay)
+        replay = head_replay(self, self.statistics, self.config, context)
+        return self.with_head(context, train, average, *replay)
 
     def contrastive_step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes and the contrastive term."""
@@ -108,7 +85,7 @@ class HideLora(LowRankBaseline):
             return output
         old = self.statistics.centroids(range(context.task.classes[0]))
         features = cast(Tensor, output.features)
-        contrast = self_identification_loss(features, old, self.config.temperature)
+        contrast = self_identification_loss(features, old)
         return attrs.evolve(output, loss=output.loss + self.config.contrastive * contrast)
 
     @torch.no_grad()

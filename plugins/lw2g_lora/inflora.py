@@ -22,6 +22,7 @@ from lw2g.geometry.subspace import Subspace, build, complement, extend
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.lora import LowRankInjection
 from lw2g.vit.taps import Tap
@@ -72,10 +73,10 @@ def design_down(
 
 
 class DesignedSet(LowRankSet):
-    """Low-rank updates whose down factor is designed, again and again where a reused set is redesigned.
+    """Low-rank updates whose down factor is designed, and may be designed again when the set is reused.
 
     Attributes:
-        designs: How often; ``z = down x`` of different designs have nothing in common.
+        designs: How often down was designed; ``z = down x`` of different designs have nothing in common.
     """
 
     designs: Tensor
@@ -91,12 +92,12 @@ class InfLora(LowRankBaseline):
     Keys and values of a block share the designed down factor. A reused set keeps it and trains up on, in the
     complement of what its old tasks activate behind it: a space of ``rank`` dimensions, cut by energy there,
     which closes the set once it is full. With ``reuse = "redesign"`` what a reused set has learned is folded
-    into one dense increment, and the set begins anew off the memory as a new one does.
+    into one dense increment, and the set starts off the memory like a new one.
 
     Of the memory and its complement the one with fewer dimensions is kept (DualGPM).
     """
 
-    feature_scope = "pool"
+    scope = POOL
     learning_only = ("basis", "ranks")
     set_class: ClassVar[type[LowRankSet]] = DesignedSet
     shared_down = True
@@ -110,8 +111,8 @@ class InfLora(LowRankBaseline):
         self.config = config
         if config.rank > context.backbone.dim:
             raise ConfigError(
-                f"baseline.rank: {config.rank!r} exceeds the backbone's width {context.backbone.dim}; "
-                "use a smaller one"
+                f"baseline.rank: {config.rank!r} exceeds the backbone's width {context.backbone.dim}",
+                "use a smaller one",
             )
         count, dim = len(self.blocks), context.backbone.dim
         # at full size, so that the state dict keeps its shapes: the memory's columns up to rank dim / 2,
@@ -124,7 +125,7 @@ class InfLora(LowRankBaseline):
 
     @property
     def bound(self) -> float:
-        """Zero: a down factor is nothing until it is designed."""
+        """Zero: a down factor is zero until it is designed."""
         return 0.0
 
     def new_head(self) -> nn.Linear:
@@ -150,7 +151,7 @@ class InfLora(LowRankBaseline):
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the up factors of each block, the only trained ones; they multiply ``z = down x``.
 
-        A redesigned set has sites of other names: what is kept of an older ``z`` says nothing about its own.
+        A redesigned set has sites of other names: the space of an older ``z`` says nothing about its own.
         """
         own = cast(DesignedSet, parameters)
         edition = int(own.designs)
@@ -234,8 +235,8 @@ class InfLora(LowRankBaseline):
 
         Args:
             context: The task.
-            progress: Told the number of images done, and of all.
-            purpose: For which images are augmented, if they are.
+            progress: Called with the number of images done and their total.
+            purpose: Seeds the augmentation, if there is one.
         """
         backbone = self.context.backbone
         taps = [Tap(block=block, kind="attn_in") for block in self.blocks]

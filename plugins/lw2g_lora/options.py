@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-from attrs.validators import deep_iterable, ge, gt, in_, le, lt, optional
+from attrs.validators import deep_iterable, ge, gt, le, lt, optional
 
 from lw2g.blocks.options import (
     HeadOptions,
@@ -18,13 +18,7 @@ from lw2g.blocks.options import (
 )
 from lw2g.interfaces.options import option
 
-__all__ = [
-    "CLoraConfig",
-    "HideLoraConfig",
-    "InfLoraConfig",
-    "SdLoraConfig",
-    "SlcaConfig",
-]
+__all__ = ["CLoraConfig", "HideLoraConfig", "InfLoraConfig", "SdLoraConfig", "SlcaConfig"]
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +46,6 @@ class HideLoraConfig(TrainedFactorsOptions, ScheduleOptions, ReplayOptions):
     init_from: Literal["previous", "random"] = option(
         "previous",
         "what a new set starts from: the most recently trained set, or a random one (never averaged then)",
-        validator=in_(("previous", "random")),
         published="previous",
     )
     batch_size: int = option(24, "images per step", validator=ge(1))
@@ -66,7 +59,6 @@ class HideLoraConfig(TrainedFactorsOptions, ScheduleOptions, ReplayOptions):
         0.1, "weight of the mean of the other sets' factors in a new set", validator=[ge(0), lt(1)]
     )
     contrastive: float = option(0.01, "weight of the contrastive term", validator=ge(0))
-    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
 
     @property
     def effective_lr(self) -> float:
@@ -84,22 +76,17 @@ class InfLoraConfig(LowRankOptions):
     lr: float = option(0.001, "learning rate of Adam, not scaled", validator=gt(0))
     design: Literal["pcp", "pc"] = option(
         "pcp",
-        "what the down factor leads: P C P (the paper's projected inputs) or P C",
-        validator=in_(("pcp", "pc")),
+        "matrix whose leading directions are the down factor: P C P (the paper's projected inputs) or P C",
         published="pc",
         literal={"pc": "the release projects the second moment on one side only"},
     )
     reuse: Literal["continue", "redesign"] = option(
         "continue",
-        "a reused set goes on with its down factor, or is folded and designed anew: then reuse equals growth "
+        "a reused set keeps its down factor, or is folded and designed again: then reuse equals growth "
         "and the number of sets is a label",
-        validator=in_(("continue", "redesign")),
     )
     transform: Literal["train", "test"] = option(
-        "train",
-        "transform under which design and memory read a task's images",
-        validator=in_(("train", "test")),
-        published="train",
+        "train", "transform under which design and memory read a task's images", published="train"
     )
     memory_energy: float = option(
         0.95, "share of input energy that the memory holds after task 1", validator=[gt(0), le(1)]
@@ -107,21 +94,18 @@ class InfLoraConfig(LowRankOptions):
     memory_power: Literal[2, 4] = option(
         4,
         "energies are squared singular values (2, the paper) or their squares (4, as released and tuned)",
-        validator=in_((2, 4)),
         published=4,
     )
     memory_residual: Literal["pcp", "pc"] = option(
         "pc",
-        "what later tasks add to the memory leads P C (as released and tuned), or P C P (the paper's "
-        "projected inputs; fewer directions)",
-        validator=in_(("pcp", "pc")),
+        "matrix whose leading directions later tasks add to the memory: P C (as released and tuned), or "
+        "P C P (the paper's projected inputs; fewer directions)",
         published="pc",
     )
     memory_rule: Literal["reach", "below"] = option(
         "below",
         "the memory of task 1 reaches the energy, or stays one direction below it (as released); later tasks "
         "always reach it",
-        validator=in_(("reach", "below")),
         published="below",
     )
 
@@ -133,9 +117,8 @@ class SlcaConfig(HeadOptions):
     rank: int = option(4, "rank of the updates", validator=ge(1), published=4)
     final_norm: Literal["pretrained", "fresh"] = option(
         "pretrained",
-        "the final norm goes on from the backbone's, or begins anew (as released: the first features are not "
+        "the final norm starts from the backbone's, or as torch does (as released: first features are not "
         "the pre-trained ones then)",
-        validator=in_(("pretrained", "fresh")),
         published="fresh",
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
@@ -148,12 +131,9 @@ class SlcaConfig(HeadOptions):
     )
     slow_factor: float = option(
         0.1,
-        "learning rate of everything in the network over that of the classifier",
+        "learning rate of everything in the network, as a multiple of the classifier's",
         validator=gt(0),
         published=0.1,
-    )
-    first_factor: float = option(
-        0.5, "the same for the updates in the first task", validator=gt(0), published=0.5
     )
     least_lr: float = option(
         1e-4,
@@ -172,7 +152,6 @@ class SlcaConfig(HeadOptions):
     align_samples: int = option(
         256, "samples per class and epoch of alignment, and per step", validator=ge(1), published=256
     )
-    align_lr: float = option(0.01, "learning rate of alignment", validator=gt(0), published=0.01)
     temperature: float = option(0.1, "temperature of alignment, over the norm of the logits", validator=gt(0))
 
 
@@ -196,7 +175,7 @@ class SdLoraConfig(TrainedFactorsOptions):
         published=(4, 8),
     )
     optimizer: Literal["sgd", "adam"] = option(
-        "sgd", "sgd with momentum 0.9 (as released), or Adam (the paper)", validator=in_(("sgd", "adam"))
+        "sgd", "sgd with momentum 0.9 (as released), or Adam (the paper)"
     )
     lr: float = option(0.008, "learning rate of everything that is trained", validator=gt(0))
     later_lr: float | None = option(
@@ -210,28 +189,22 @@ class SdLoraConfig(TrainedFactorsOptions):
         0.8, "what magnitudes begin with (as released; the paper: 1)", validator=gt(0), published=0.8
     )
     magnitudes: Literal["learned", "ones"] = option(
-        "learned",
-        "magnitudes are learned with every task, or stay 1",
-        validator=in_(("learned", "ones")),
-        published="learned",
+        "learned", "magnitudes are learned with every task, or stay 1", published="learned"
     )
     directions: Literal["all", "first"] = option(
         "all",
         "every task trains its set, or the first task alone and later ones magnitudes and head",
-        validator=in_(("all", "first")),
         published="all",
     )
     new_direction: Literal["raw", "normalised"] = option(
         "raw",
-        "the set that is trained enters as it is (as released), or divided by its factors' norms like "
+        "the trained set enters unchanged (as released), or divided by its factors' norms like "
         "finished ones (the paper)",
-        validator=in_(("raw", "normalised")),
     )
     boundary: Literal["carry", "reset"] = option(
         "carry",
         "a new task begins with the function that the last one ended with, or finished sets are divided by "
-        "their norms and all magnitudes begin anew",
-        validator=in_(("carry", "reset")),
+        "their norms and all magnitudes are reset",
         published="reset",
         literal={
             "reset": "as released: sizes that were learned are forgotten, old outputs jump at each task"

@@ -1,4 +1,4 @@
-"""SD-LoRA: low-rank updates that stay as directions, whose magnitudes every task goes on learning.
+"""SD-LoRA: low-rank updates that stay as directions; every task trains their magnitudes further.
 
 Wu et al., "SD-LoRA: Scalable Decoupled Low-Rank Adaptation for Class Incremental Learning", ICLR 2025.
 One magnitude per set, shared by all blocks and projections, weighs its update; the sum of all is the model of
@@ -26,6 +26,7 @@ from lw2g.blocks.schedules import milestones
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
 from lw2g.vit.lora import LowRankInjection
 from lw2g_lora.options import SdLoraConfig
@@ -33,7 +34,7 @@ from lw2g_lora.options import SdLoraConfig
 __all__ = ["RankedSet", "SdLora", "inner_products"]
 
 _NOTHING = 1e-12
-"""Norms are at least this, so that a set whose up factor is zero adds nothing, and not NaN."""
+"""Least norm, so that a set whose up factor is zero adds zero instead of NaN."""
 
 
 class RankedSet(LowRankSet):
@@ -72,7 +73,7 @@ class SdLora(LowRankBaseline):
     """Every forward sums the updates of all sets, each times its magnitude.
 
     The magnitudes are shared: they move with every task, and old features with them, whatever is protected. A
-    reused set is trained on as it is. Published is a set per task; one that is absorbed stays, of rank 0.
+    reused set is trained further. Published is a set per task; an absorbed one stays, with rank 0.
 
     Attributes:
         magnitudes: ``[num_tasks]``, one for each set by its id.
@@ -80,7 +81,7 @@ class SdLora(LowRankBaseline):
         offsets: What absorbed sets have added to the magnitudes, ``[num_tasks, num_blocks, num_targets]``.
     """
 
-    feature_scope = "pool"
+    scope = POOL
     set_class: ClassVar[type[LowRankSet]] = RankedSet
 
     finished: Tensor
@@ -108,7 +109,7 @@ class SdLora(LowRankBaseline):
         return head
 
     def source_of(self, pool: Pool) -> nn.Module | None:
-        """Return the live sets, whose number says the next one's rank."""
+        """Return the live sets: their number determines the rank of the next one."""
         return nn.ModuleList(pool.sets) if self.config.reduced_ranks and len(pool) else None
 
     def new_set(self, source: nn.Module | None) -> LowRankSet:
@@ -116,16 +117,16 @@ class SdLora(LowRankBaseline):
         config, live = self.config, 0 if source is None else len(cast(nn.ModuleList, source))
         steps = zip(config.reduce_after, config.reduced_ranks, strict=False)
         rank = [config.rank, *(rank for after, rank in steps if live >= after)][-1]
-        made = self.set_class(
+        new = self.set_class(
             num_blocks=len(self.blocks),
             num_targets=len(self.targets),
             rank=rank,
             dim=self.context.backbone.dim,
             bound=self.bound,
         )
-        if config.new_direction == "normalised":  # nothing has no direction
-            nn.init.uniform_(made.up, -self.bound, self.bound)
-        return made.to(self.context.device)
+        if config.new_direction == "normalised":  # a zero product has no direction
+            nn.init.uniform_(new.up, -self.bound, self.bound)
+        return new.to(self.context.device)
 
     def weights(self, sets: Sequence[nn.Module]) -> Tensor:
         """Return the factor on the product of each set, block and target, ``[sets, blocks, targets]``."""
@@ -137,8 +138,10 @@ class SdLora(LowRankBaseline):
         everywhere = self.config.new_direction == "normalised"
         if not (everywhere or self.config.boundary == "reset"):
             return torch.ones_like(self.offsets[: len(sets)])
-        owned = [cast(LowRankSet, one) for one in sets]
-        norms = torch.stack([one.down.norm(dim=(-2, -1)) * one.up.norm(dim=(-2, -1)) for one in owned])
+        owned = [cast(LowRankSet, own_set) for own_set in sets]
+        norms = torch.stack(
+            [own_set.down.norm(dim=(-2, -1)) * own_set.up.norm(dim=(-2, -1)) for own_set in owned]
+        )
         divided = torch.ones_like(norms) if everywhere else self.finished[: len(sets), None, None]
         return torch.where(divided.bool(), norms.clamp(min=_NOTHING), torch.ones_like(norms))
 
@@ -154,7 +157,7 @@ class SdLora(LowRankBaseline):
         return factor_sites(parameters, self.blocks, self.targets, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the boundary between tasks, the training, and what becomes of a set that adds little."""
+        """Return the boundary between tasks, the training, and the absorption of a set that adds little."""
         config, later = self.config, context.task.index > 0
         lr = config.later_lr if later and config.later_lr is not None else config.lr
         still = config.directions == "first" and later
@@ -182,9 +185,9 @@ class SdLora(LowRankBaseline):
 
     @torch.no_grad()
     def begin(self, context: TaskContext) -> None:
-        """Let all sets but the task's be finished; forget their magnitudes where the options say so."""
+        """Mark all sets but the task's as finished; reset the magnitudes where the options say so."""
         self.finished.fill_(False)
-        self.finished[[one for one in context.pool.ids if one != context.set_id]] = True
+        self.finished[[set_id for set_id in context.pool.ids if set_id != context.set_id]] = True
         if self.config.boundary == "reset":
             self.magnitudes.fill_(self.start)
 
@@ -194,24 +197,26 @@ class SdLora(LowRankBaseline):
         own, rest = self.residual(context)
         if rest is None or float(rest.mean()) >= cast(float, self.config.absorb):
             return
-        sets, old = context.pool.sets, [one for one in context.pool.ids if one != context.set_id]
+        sets, old = context.pool.sets, [set_id for set_id in context.pool.ids if set_id != context.set_id]
         weights, divisors = self.weights(sets), self.divisors(sets)
         self.offsets[old] += weights[context.set_id] * own.to(weights) * divisors[old]
         cast(RankedSet, context.parameters).drop()
         context.pool.touch(context.set_id)
 
     def residual(self, context: TaskContext) -> tuple[Tensor, Tensor | None]:
-        """Return how the old sets' products combine best to the new one's, and what they leave of it.
+        """Return the best combination of the old sets' products for the new one's, and the share it leaves.
 
         Returns:
             Coefficients ``[old sets, num_blocks, num_targets]``, and the share of the squared norm outside
             their span, ``[num_blocks, num_targets]``; None where the new product is zero.
         """
         own = cast(LowRankSet, context.parameters)
-        old = [cast(LowRankSet, context.pool[one]) for one in context.pool.ids if one != context.set_id]
+        old = [
+            cast(LowRankSet, context.pool[set_id]) for set_id in context.pool.ids if set_id != context.set_id
+        ]
         gram = torch.stack([torch.stack([inner_products(a, b) for b in old], dim=-1) for a in old], dim=-1)
-        with_own = torch.stack([inner_products(one, own) for one in old], dim=-1)
-        found = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
+        with_own = torch.stack([inner_products(old_set, own) for old_set in old], dim=-1)
+        coefficients = (torch.linalg.pinv(gram, hermitian=True) @ with_own[..., None])[..., 0]
         size = inner_products(own, own)
-        left = None if not bool((size > 0).all()) else 1 - (found * with_own).sum(-1) / size
-        return found.permute(2, 0, 1), left
+        left = None if not bool((size > 0).all()) else 1 - (coefficients * with_own).sum(-1) / size
+        return coefficients.permute(2, 0, 1), left

@@ -34,7 +34,10 @@ _INPUTS: Mapping[str, TapKind] = {"qkv": "attn_in", "fc1": "mlp_in", "fc2": "mlp
 """What the layers that are updated multiply."""
 
 _DRIFT = 0.02
-"""By how much features are thought to grow from task to task."""
+"""Assumed growth of features from task to task."""
+_FIRST = 0.5
+"""Learning rate of the network's updates in the first task, as a multiple of the classifier's."""
+_ALIGN_LR = 0.01
 
 
 def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float) -> Tensor:
@@ -50,7 +53,7 @@ def symmetric_loss(logits: Tensor, labels: Tensor, plain: float, reverse: float)
     4.6052
     """
     likely = logits.softmax(dim=1).clamp(min=1e-7)
-    # not one_hot, which reads its labels
+    # not one_hot, which waits for its labels on the CPU
     wanted = torch.full_like(likely, 1e-4).scatter_(1, labels[:, None], 1.0)
     backwards = -(likely * wanted.log()).sum(dim=1).mean()
     return plain * functional.cross_entropy(logits, labels) + reverse * backwards
@@ -69,7 +72,7 @@ def logit_norm_loss(
         temperature: tau.
     """
     member = logits.new_zeros(len(tasks), num_tasks).scatter_(1, tasks[:, None], 1.0)
-    # the square root has no gradient at 0, where heads are that nothing has moved yet
+    # the square root has no gradient at 0, where the logits of untrained heads may lie
     squares = (logits.square() @ member).clamp(min=torch.finfo(logits.dtype).tiny)
     norm = (squares.sqrt() + 1e-7).mean(dim=1, keepdim=True)
     return functional.cross_entropy(logits / (norm * temperature), labels)
@@ -82,12 +85,7 @@ def factor_pair(
     tap = Tap(block=block, kind=kind)
     behind = Activation(tap=tap, map=lambda: down[block])
     return (
-        Site(
-            name=f"blocks.{block}.{layer}_down",
-            parameter=down,
-            index=(block,),
-            activation=Activation(tap=tap),
-        ),
+        Site(name=f"blocks.{block}.{layer}_down", parameter=down, index=(block,), activation=tap),
         Site(
             name=f"blocks.{block}.{layer}_up",
             parameter=up,
@@ -140,7 +138,6 @@ class SlcaPlusPlus(HeadedBaseline):
             predicts, and nothing is aligned.
     """
 
-    feature_scope = "set"
     learning_only = ("statistics",)
 
     scales: Tensor
@@ -152,7 +149,7 @@ class SlcaPlusPlus(HeadedBaseline):
         dim, classes = context.backbone.dim, context.num_classes
         if config.rank > dim:
             raise ConfigError(
-                f"baseline.rank: {config.rank!r} exceeds the backbone's width {dim}; use a smaller one"
+                f"baseline.rank: {config.rank!r} exceeds the backbone's width {dim}", "use a smaller one"
             )
         self.aligned = TaskHeads(dim, classes)
         gaussians = ClassStatistics(classes, dim, "covariance") if self.closed_form is None else None
@@ -165,7 +162,7 @@ class SlcaPlusPlus(HeadedBaseline):
         return TaskHeads(self.context.backbone.dim, self.context.num_classes)
 
     def new_set(self, source: nn.Module | None) -> SlowSet:
-        """Return what changes nothing yet, but for a fresh final norm."""
+        """Return a set that changes nothing yet, except for a fresh final norm."""
         fresh = self.config.final_norm == "fresh"
         return SlowSet(self.context.backbone, self.config.rank, fresh_norm=fresh).to(self.context.device)
 
@@ -190,7 +187,7 @@ class SlcaPlusPlus(HeadedBaseline):
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the factors of all updates; a norm, a bias and the class token multiply no activation.
 
-        So protection of the updates alone promises nothing about features.
+        Protecting the updates alone therefore does not keep features.
         """
         own, blocks = cast(SlowSet, parameters), range(self.context.backbone.depth)
         return tuple(
@@ -208,7 +205,7 @@ class SlcaPlusPlus(HeadedBaseline):
         rates = (
             (tuple(task_head.parameters()), 1.0),
             (own.others, config.slow_factor),
-            (own.factors, config.first_factor if first else config.slow_factor),
+            (own.factors, _FIRST if first else config.slow_factor),
         )
         train = TrainingPhase(
             name="lora",
@@ -249,7 +246,7 @@ class SlcaPlusPlus(HeadedBaseline):
     def align(
         self, context: TaskContext, gaussians: ClassStatistics, progress: Callable[[int, int], None]
     ) -> None:
-        """Train a copy of all classifiers on samples of all classes, and say how features have grown."""
+        """Train a copy of all classifiers on samples of all classes, and set the scales of their features."""
         config, newest, tasks = self.config, context.task.index, context.task_of_class()
         self.aligned.load_state_dict(self.head.state_dict())
 
@@ -263,7 +260,7 @@ class SlcaPlusPlus(HeadedBaseline):
             context,
             self.aligned,
             gaussians,
-            lr=config.align_lr,
+            lr=_ALIGN_LR,
             epochs=config.align_epochs,
             per_centroid=config.align_samples,
             steps_for="seen",

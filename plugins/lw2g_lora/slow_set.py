@@ -1,4 +1,4 @@
-"""What SLCA++ trains of the network: low-rank updates, norms, biases and the class token."""
+"""The parts of the network that SLCA++ trains: low-rank updates, norms, biases and the class token."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def leading_rows(weight: Tensor, rank: int) -> Tensor:
 
 
 class SlowSet(nn.Module):
-    """What is trained of the network: low-rank updates, norms, biases and the class token.
+    """The trained parts of the network: low-rank updates, norms, biases and the class token.
 
     Args:
         backbone: Where values are copied from.
         rank: Rank of an update.
-        fresh_norm: Whether the final norm begins anew.
+        fresh_norm: Whether the final norm starts from torch's default.
 
     Attributes:
         down: Of each layer, ``[depth, rank, in]``; its last axis multiplies the layer's input.
@@ -48,8 +48,8 @@ class SlowSet(nn.Module):
 
     def __init__(self, backbone: Backbone, rank: int, *, fresh_norm: bool) -> None:
         super().__init__()
-        weights = {name: [one.weight for one in _layers(backbone, name)] for name in _LAYERS}
-        shapes = {name: (len(every), *every[0].shape) for name, every in weights.items()}
+        weights = {name: [layer.weight for layer in _layers(backbone, name)] for name in _LAYERS}
+        shapes = {name: (len(stack), *stack[0].shape) for name, stack in weights.items()}
         self.down = nn.ParameterDict(
             {name: nn.Parameter(torch.zeros(n, rank, width)) for name, (n, _, width) in shapes.items()}
         )
@@ -72,7 +72,7 @@ class SlowSet(nn.Module):
 
     @torch.no_grad()
     def design(self, backbone: Backbone) -> None:
-        """Let the down factors be the leading input directions of their weights."""
+        """Set the down factors to the leading input directions of their weights."""
         for name, down in self.down.items():
             for row, layer in zip(down, _layers(backbone, cast(LinearLayer, name)), strict=True):
                 row.copy_(leading_rows(layer.weight.float(), down.shape[1]))
@@ -88,7 +88,7 @@ class SlowSet(nn.Module):
         return (*self.values.values(), *self.norm.parameters())
 
     def injections(self) -> tuple[LayerInjection, ParameterInjection]:
-        """Return what puts them into the network, but for the final norm."""
+        """Return the injections of everything but the final norm."""
         updates = {
             block: {name: LowRank(down=self.down[name][block], up=self.up[name][block]) for name in _LAYERS}
             for block in range(len(self.down[_LAYERS[0]]))
@@ -99,4 +99,4 @@ class SlowSet(nn.Module):
 
 def _layers(backbone: Backbone, name: LinearLayer) -> list[nn.Linear]:
     blocks = backbone.model.blocks
-    return [getattr(attention_of(one) if name == "qkv" else one.mlp, name) for one in blocks]
+    return [getattr(attention_of(block) if name == "qkv" else block.mlp, name) for block in blocks]

@@ -49,13 +49,13 @@ def smoothing_loss(logits: Tensor, confidence: Tensor, temperature: float, margi
     """Return classifier consistency for one old classifier: cross-entropy with its own flattened output.
 
     Its gradient at the logits is ``(softmax(l) - softmax(l / tau)) / B``: zero for samples on which the new
-    classifier is surer by the margin (tau = 1), flattening for the others.
+    classifier is more certain by the margin (tau = 1), flattening for the others.
 
     Args:
         logits: Of the old classifier on new images, ``[B, c]``.
         confidence: Highest logit of the new classifier, ``[B]``.
         temperature: tau of the samples that need it.
-        margin: By how much the new classifier must be surer.
+        margin: By how much the new classifier must be more certain.
     """
     violated = confidence <= logits.detach().amax(dim=1) + margin
     tau = torch.where(violated, temperature, 1.0)[:, None]
@@ -64,7 +64,7 @@ def smoothing_loss(logits: Tensor, confidence: Tensor, temperature: float, margi
 
 
 class CPrompt(Baseline):
-    """A set is one prompt per block; classifiers belong to tasks and keys to classes, whoever shares a set.
+    """A set is one prompt per block; classifiers belong to tasks and keys to classes, also in a shared set.
 
     Three terms train a task: an auxiliary classifier, thrown away afterwards, on features under the task's
     set; consistency of the frozen old classifiers on the same features; and the task's own classifier on
@@ -72,7 +72,6 @@ class CPrompt(Baseline):
     Features are class tokens *before* the final norm.
     """
 
-    feature_scope = "set"
     takes_copies = True
 
     def __init__(self, config: CPromptConfig, context: BuildContext) -> None:
@@ -91,9 +90,7 @@ class CPrompt(Baseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set where the options say so."""
-        if self.config.init_from == "random" or not pool.task_to_set:
-            return None
-        return pool[pool.task_to_set[-1]]
+        return pool.newest if self.config.init_from == "previous" else None
 
     def begin_task(self, task: TaskInfo) -> None:
         """Add the task's classifier and replace the auxiliary one."""
@@ -134,7 +131,7 @@ class CPrompt(Baseline):
             epochs=config.epochs,
             batch_size=config.batch_size,
             optimizer="sgd",
-            momentum=config.momentum,
+            momentum=0.9,
             schedule=cosine(),
             host=True,
         )
@@ -173,7 +170,10 @@ class CPrompt(Baseline):
         with torch.no_grad():
             confidence = self.classifiers[index](features).amax(dim=1)
         old = cast(Sequence[nn.Linear], self.classifiers[:index])
-        logits = [functional.linear(features, one.weight.detach(), one.bias.detach()) for one in old]
+        logits = [
+            functional.linear(features, classifier.weight.detach(), classifier.bias.detach())
+            for classifier in old
+        ]
         terms = [smoothing_loss(part, confidence, config.temperature, config.margin) for part in logits]
         return torch.stack(terms).mean()
 

@@ -9,30 +9,23 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lw2g.blocks.prefixes import (
-    PrefixBaseline,
-    PrefixSet,
-    check_blocks,
-    inject_prefixes,
-    prefix_sites,
-)
+from lw2g.blocks.prefixes import PrefixBaseline, PrefixSet, check_blocks, inject_prefixes, prefix_sites
 from lw2g.errors import ConfigError
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import SET_SHARED
 from lw2g.interfaces.site import Site
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_prompts.options import DualPromptConfig
 
-__all__ = [
-    "DualPrompt",
-]
+__all__ = ["DualPrompt"]
 
 
 class DualPrompt(PrefixBaseline):
     """A set is the E-prompt; the G-prompt and the head are shared and trained in every task."""
 
-    feature_scope = "set+shared"
+    scope = SET_SHARED
 
     def __init__(self, config: DualPromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -42,8 +35,8 @@ class DualPrompt(PrefixBaseline):
         both = sorted(set(self.blocks) & set(self.shared_blocks))
         if both:
             raise ConfigError(
-                f"baseline.shared_blocks: block {both[0]!r} is in baseline.blocks too; "
-                "give each block the E-prompt or the G-prompt"
+                f"baseline.shared_blocks: block {both[0]!r} is in baseline.blocks too",
+                "give each block the E-prompt or the G-prompt",
             )
         self.shared_prompt = PrefixSet(
             len(self.shared_blocks), config.shared_length, context.backbone.dim

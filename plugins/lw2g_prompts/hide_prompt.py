@@ -9,25 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import attrs
 import torch
 from torch import Tensor
 
 from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.blocks.prefixes import (
-    PrefixBaseline,
-    PrefixSet,
-)
-from lw2g.blocks.replay import replay_phase, replay_statistics
-from lw2g.blocks.statistics import statistics_phase
+from lw2g.blocks.prefixes import PrefixBaseline, PrefixSet
+from lw2g.blocks.replay import head_replay, replay_statistics
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput
 from lw2g_prompts.options import HidePromptConfig
 
-__all__ = [
-    "HidePrompt",
-]
+__all__ = ["HidePrompt"]
 
 
 class HidePrompt(PrefixBaseline):
@@ -37,7 +30,6 @@ class HidePrompt(PrefixBaseline):
     refresh them when a shared set moves.
     """
 
-    feature_scope = "set"
     learning_only = ("statistics",)
 
     def __init__(self, config: HidePromptConfig, context: BuildContext) -> None:
@@ -47,22 +39,9 @@ class HidePrompt(PrefixBaseline):
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return training, merge, statistics and replay (the paper's WTP, then TAP)."""
-        config = self.config
         merge = ComputePhase(name="prompt-ensemble", run=lambda progress: self.merge(context))
-        routing = context.pool.force(context.set_id)
-        statistics = statistics_phase(
-            "statistics", context, self.statistics, lambda batch: self.features(batch, routing)
-        )
-        replay = replay_phase(
-            "replay",
-            context,
-            self.head,
-            self.statistics,
-            lr=config.replay_lr,
-            epochs=config.replay_epochs,
-            per_centroid=config.replay_batch,
-        )
-        return self.with_head(context, self.prompt_phase(context), merge, statistics, replay)
+        replay = head_replay(self, self.statistics, self.config, context)
+        return self.with_head(context, self.prompt_phase(context), merge, *replay)
 
     def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
         """Return the set at the full learning rate and the head at a fraction of it."""
@@ -75,19 +54,18 @@ class HidePrompt(PrefixBaseline):
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes and the contrastive term, with the ensemble active."""
         injection = self.inject(*self.ensemble(context), len(batch))
-        output = self.step_on(self.context.backbone.features(batch.images, (injection,)), batch, context)
-        features = cast(Tensor, output.features)
-        if not self.config.contrastive:
-            return output
-        old = self.statistics.centroids(range(context.task.classes[0]))
-        contrast = self_identification_loss(features, old, self.config.temperature)
-        return attrs.evolve(output, loss=output.loss + self.config.contrastive * contrast)
+        features = self.context.backbone.features(batch.images, (injection,))
+        loss = self.class_loss(features, batch, context.task)
+        if self.config.contrastive:
+            old = self.statistics.centroids(range(context.task.classes[0]))
+            loss = loss + self.config.contrastive * self_identification_loss(features, old)
+        return StepOutput(loss=loss, features=features)
 
     def ensemble(self, context: TaskContext) -> tuple[Tensor, Tensor]:
         """Return the prefix keys and values in effect while the task's set is trained.
 
         A new set is mixed with the mean of the other live sets, which get no gradient; a reused one, whose
-        old directions constraints protect, is taken as it is.
+        old directions are protected, is not mixed.
         """
         own = cast(PrefixSet, context.parameters)
         others = [cast(PrefixSet, context.pool[i]) for i in context.pool.ids if i != context.set_id]

@@ -20,6 +20,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
@@ -60,14 +61,14 @@ class L2P(Baseline):
     the class token, without position embedding.
     """
 
-    feature_scope = "pool"
+    scope = POOL
 
     def __init__(self, config: L2PConfig, context: BuildContext) -> None:
         super().__init__(context)
         if config.top_k > config.pool_size:
             raise ConfigError(
-                f"baseline.top_k: {config.top_k!r} prompts cannot be selected out of {config.pool_size!r}; "
-                "lower it or raise baseline.pool_size"
+                f"baseline.top_k: {config.top_k!r} prompts cannot be selected out of {config.pool_size!r}",
+                "lower it or raise baseline.pool_size",
             )
         self.config = config
         self.head = linear_head(context.backbone.dim, context.num_classes).to(context.device)
@@ -78,7 +79,7 @@ class L2P(Baseline):
         return PromptPool(config.pool_size, config.length, self.context.backbone.dim).to(self.context.device)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        """Return what is pooled under the selected prompts, ``[B, dim]``."""
+        """Return what the head is fed under the selected prompts, ``[B, dim]``."""
         prompts = cast(PromptPool, routing.sets[0])
         rows = prompts.prompt[self.select(batch.query, prompts)[1]].flatten(1, 2)
         injection = TokenInjection({0: rows}, position="before-cls", keep=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import attrs
-from attrs.validators import ge, gt, in_, lt, optional
+from attrs.validators import ge, gt, lt, optional
 
 from lw2g.blocks.options import (
     PrefixOptions,
@@ -49,22 +49,20 @@ class CPromptConfig:
     init_from: Literal["previous", "random"] = option(
         "previous",
         "what a new set starts from: the most recently trained set, or U(-1, 1) / sqrt(dim)",
-        validator=in_(("previous", "random")),
         published="previous",
     )
     epochs: int = option(18, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(16, "images per step", validator=ge(1), published=16)
     lr: float = option(0.01, "learning rate of SGD, a cosine to 0 in each task", validator=gt(0))
-    momentum: float = option(0.9, "momentum of SGD", validator=ge(0), published=0.9)
-    weight_decay: float = option(
-        5e-4, "L2 coefficient; a reused set, which has something to lose, gets none", validator=ge(0)
-    )
+    weight_decay: float = option(5e-4, "L2 coefficient; none for a reused set", validator=ge(0))
     smoothing: float = option(
-        1.0, "weight of the term that keeps old classifiers unsure", validator=ge(0), published=1.0
+        1.0, "weight of the term that keeps old classifiers uncertain", validator=ge(0), published=1.0
     )
-    temperature: float = option(1.2, "how much flatter an old classifier is asked to be", validator=ge(1))
+    temperature: float = option(
+        1.2, "temperature that flattens the target of an old classifier", validator=ge(1)
+    )
     margin: float = option(
-        0.0, "by how much the new classifier must be surer than an old one to leave it alone"
+        0.0, "by how much the new classifier must be more certain than an old one, so that this is left alone"
     )
 
 
@@ -85,14 +83,15 @@ class HidePromptConfig(PrefixOptions, ReplayOptions):
     length: int = option(5, "prefix tokens per block", validator=ge(1))
     epochs: int = option(50, "passes over a task's training images", validator=ge(0))
     schedule: Literal["constant", "step", "cosine"] = schedule_option("step")
-    head_factor: float = option(0.1, "learning rate of the head over that of the prompts", validator=gt(0))
+    head_factor: float = option(
+        0.1, "learning rate of the head, as a multiple of the prompts'", validator=gt(0)
+    )
     ensemble: float = option(
         0.01,
         "weight of the mean of the other sets in a new set (0.1 for self-supervised backbones)",
         validator=[ge(0), lt(1)],
     )
     contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0))
-    temperature: float = option(0.8, "temperature of the contrastive term", validator=gt(0), published=0.8)
 
 
 @attrs.frozen(kw_only=True)
@@ -103,15 +102,12 @@ class L2PConfig(ScheduleOptions):
     length: int = option(5, "tokens per prompt", validator=ge(1), published=5)
     top_k: int = option(4, "prompts per image (the paper and PILOT: 5)", validator=ge(1))
     pool: Literal["class-token", "prompt-mean"] = option(
-        "class-token",
-        "what the head is fed: the class token, or the mean of the prompt tokens (PILOT)",
-        validator=in_(("class-token", "prompt-mean")),
+        "class-token", "what the head is fed: the class token, or the mean of the prompt tokens (PILOT)"
     )
     pull: float = option(0.1, "weight of the loss that pulls selected keys to the queries", validator=ge(0))
     vote: Literal["sample", "batch"] = option(
         "sample",
         "sample: every image selects for itself; batch: all use what the batch selects most often",
-        validator=in_(("sample", "batch")),
         literal={"batch": "test batches come from one task, so a majority vote leaks task identity"},
     )
     epochs: int = option(5, "passes over a task's training images", validator=ge(0))
@@ -128,16 +124,13 @@ class L2PConfig(ScheduleOptions):
 class OsPromptConfig(WeightedPrefixOptions):
     """Options of ``os-prompt``."""
 
-    variant: Literal["os", "os++"] = option(
-        "os", "OS-Prompt, or OS-Prompt++ with its reference term", validator=in_(("os", "os++"))
-    )
+    variant: Literal["os", "os++"] = option("os", "OS-Prompt, or OS-Prompt++ with its reference term")
     reference_weight: float = option(
         1e-4, "weight of the reference term of os++", validator=ge(0), published=1e-4
     )
     qr: Literal["paper", "code"] = option(
         "paper",
         "what the reference term compares: query-pool similarities, or queries",
-        validator=in_(("paper", "code")),
         literal={"code": "the released term has no keys in it: it pulls raw block queries to the feature"},
     )
 

@@ -1,4 +1,4 @@
-"""OS-Prompt and OS-Prompt++: weighted components whose query is met on the way, in one forward.
+"""OS-Prompt and OS-Prompt++: weighted components whose query is read on the way, in one forward.
 
 Kim, Li and Panda, "One-stage Prompt-based Continual Learning", ECCV 2024. The class token entering a block is
 that block's query; at the first block it is the same for all images, so the first prefix is a static one.
@@ -13,11 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lw2g.blocks.weighted_prefixes import (
-    WeightedPrefixBaseline,
-    component_weights,
-    visible,
-)
+from lw2g.blocks.weighted_prefixes import WeightedPrefixBaseline, component_weights, visible
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext
 from lw2g_prompts.options import OsPromptConfig
@@ -40,7 +36,7 @@ def query_pool_distance(query: Tensor, reference: Tensor, key: Tensor) -> Tensor
 class OsPrompt(WeightedPrefixBaseline):
     """The query of a block is the class token that enters it; there is no mask.
 
-    The un-prompted feature is asked for by the reference term alone, so OS-Prompt costs one forward per image
+    Only the reference term needs the un-prompted feature, so OS-Prompt costs one forward per image
     and OS-Prompt++ a second one in training. Evidence is cross-entropy alone.
     """
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lw2g.blocks import rows
+from lw2g.blocks.presets import PresetFile
 from lw2g.interfaces.component import BaselineComponent, lazy
-from lw2g.interfaces.deviations import UNSEEN_MASKED, VALUES_FREE, Deviation
+from lw2g.interfaces.deviations import NEW_SETS_MERGED, UNSEEN_MASKED, VALUES_FREE, Deviation
 from lw2g.registry.markers import hookimpl
-from lw2g_prompts import options, presets
+from lw2g_prompts import options
 
 __all__ = [
     "CODA_PROMPT",
@@ -19,9 +19,8 @@ __all__ = [
     "lw2g_baselines",
 ]
 
-_HIDE = {**rows.NATURAL, "backbone.name": "sup21k"}
-_CODA = {**rows.NATURAL, "backbone.name": "sup21k-ft1k"}
-_CPROMPT = {**rows.SEED_1993, "backbone.name": "sup21k-ft1k"}
+_PRESETS = PresetFile("lw2g_prompts")
+
 
 _SHARED_SPACE = Deviation(
     topic="sites.g_prompt",
@@ -29,13 +28,6 @@ _SHARED_SPACE = Deviation(
     published="the reused set's own space, kept when a set is reused",
     note="every old set depends on the G-prompt, which the released code leaves free when it grows",
     when="spaces",
-)
-_NO_MERGE = Deviation(
-    topic="baseline.ensemble",
-    value="new sets alone, with the other live sets",
-    published="the set of every task, with those of all earlier tasks",
-    note="mixing would carry a reused set into the space of its old tasks",
-    when="reuse",
 )
 _NO_DECAY = Deviation(
     topic="baseline.weight_decay",
@@ -51,8 +43,8 @@ CODA_PROMPT = BaselineComponent(
     summary="sums of components weighed by a masked query; every set adds components",
     citation="Smith et al., CODA-Prompt: Continual Decomposed Attention-based Prompting, CVPR 2023",
     build=lazy("lw2g_prompts.coda_prompt:CodaPrompt"),
-    presets=rows.with_rows(presets.CODA_OFFICIAL, _CODA, rows.CODA, rows.CODA_ROWS),
-    tuned=presets.CODA_TUNED,
+    presets=_PRESETS.official("coda-prompt"),
+    tuned=_PRESETS.tuned("coda-prompt"),
     deviations=(VALUES_FREE,),
 )
 
@@ -63,8 +55,8 @@ CPROMPT = BaselineComponent(
     citation="Gao et al., Consistent Prompting for Rehearsal-Free Continual Learning, CVPR 2024",
     build=lazy("lw2g_prompts.cprompt:CPrompt"),
     retrieval="class-keys",
-    presets=rows.with_rows(presets.CPROMPT_OFFICIAL, _CPROMPT, rows.CODA, rows.CPROMPT_ROWS),
-    tuned=presets.CPROMPT_TUNED,
+    presets=_PRESETS.official("cprompt"),
+    tuned=_PRESETS.tuned("cprompt"),
     deviations=(_NO_DECAY,),
 )
 
@@ -75,8 +67,8 @@ DUAL_PROMPT = BaselineComponent(
     citation="Wang et al., DualPrompt: Complementary Prompting for Rehearsal-free CL, ECCV 2022",
     build=lazy("lw2g_prompts.dual_prompt:DualPrompt"),
     retrieval="key-cosine",
-    presets=rows.with_rows(presets.DUAL_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
-    tuned=presets.DUAL_TUNED,
+    presets=_PRESETS.official("dual-prompt"),
+    tuned=_PRESETS.tuned("dual-prompt"),
     deviations=(UNSEEN_MASKED, VALUES_FREE, _SHARED_SPACE),
 )
 
@@ -87,9 +79,9 @@ HIDE_PROMPT = BaselineComponent(
     citation="Wang et al., Hierarchical Decomposition of Prompt-Based Continual Learning, NeurIPS 2023",
     build=lazy("lw2g_prompts.hide_prompt:HidePrompt"),
     retrieval="classifier",
-    presets=rows.with_rows(presets.HIDE_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
-    tuned=presets.HIDE_TUNED,
-    deviations=(UNSEEN_MASKED, VALUES_FREE, _NO_MERGE),
+    presets=_PRESETS.official("hide-prompt"),
+    tuned=_PRESETS.tuned("hide-prompt"),
+    deviations=(UNSEEN_MASKED, VALUES_FREE, NEW_SETS_MERGED),
 )
 
 L2P = BaselineComponent(
@@ -99,8 +91,8 @@ L2P = BaselineComponent(
     citation="Wang et al., Learning to Prompt for Continual Learning, CVPR 2022",
     build=lazy("lw2g_prompts.l2p:L2P"),
     growth="fixed",
-    presets=rows.with_rows(presets.L2P_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
-    tuned=presets.L2P_TUNED,
+    presets=_PRESETS.official("l2p"),
+    tuned=_PRESETS.tuned("l2p"),
     deviations=(UNSEEN_MASKED,),
 )
 
@@ -110,8 +102,8 @@ OS_PROMPT = BaselineComponent(
     summary="sums of components weighed by the class token entering each block: one forward per image",
     citation="Kim et al., One-stage Prompt-based Continual Learning, ECCV 2024",
     build=lazy("lw2g_prompts.os_prompt:OsPrompt"),
-    presets=rows.with_rows(presets.OS_OFFICIAL, _CODA, rows.CODA, rows.CODA_ROWS),
-    tuned=presets.OS_TUNED,
+    presets=_PRESETS.official("os-prompt"),
+    tuned=_PRESETS.tuned("os-prompt"),
     deviations=(VALUES_FREE,),
 )
 
@@ -122,8 +114,8 @@ S_PROMPT_PLUS_PLUS = BaselineComponent(
     citation="Wang et al., S-Prompts Learning with Pre-trained Transformers, NeurIPS 2022",
     build=lazy("lw2g_prompts.s_prompt:SPromptPlusPlus"),
     retrieval="key-cosine",
-    presets=rows.with_rows(presets.S_PROMPT_OFFICIAL, _HIDE, rows.HIDE, rows.HIDE_ROWS),
-    tuned=presets.S_PROMPT_TUNED,
+    presets=_PRESETS.official("s-prompt-plus-plus"),
+    tuned=_PRESETS.tuned("s-prompt-plus-plus"),
     deviations=(UNSEEN_MASKED, VALUES_FREE),
 )
 

@@ -12,15 +12,11 @@ from lw2g.blocks.prefixes import PrefixBaseline
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import Phase
 
-__all__ = [
-    "SPromptPlusPlus",
-]
+__all__ = ["SPromptPlusPlus"]
 
 
 class SPromptPlusPlus(PrefixBaseline):
     """A set is the prefix of all its blocks; the retrieval strategy does the rest."""
-
-    feature_scope = "set"
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
         """Return the one phase: prefix and head together."""

@@ -14,9 +14,7 @@ from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g_retrieval.options import CentroidsConfig
 
-__all__ = [
-    "Centroids",
-]
+__all__ = ["Centroids"]
 
 
 class Centroids(RetrievalStrategy):

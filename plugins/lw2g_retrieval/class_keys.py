@@ -15,9 +15,7 @@ from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.retrieval import ClassRetrieval
 from lw2g_retrieval.options import ClassKeysConfig
 
-__all__ = [
-    "ClassKeys",
-]
+__all__ = ["ClassKeys"]
 
 
 class ClassKeys(ClassRetrieval):

@@ -23,11 +23,7 @@ from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutpu
 from lw2g.interfaces.retrieval import ClassRetrieval
 from lw2g_retrieval.options import ClassifierConfig, ClassPredictorOptions
 
-__all__ = [
-    "ClassPredictor",
-    "Classifier",
-    "ResidualMLP",
-]
+__all__ = ["ClassPredictor", "Classifier", "ResidualMLP"]
 
 _SAMPLES = 20
 """Samples of calibration from each cluster, up to a hundred clusters' worth in all."""
@@ -47,7 +43,7 @@ class ResidualMLP(nn.Module):
         self.contract = nn.Linear(hidden, dim)
         self.norm = nn.LayerNorm(dim)
         for layer in (self.expand, self.contract):
-            # as the release's backbone does with every layer it finds within itself
+            # as the release's backbone initialises every layer within it
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
 
@@ -113,7 +109,7 @@ class ClassPredictor(ClassRetrieval):
 
     @torch.no_grad()
     def calibrate(self, context: TaskContext) -> None:
-        """Fit the temperature to samples of all seen classes, since the task's images are known by heart."""
+        """Fit the temperature to samples of all seen classes, since the network was trained on the images."""
         self.temperature.reset()
         generator = context.generator("retrieval-calibration")
         features, labels = self.statistics.sample(
@@ -132,8 +128,6 @@ class Classifier(ClassPredictor):
 
     def __init__(self, config: ClassifierConfig, context: BuildContext) -> None:
         dim = context.backbone.dim
-        network = nn.Sequential(
-            ResidualMLP(dim, config.hidden_ratio * dim), linear_head(dim, context.num_classes)
-        )
+        network = nn.Sequential(ResidualMLP(dim, 2 * dim), linear_head(dim, context.num_classes))
         super().__init__(network, config, context)
         self.config = config

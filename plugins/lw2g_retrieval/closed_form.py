@@ -20,11 +20,11 @@ from lw2g_retrieval.options import LdaConfig, MahalanobisConfig, RidgeConfig
 __all__ = ["ClosedFormRetrieval", "lda", "mahalanobis", "ridge"]
 
 _HELD_BACK = 5
-"""One image in so many of each class is held back, to fit the temperature, and taken in afterwards."""
+"""Every fifth image of each class is held back to fit the temperature, and taken in afterwards."""
 
 
 class ClosedFormRetrieval(ClassRetrieval):
-    """The task of the most probable class, by a classifier that is solved for.
+    """The task of the most probable class, by a classifier in closed form.
 
     A fifth of a task's images is scored before it is taken in: these scores fit the temperature that turns
     scores into probabilities.
@@ -63,7 +63,7 @@ class ClosedFormRetrieval(ClassRetrieval):
         return self.classifier.scores(query, classes)
 
     def calibrate(self, context: TaskContext) -> None:
-        """Leave the temperature as it is, fitted to what was held back."""
+        """Do nothing: the temperature was fitted to the images held back."""
 
 
 def held_back(labels: Tensor) -> Tensor:

@@ -15,9 +15,7 @@ from lw2g.interfaces.phase import ParameterGroup
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g_retrieval.options import KeyCosineConfig
 
-__all__ = [
-    "KeyCosine",
-]
+__all__ = ["KeyCosine"]
 
 
 class KeyCosine(RetrievalStrategy):

@@ -22,11 +22,11 @@ from lw2g.vit.lora import UpdateTarget
 from lw2g_retrieval.classifier import ClassPredictor
 from lw2g_retrieval.options import LoraClassifierConfig
 
-__all__ = [
-    "LoraClassifier",
-]
+__all__ = ["LoraClassifier"]
 
 _TARGETS: tuple[UpdateTarget, ...] = ("k", "v")
+_SLOW = 0.1
+"""Learning rate of the shared update after the first task, as a multiple of the head's."""
 
 
 class LoraClassifier(ClassPredictor):
@@ -61,7 +61,7 @@ class LoraClassifier(ClassPredictor):
 
     def groups(self, context: TaskContext, lr: float) -> tuple[ParameterGroup, ...]:
         """Train update and head alike in the first task, the update slowly afterwards."""
-        slowness = self.config.slow if context.task.index else 1.0
+        slowness = _SLOW if context.task.index else 1.0
         return (
             ParameterGroup(parameters=tuple(self.update.parameters()), lr=lr * slowness),
             ParameterGroup(parameters=tuple(self.network.parameters()), lr=lr),

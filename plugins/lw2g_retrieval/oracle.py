@@ -12,16 +12,14 @@ from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g_retrieval.options import OracleConfig
 
-__all__ = [
-    "Oracle",
-]
+__all__ = ["Oracle"]
 
 
 class Oracle(RetrievalStrategy):
-    """Marks a run in which the evaluation looks the task up in the label.
+    """Marks a run whose evaluation takes the true task from the label.
 
-    A strategy is told nothing but queries, so this one cannot answer: whoever evaluates a control strategy
-    (``control`` is true) takes the true task ids itself.
+    A strategy sees queries alone, so this one cannot answer: for a control strategy (``control`` is true) the
+    evaluation looks up the true tasks itself.
     """
 
     control: ClassVar[bool] = True
@@ -36,5 +34,5 @@ class Oracle(RetrievalStrategy):
             ContractError: Always.
         """
         raise ContractError(
-            "retrieval 'oracle' cannot retrieve from queries; take the true task ids where control is true"
+            "retrieval 'oracle' cannot retrieve from queries", "take the true task ids where control is true"
         )

@@ -110,14 +110,4 @@ RIDGE = RetrievalComponent(
 @hookimpl
 def lw2g_retrievals() -> list[RetrievalComponent]:
     """Return the retrieval strategies."""
-    return [
-        CENTROIDS,
-        CLASS_KEYS,
-        CLASSIFIER,
-        KEY_COSINE,
-        LDA,
-        LORA_CLASSIFIER,
-        MAHALANOBIS,
-        ORACLE,
-        RIDGE,
-    ]
+    return [CENTROIDS, CLASS_KEYS, CLASSIFIER, KEY_COSINE, LDA, LORA_CLASSIFIER, MAHALANOBIS, ORACLE, RIDGE]

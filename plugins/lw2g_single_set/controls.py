@@ -1,4 +1,4 @@
-"""Control rows: what frozen features give without training, what a head gives, and what seeing all gives.
+"""Control rows: frozen features without training, a trained head on them, and training on all tasks at once.
 
 ``simple-cil``: Zhou et al., "Revisiting Class-Incremental Learning with Pre-Trained Models", IJCV 2024.
 """
@@ -19,22 +19,18 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import BACKBONE, POOL
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_single_set.options import NoPromptConfig, SimpleCILConfig
 from lw2g_single_set.solved import SolvedBaseline
 
-__all__ = [
-    "FrozenFeatures",
-    "Joint",
-    "NoPrompt",
-    "SimpleCIL",
-]
+__all__ = ["FrozenFeatures", "Joint", "NoPrompt", "SimpleCIL"]
 
 
 class FrozenFeatures(Baseline):
     """A baseline on the un-prompted features alone; its set is empty."""
 
-    feature_scope = "backbone"
+    scope = BACKBONE
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a module without parameters."""
@@ -102,7 +98,7 @@ class Joint(PrefixBaseline):
     Its component asks for a stream of one task, so the task's classes are all classes and nothing is masked.
     """
 
-    feature_scope = "pool"
+    scope = POOL
 
     def injections(self, routing: Routing, size: int) -> Sequence[PrefixInjection]:
         """Return the prefixes of the one set."""

@@ -1,14 +1,14 @@
 """Adaptation on the first task alone: what Aper and RanPAC share before they classify.
 
-A set is learned with a classifier of its own while the first task is there; then nothing is trained any more,
-so the result depends on which classes come first.
+The set is learned in the first task with a classifier of its own. Afterwards nothing is trained, so the
+result depends on which classes come first.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -31,17 +31,12 @@ __all__ = ["AdapterSets", "DeepTokens", "FirstTask", "TokenSets"]
 
 
 class FirstTask(Baseline):
-    """Its one set is learned in the first task; how it adapts the backbone, subclasses say.
+    """Its one set is learned in the first task; subclasses say how it adapts the backbone.
 
     Attributes:
-        drops: Whether the training draws dropout masks, which it does for a batch as a whole.
         classifier: Only while the first task is learned and evaluated, else None.
     """
 
-    drops: ClassVar[bool] = False
-
-    # Of the set's tensors: evaluation sees that they no longer change.
-    feature_scope = "set"
     classifier: CosineClassifier | None
     options: FirstTaskOptions
 
@@ -122,7 +117,6 @@ class TokenSets(FirstTask):
 class AdapterSets(FirstTask):
     """Adapts by bottlenecks parallel to the MLP of every block (AdaptFormer)."""
 
-    drops = True
     options: AdapterOptions
 
     def new_set(self, source: nn.Module | None) -> nn.Module:

@@ -33,7 +33,7 @@ from lw2g_single_set.options import VptNspConfig
 __all__ = ["VptNsp", "attended", "bend", "null_projection"]
 
 _MANY = 128
-"""So many directions have a spectrum that is smoothed before its knee is looked for."""
+"""From this many directions on, a spectrum is smoothed before its knee is sought."""
 _SMOOTHING, _EDGES = 10, 0.03
 """Deviation of that smoothing, in directions, and the share of them, at both ends together, left out."""
 
@@ -59,12 +59,12 @@ def null_projection(moment: Tensor, share: float, *, scaled: bool) -> Tensor:
     if scaled:
         projection = projection / projection.norm()
     kept = torch.eye(len(moment), dtype=moment.dtype, device=moment.device)
-    found: Tensor = share * projection + (1 - share) * kept
-    return found.float()
+    mixed: Tensor = share * projection + (1 - share) * kept
+    return mixed.float()
 
 
 def _knee(spectrum: np.ndarray[Any, Any]) -> int:
-    """Return where a falling spectrum has come down: the place of its sharpest bend."""
+    """Return the place of the sharpest bend of a falling spectrum."""
     from scipy.ndimage import gaussian_filter1d
 
     many = len(spectrum) >= _MANY
@@ -124,7 +124,6 @@ class VptNsp(HeadedBaseline):
         anchor: The tokens as the last task left them, ``[depth, L, dim]``.
     """
 
-    feature_scope = "set"
     learning_only = ("queries", "attention", "anchor")
 
     queries: Tensor
@@ -162,18 +161,20 @@ class VptNsp(HeadedBaseline):
         return functional.cross_entropy(logits, batch.labels)
 
     def decay(self, own: Tensor) -> Tensor:
-        """Return the L2 loss of the head's rows ``own`` (1, else 0); Adam's decay would undo others."""
+        """Return the L2 loss of the rows of the head that ``own`` marks by 1; Adam's would shrink all."""
         squares = self.head.weight.square().sum(dim=1) + self.head.bias.square()
         return squares @ own * (self.config.weight_decay / 2)
 
     def norm_loss(self, tokens: Tensor) -> Tensor:
         """Return how far means and spreads of the tokens are from the last task's: L1, summed over blocks."""
-        now, before = ((one.mean(dim=-1), one.std(dim=-1, correction=0)) for one in (tokens, self.anchor))
+        now, before = (
+            (prompts.mean(dim=-1), prompts.std(dim=-1, correction=0)) for prompts in (tokens, self.anchor)
+        )
         apart = sum((new - old).abs().mean(dim=-1).sum() for new, old in zip(now, before, strict=True))
         return cast(Tensor, apart)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of tokens and head, and the look at what the attention of the task meets."""
+        """Return the training of tokens and head, and the statistics of the task's attention."""
         config, tokens = self.config, cast(DeepTokens, context.parameters).token
         last = tokens.detach().clone()
         own = torch.zeros_like(self.head.bias.detach())
@@ -188,7 +189,7 @@ class VptNsp(HeadedBaseline):
             features = self.features(batch, context.pool.force(context.set_id))
             loss = self.class_loss(features, batch, context.task) + self.decay(own)
             if context.task.index:
-                loss = loss + config.norm_weight * self.norm_loss(tokens)
+                loss = loss + self.norm_loss(tokens)
             return StepOutput(loss=loss, features=features)
 
         def project() -> None:
@@ -207,13 +208,13 @@ class VptNsp(HeadedBaseline):
             host=True,
             adjust=project if context.task.index else None,
         )
-        looked = ComputePhase(name="activations", run=lambda progress: self.remember(context, progress))
-        return self.with_head(context, training, looked)
+        statistics = ComputePhase(name="activations", run=lambda progress: self.remember(context, progress))
+        return self.with_head(context, training, statistics)
 
     def _projections(self, moments: Tensor) -> Tensor:
         config = self.config
         scaled = config.projector == "official"
-        return torch.stack([null_projection(one, config.projected, scaled=scaled) for one in moments])
+        return torch.stack([null_projection(moment, config.projected, scaled=scaled) for moment in moments])
 
     @torch.no_grad()
     def remember(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
@@ -226,9 +227,9 @@ class VptNsp(HeadedBaseline):
         for batch in context.statistics(64):
             seen = backbone.activations(batch.images, taps, (self.injection(tokens),))
             for block, tap in enumerate(taps):
-                found = attended(block_at(backbone.model, block), seen[tap], tokens[block])
-                for total, one in zip(sums, found, strict=True):
-                    total[block] += one
+                moments = attended(block_at(backbone.model, block), seen[tap], tokens[block])
+                for total, moment in zip(sums, moments, strict=True):
+                    total[block] += moment
             done += len(batch)
             progress(done, context.task.num_images)
         self.queries += sums[0]

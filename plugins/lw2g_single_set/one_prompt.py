@@ -1,4 +1,4 @@
-"""OnePrompt and OVOR: one prefix set that every task goes on training, and a head that learns to doubt.
+"""OnePrompt and OVOR: one prefix set that all tasks train, and a head that meets virtual outliers.
 
 Huang et al., "OVOR: OnePrompt with Virtual Outlier Regularization for Rehearsal-Free Class-Incremental
 Learning", ICLR 2024. OnePrompt is DualPrompt without pool, keys and query; OVOR is OnePrompt with
@@ -21,10 +21,10 @@ from lw2g.blocks.prefixes import PrefixSet, check_blocks, inject_prefixes, prefi
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.blocks.statistics import collect_features
 from lw2g.errors import ConfigError
-from lw2g.interfaces.baseline import Baseline, mask_logits
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Site
 from lw2g_single_set.options import OnePromptConfig
@@ -52,7 +52,7 @@ class TwoLengths(nn.Module):
 
 @attrs.frozen(kw_only=True, eq=False)
 class ContinuedPhase(TrainingPhase):
-    """A training phase whose optimizer state the next phase goes on with, after a resume as well.
+    """A training phase whose optimizer state the next phase takes over, after a resume as well.
 
     Attributes:
         built: The optimizer, once the phase has begun.
@@ -69,8 +69,6 @@ class ContinuedPhase(TrainingPhase):
 class OnePrompt(Baseline):
     """Its one set and the head are trained in every task; old rows of the head are left by masking."""
 
-    feature_scope = "set"
-
     def __init__(self, config: OnePromptConfig, context: BuildContext) -> None:
         super().__init__(context)
         depth = context.backbone.depth
@@ -80,8 +78,8 @@ class OnePrompt(Baseline):
         both = sorted(set(self.shallow_blocks) & set(self.deep_blocks))
         if both:
             raise ConfigError(
-                f"baseline.deep_blocks: block {both[0]!r} is in baseline.shallow_blocks too; "
-                "give each block one prefix"
+                f"baseline.deep_blocks: block {both[0]!r} is in baseline.shallow_blocks too",
+                "give each block one prefix",
             )
         # torch's own start, as in the release
         self.head = nn.Linear(context.backbone.dim, context.num_classes).to(context.device)
@@ -115,7 +113,7 @@ class OnePrompt(Baseline):
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of prefixes and head, and with outliers that of the head alone."""
+        """Return the training of prefixes and head; with outliers, then of the head alone."""
         config = self.config
         trained = (*context.parameters.parameters(), *self.head.parameters())
         prompts = ContinuedPhase(
@@ -138,19 +136,13 @@ class OnePrompt(Baseline):
         """Return the rate of an epoch counted over both phases; ``epochs`` are those of one of them."""
         return stepped(coda_cosine, self.config.stepping)(base, epoch, self.config.epochs)
 
-    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
-        """Return cross-entropy over the task's classes."""
-        features = self.features(batch, context.pool.force(context.set_id))
-        logits = mask_logits(self.logits(features), context.task.classes)
-        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
-
     def doubt(
         self,
         context: TaskContext,
         before: Sequence[torch.optim.Optimizer],
         progress: Callable[[int, int], None],
     ) -> None:
-        """Train the head on features of the task's images and on outliers drawn anew in every epoch.
+        """Train the head on features of the task's images and on outliers, drawn again in every epoch.
 
         As released, each epoch begins with the features of newly augmented images under the finished
         prefixes, and Adam goes on from the phase before; all steps of an epoch then read features alone.
@@ -158,7 +150,7 @@ class OnePrompt(Baseline):
         Args:
             context: The task.
             before: The optimizer of the phase before, if there was one.
-            progress: Told the number of epochs done, and of all.
+            progress: Called with the number of epochs done and their total.
         """
         config, classes = self.config, context.task.classes
         generator = context.generator("outliers")
@@ -187,7 +179,7 @@ class OnePrompt(Baseline):
         self.head.load_state_dict(head.state_dict())
 
     def _stored(self, context: TaskContext, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return features and labels of the task's images, augmented as in no other epoch."""
+        """Return features and labels of the task's images under the augmentation of an epoch."""
         routing = context.pool.force(context.set_id)
         return collect_features(
             context, lambda batch: self.features(batch, routing), augmented=f"outliers-{epoch}"
@@ -211,7 +203,7 @@ class OnePrompt(Baseline):
 def _carry_on(
     old: torch.optim.Optimizer, trained: nn.Module, new: torch.optim.Optimizer, copied: nn.Module
 ) -> None:
-    """Give an optimizer over a copy of a module what another has gathered over the module itself."""
+    """Copy the state of an optimizer to one over a copy of its module."""
     for source, target in zip(trained.parameters(), copied.parameters(), strict=True):
         if source in old.state:
             new.state[target] = copy.deepcopy(old.state[source])

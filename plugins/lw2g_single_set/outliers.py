@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = [
-    "PER_CLASS",
-    "around_origin",
-    "energy",
-    "near_boundary",
-    "neighbour_distance",
-    "outlier_loss",
-]
+__all__ = ["PER_CLASS", "around_origin", "energy", "near_boundary", "neighbour_distance", "outlier_loss"]
 
 PER_CLASS = 40
 """Outliers per class of the task."""
@@ -40,7 +33,7 @@ def neighbour_distance(points: Tensor, index: Tensor, neighbours: int) -> Tensor
     tensor([4.])
     """
     parts = [
-        # not kthvalue, of which CUDA has no form whose bits repeat
+        # not kthvalue, which is not deterministic on CUDA
         torch.cdist(part, index).topk(neighbours, dim=1, largest=False).values[:, -1]
         for part in torch.split(points, _ROWS_AT_ONCE)
     ]

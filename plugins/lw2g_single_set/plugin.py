@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lw2g.blocks import rows
+from lw2g.blocks.presets import PresetFile
 from lw2g.interfaces.component import BaselineComponent, lazy
 from lw2g.interfaces.deviations import Deviation
 from lw2g.registry.markers import hookimpl
-from lw2g_single_set import options, presets
+from lw2g_single_set import options
 
 __all__ = [
     "APER_ADAPTER",
@@ -20,34 +20,10 @@ __all__ = [
     "lw2g_baselines",
 ]
 
+_PRESETS = PresetFile("lw2g_single_set")
+
 _CITATION = "Zhou et al., Revisiting Class-Incremental Learning with Pre-Trained Models, IJCV 2024"
 
-_PILOT = {**rows.HIDE, "backbone.name": "sup21k-ft1k"}
-_REVISITING = {**rows.HIDE, "backbone.name": "sup21k-augreg"}
-_APER = {"cifar100": _PILOT, "imagenet-r": {**_PILOT, **rows.LAMDA_FOLDERS}}
-_NO_TRAINING = {**_REVISITING, "benchmark.train_transform": "none"}
-_NO_TRAINING_ROWS = {"imagenet-r": {**_NO_TRAINING, **rows.LAMDA_FOLDERS}}
-_FT1K = {**rows.SEED_1993, **rows.HIDE, "backbone.name": "sup21k-ft1k"}
-_AUGREG = {**_FT1K, "backbone.name": "sup21k-augreg"}
-_RANPAC = {
-    "cifar100": {**_AUGREG, "benchmark.test_resize": "squash"},
-    "imagenet-r": {**_FT1K, **rows.LAMDA_FOLDERS},
-    "omnibenchmark": _AUGREG,
-    "vtab": {**rows.NATURAL, **rows.HIDE, "backbone.name": "sup21k-ft1k"},
-    "stanford-cars": {**_AUGREG, "benchmark.base": 16, "benchmark.increment": 20},
-}
-_VPT_NSP = {
-    "benchmark.order": "seeded",
-    "benchmark.order_seed": 2024,
-    **rows.HIDE,
-    "benchmark.train_scale": 0.08,
-    "benchmark.train_interpolation": "bicubic",
-    "benchmark.flip": False,
-    "benchmark.normalise": "native",
-    "benchmark.test_resize": "squash",
-    "backbone.name": "sup21k-augreg",
-}
-_CONTROLS = {**rows.NATURAL, "backbone.name": "sup21k"}  # those of the prompt methods they stand beside
 
 APER_VPT_DEEP = BaselineComponent(
     name="aper-vpt-deep",
@@ -56,8 +32,8 @@ APER_VPT_DEEP = BaselineComponent(
     citation=_CITATION,
     build=lazy("lw2g_single_set.aper:AperVptDeep"),
     growth="fixed",
-    presets=rows.with_rows(presets.APER_VPT_DEEP_OFFICIAL, rows.SEED_1993, _REVISITING, _APER),
-    tuned=presets.APER_TUNED,
+    presets=_PRESETS.official("aper-vpt-deep"),
+    tuned=_PRESETS.tuned("aper-vpt-deep"),
 )
 
 APER_ADAPTER = BaselineComponent(
@@ -67,8 +43,8 @@ APER_ADAPTER = BaselineComponent(
     citation=_CITATION,
     build=lazy("lw2g_single_set.aper:AperAdapter"),
     growth="fixed",
-    presets=rows.with_rows(presets.APER_ADAPTER_OFFICIAL, rows.SEED_1993, _REVISITING, _APER),
-    tuned=presets.APER_TUNED,
+    presets=_PRESETS.official("aper-adapter"),
+    tuned=_PRESETS.tuned("aper-adapter"),
 )
 
 _SOLVED_EXACTLY = Deviation(
@@ -85,8 +61,8 @@ RANPAC = BaselineComponent(
     citation="McDonnell et al., RanPAC: Random Projections and Pre-trained Models, NeurIPS 2023",
     build=lazy("lw2g_single_set.ranpac:ranpac"),
     growth="fixed",
-    presets=rows.with_rows(presets.RANPAC_OFFICIAL, {}, _FT1K, _RANPAC),
-    tuned=presets.RANPAC_TUNED,
+    presets=_PRESETS.official("ranpac"),
+    tuned=_PRESETS.tuned("ranpac"),
     deviations=(_SOLVED_EXACTLY,),
 )
 
@@ -98,7 +74,7 @@ SIMPLE_CIL = BaselineComponent(
     build=lazy("lw2g_single_set.controls:SimpleCIL"),
     growth="fixed",
     control=True,
-    presets=rows.with_rows(presets.CONTROLS, rows.SEED_1993, _NO_TRAINING, _NO_TRAINING_ROWS),
+    presets=_PRESETS.official("simple-cil"),
 )
 
 NO_PROMPT = BaselineComponent(
@@ -108,8 +84,8 @@ NO_PROMPT = BaselineComponent(
     build=lazy("lw2g_single_set.controls:NoPrompt"),
     growth="fixed",
     control=True,
-    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, rows.HIDE_ROWS),
-    tuned=presets.CONTROLS_TUNED,
+    presets=_PRESETS.official("no-prompt"),
+    tuned=_PRESETS.tuned("no-prompt"),
 )
 
 JOINT = BaselineComponent(
@@ -120,24 +96,19 @@ JOINT = BaselineComponent(
     growth="fixed",
     control=True,
     joint=True,
-    presets=rows.with_rows(presets.CONTROLS, _CONTROLS, rows.HIDE, rows.HIDE_ROWS),
-    tuned=presets.CONTROLS_TUNED,
+    presets=_PRESETS.official("joint"),
+    tuned=_PRESETS.tuned("joint"),
 )
 
 ONE_PROMPT = BaselineComponent(
     name="one-prompt",
     config=options.OnePromptConfig,
-    summary="one prefix set that every task goes on training; OVOR with outliers",
+    summary="one prefix set that all tasks train in turn; OVOR with outliers",
     citation="Huang et al., OVOR: OnePrompt with Virtual Outlier Regularization, ICLR 2024",
     build=lazy("lw2g_single_set.one_prompt:OnePrompt"),
     growth="fixed",
-    presets=rows.with_rows(
-        presets.ONE_PROMPT_OFFICIAL,
-        {**rows.NATURAL, "backbone.name": "sup21k-ft1k"},
-        rows.CODA,
-        rows.CODA_ROWS,
-    ),
-    tuned=presets.ONE_PROMPT_TUNED,
+    presets=_PRESETS.official("one-prompt"),
+    tuned=_PRESETS.tuned("one-prompt"),
 )
 
 VPT_NSP2 = BaselineComponent(
@@ -147,8 +118,8 @@ VPT_NSP2 = BaselineComponent(
     citation="Lu et al., Visual Prompt Tuning in Null Space for Continual Learning, NeurIPS 2024",
     build=lazy("lw2g_single_set.null_space:VptNsp"),
     growth="fixed",
-    presets=rows.with_rows(presets.VPT_NSP_OFFICIAL, {}, _VPT_NSP, {}),
-    tuned=presets.VPT_NSP_TUNED,
+    presets=_PRESETS.official("vpt-nsp2"),
+    tuned=_PRESETS.tuned("vpt-nsp2"),
 )
 
 

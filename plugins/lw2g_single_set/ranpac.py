@@ -36,7 +36,7 @@ def random_ridge(config: RanPacConfig, context: BuildContext) -> Ridge:
 
 
 class RanPac(SolvedBaseline):
-    """A ridge classifier on random features; subclasses say of what, and build it.
+    """A ridge classifier on random features; subclasses say of which features, and build it.
 
     Attributes:
         closed_form: Its float64 sums are ``[M, M]`` and ``[num_classes, M]``.

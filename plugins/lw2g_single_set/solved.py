@@ -1,4 +1,4 @@
-"""Baselines that predict by a classifier in closed form and by nothing else."""
+"""Baselines that predict by a classifier in closed form alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SolvedBaseline"]
 
 
 class SolvedBaseline(Baseline):
-    """A baseline whose classifier is solved for, from its own features.
+    """A baseline whose classifier is solved in closed form from its own features.
 
     Attributes:
         closed_form: The classifier.

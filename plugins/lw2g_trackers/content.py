@@ -1,6 +1,6 @@
 """What an event of a run holds for a tracker: options, curves, tables and pictures, each under a name.
 
-The one place that knows events; a tracker only hands on what it finds here.
+Only this module knows events; a tracker passes on what it gets from here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import attrs
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskDecided, TaskEvaluated
 from lw2g_trackers.pictures import Picture, heat_map
 
-__all__ = ["Content", "Table", "content_of"]
+__all__ = ["Content", "LoggedTable", "content_of"]
 
 _NUMBERS = ("value", "error", "null", "own")
-"""What every measure has to say of a set; its parts beside it have names of their own."""
+"""The numbers that every measure gives for a set; its parts have names of their own."""
 
 
 @attrs.frozen(kw_only=True)
-class Table:
+class LoggedTable:
     """A table of text and numbers; None is undefined."""
 
     name: str
@@ -32,7 +32,7 @@ class Table:
     def markdown(self) -> str:
         """Return it as Markdown, numbers with two decimals.
 
-        >>> print(Table(name="t", columns=("set", "z"), rows=((0, -1.234), (1, None))).markdown())
+        >>> print(LoggedTable(name="t", columns=("set", "z"), rows=((0, -1.234), (1, None))).markdown())
         | set | z |
         | --- | --- |
         | 0 | -1.23 |
@@ -44,7 +44,7 @@ class Table:
 
 @attrs.frozen(kw_only=True)
 class Content:
-    """What there is to keep of one event.
+    """The content of one event.
 
     Attributes:
         step: Where curves, tables and pictures belong: the task (from 0), or the epoch over all tasks.
@@ -58,13 +58,13 @@ class Content:
     step: int = 0
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
     scalars: Mapping[str, float] = attrs.field(factory=dict)
-    tables: tuple[Table, ...] = ()
+    tables: tuple[LoggedTable, ...] = ()
     pictures: tuple[Picture, ...] = ()
     final: Mapping[str, float] = attrs.field(factory=dict)
 
 
 def content_of(event: Event, directory: Path) -> Content:
-    """Return what there is to keep of an event.
+    """Return the content of an event.
 
     Args:
         event: Any event of a run.
@@ -100,7 +100,7 @@ def _decided(event: TaskDecided) -> Content:
                     curve = name if key == "value" else f"{name}/{key}"
                     scalars[f"evidence/{curve}/set-{candidate['set']}"] = float(value)
     rows.append((f"#{decision['set']}", decision["decision"], *(None for _ in _NUMBERS)))
-    table = Table(name="decisions", columns=("set", "measure", *_NUMBERS), rows=tuple(rows))
+    table = LoggedTable(name="decisions", columns=("set", "measure", *_NUMBERS), rows=tuple(rows))
     return Content(step=event.task, scalars=scalars, tables=(table,))
 
 
@@ -112,7 +112,7 @@ def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
 
 
 def _pictures(task: int, directory: Path) -> Iterator[Picture]:
-    """Draw who was taken for whom, from the predictions of all test images of the tasks seen."""
+    """Draw the confusion of classes, tasks and retrieval over all test images of the seen tasks."""
     file = directory / "predictions" / f"task-{task:03d}.safetensors"
     if not file.exists():
         return
@@ -135,21 +135,22 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     others = [("confusion/tasks", "task of the predicted class", [tasks[cls] for cls in predicted])]
     if (rows["retrieved"] >= 0).all():
         others.append(("retrieval", "retrieved task", rows["retrieved"].tolist()))
-    for name, axis, found in others:
-        yield heat_map(name, zip(own, found, strict=True), size=task + 1, axes=("task", axis))
+    for name, axis, columns in others:
+        yield heat_map(name, zip(own, columns, strict=True), size=task + 1, axes=("task", axis))
 
 
 def _ended(event: RunEnded, directory: Path) -> Content:
     final = {name: float(value) for name, value in event.metrics.items() if _is_number(value)}
     metrics = tuple((name, value) for name, value in event.metrics.items())
-    tables = [Table(name="final", columns=("metric", "value"), rows=(*metrics, ("seconds", event.seconds)))]
+    rows = (*metrics, ("seconds", event.seconds))
+    tables = [LoggedTable(name="final", columns=("metric", "value"), rows=rows)]
     file = directory / "record.json"
     if file.exists():
         tables.append(_by_task(json.loads(file.read_text(encoding="utf-8"))))
     return Content(tables=tuple(tables), final=final)
 
 
-def _by_task(record: Mapping[str, Any]) -> Table:
+def _by_task(record: Mapping[str, Any]) -> LoggedTable:
     """Return what became of each task: its set, its accuracy when it was learned and in the end."""
     rows = []
     for task, (decision, accuracy) in enumerate(
@@ -161,7 +162,7 @@ def _by_task(record: Mapping[str, Any]) -> Table:
             (task + 1, decision["decision"], f"#{decision['set']}", accuracy[task], accuracy[-1], retrieved)
         )
     columns = ("task", "decision", "set", "accuracy when learned", "final accuracy", "final retrieval")
-    return Table(name="tasks", columns=columns, rows=tuple(rows))
+    return LoggedTable(name="tasks", columns=columns, rows=tuple(rows))
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -9,6 +9,7 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, RunEnded, RunStarted
 from lw2g_trackers.content import content_of
 from lw2g_trackers.kept import kept_id
+from lw2g_trackers.options import MlflowConfig
 
 __all__ = ["MlflowTracker"]
 
@@ -16,7 +17,7 @@ _LONGEST_VALUE = 500
 
 
 class MlflowTracker:
-    """Logs to one MLflow run, whose id is kept in the run directory so that a resumed run goes on with it.
+    """Logs to one MLflow run, whose id is kept in the run directory, so that a resumed run continues it.
 
     Args:
         directory: The run directory.
@@ -28,47 +29,50 @@ class MlflowTracker:
         ConfigError: MLflow is not installed.
     """
 
-    def __init__(self, directory: Path, *, uri: str | None, experiment: str) -> None:
+    def __init__(self, config: MlflowConfig, directory: Path) -> None:
         try:
             from mlflow import MlflowClient
         except ImportError as error:
             raise ConfigError(
-                "trackers.mlflow: MLflow is not installed; pip install 'lw2g[track]'"
+                "trackers.mlflow: MLflow is not installed", "pip install 'lw2g[track]'"
             ) from error
         self._artifacts: dict[str, str] = {}
+        uri = config.uri
         if uri is not None and ":" not in uri and uri != "databricks":
             folder = Path(uri).absolute()
             folder.mkdir(parents=True, exist_ok=True)
             uri, self._artifacts = f"sqlite:///{folder / 'mlflow.db'}", {"artifact_location": folder.as_uri()}
         self._client: Any = MlflowClient(tracking_uri=uri)
         self._directory = directory
-        self._run = kept_id(directory / "mlflow-run", lambda: self._new_run(experiment))
+        self._run = kept_id(directory / "mlflow-run", lambda: self._new_run(config.experiment))
         self._ended = False
 
     def _new_run(self, experiment: str) -> str:
-        found = self._client.get_experiment_by_name(experiment)
+        known = self._client.get_experiment_by_name(experiment)
         number = (
             self._client.create_experiment(experiment, **self._artifacts)
-            if found is None
-            else found.experiment_id
+            if known is None
+            else known.experiment_id
         )
         run: str = self._client.create_run(number, run_name=self._directory.name).info.run_id
         return run
 
     def on_event(self, event: Event) -> None:
         """Log what the event holds; tables are artifacts, one file a step."""
-        found = content_of(event, self._directory)
+        content = content_of(event, self._directory)
         if isinstance(event, RunStarted):
             self._client.update_run(self._run, status="RUNNING")
-            for key, option in () if event.resumed else found.parameters.items():
+            for key, option in () if event.resumed else content.parameters.items():
                 self._client.log_param(self._run, key, str(option)[:_LONGEST_VALUE])
-        for name, value in found.scalars.items():
-            self._client.log_metric(self._run, name, value, step=found.step)
-        for table in found.tables:
-            file = f"{table.name}.md" if isinstance(event, RunEnded) else f"{table.name}/{found.step:03d}.md"
+        for name, value in content.scalars.items():
+            self._client.log_metric(self._run, name, value, step=content.step)
+        for table in content.tables:
+            file = (
+                f"{table.name}.md" if isinstance(event, RunEnded) else f"{table.name}/{content.step:03d}.md"
+            )
             self._client.log_text(self._run, table.markdown(), file)
-        for picture in found.pictures:
-            self._client.log_image(self._run, picture.pixels, key=picture.name, step=found.step)
+        for picture in content.pictures:
+            self._client.log_image(self._run, picture.pixels, key=picture.name, step=content.step)
         self._ended = self._ended or isinstance(event, RunEnded)
 
     def close(self) -> None:

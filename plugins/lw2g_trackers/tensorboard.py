@@ -7,12 +7,13 @@ from pathlib import Path
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event
 from lw2g_trackers.content import content_of
+from lw2g_trackers.options import TensorboardConfig
 
 __all__ = ["TensorboardTracker"]
 
 
 class TensorboardTracker:
-    """Writes curves, decisions, confusion, options and results; a resumed run goes on in the same folder.
+    """Writes curves, decisions, confusion, options and results; a resumed run continues in the same folder.
 
     Args:
         directory: The run directory.
@@ -21,12 +22,12 @@ class TensorboardTracker:
         ConfigError: TensorBoard is not installed.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, config: TensorboardConfig, directory: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ConfigError(
-                "trackers.tensorboard: TensorBoard is not installed; pip install 'lw2g[track]'"
+                "trackers.tensorboard: TensorBoard is not installed", "pip install 'lw2g[track]'"
             ) from error
         self._directory = directory
         self._writer = SummaryWriter(str(directory / "tensorboard"))
@@ -34,21 +35,21 @@ class TensorboardTracker:
 
     def on_event(self, event: Event) -> None:
         """Write what the event holds; the options stand beside the final metrics under HPARAMS."""
-        found = content_of(event, self._directory)
-        for key, option in found.parameters.items():
+        content = content_of(event, self._directory)
+        for key, option in content.parameters.items():
             self._parameters[key] = option if isinstance(option, bool | int | float) else str(option)
-        for name, value in found.scalars.items():
-            self._writer.add_scalar(name, value, found.step)
-        for table in found.tables:
-            self._writer.add_text(table.name, table.markdown(), found.step)
-        for picture in found.pictures:
-            self._writer.add_image(picture.name, picture.pixels, found.step, dataformats="HWC")
-        if found.final:
-            metrics = {f"final/{name}": value for name, value in found.final.items()}
+        for name, value in content.scalars.items():
+            self._writer.add_scalar(name, value, content.step)
+        for table in content.tables:
+            self._writer.add_text(table.name, table.markdown(), content.step)
+        for picture in content.pictures:
+            self._writer.add_image(picture.name, picture.pixels, content.step, dataformats="HWC")
+        if content.final:
+            metrics = {f"final/{name}": value for name, value in content.final.items()}
             self._writer.add_hparams(self._parameters, metrics, run_name=".")
-        if found.pictures or found.scalars or found.final:
+        if content.pictures or content.scalars or content.final:
             self._writer.flush()
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Write what is still buffered."""
         self._writer.close()

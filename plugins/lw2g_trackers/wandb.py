@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import Event, RunEnded
 from lw2g_trackers.content import content_of
 from lw2g_trackers.kept import kept_id
+from lw2g_trackers.options import WandbConfig
 
 __all__ = ["WandbTracker"]
 
 
 class WandbTracker:
-    """Logs to one run of Weights & Biases; a resumed run goes on under the same id.
+    """Logs to one run of Weights & Biases; a resumed run continues under the same id.
 
     Args:
         directory: The run directory; what waits to be sent lies in its folder ``wandb``.
@@ -27,21 +28,21 @@ class WandbTracker:
         ConfigError: wandb is not installed, or the service refuses.
     """
 
-    def __init__(
-        self, directory: Path, *, project: str, entity: str | None, mode: Literal["offline", "online"]
-    ) -> None:
+    def __init__(self, config: WandbConfig, directory: Path) -> None:
         try:
             import wandb
         except ImportError as error:
-            raise ConfigError("trackers.wandb: wandb is not installed; pip install 'lw2g[track]'") from error
+            raise ConfigError(
+                "trackers.wandb: wandb is not installed", "pip install 'lw2g[track]'"
+            ) from error
         self._wandb: Any = wandb
         self._directory = directory
-        options: dict[str, Any] = {"resume": "allow"} if mode == "online" else {}
+        options: dict[str, Any] = {"resume": "allow"} if config.mode == "online" else {}
         try:
             self._run: Any = wandb.init(
-                project=project,
-                entity=entity,
-                mode=mode,
+                project=config.project,
+                entity=config.entity,
+                mode=config.mode,
                 dir=str(directory),
                 id=kept_id(directory / "wandb-run", lambda: uuid.uuid4().hex[:12]),
                 name=directory.name,
@@ -50,9 +51,9 @@ class WandbTracker:
                 **options,
             )
         except wandb.errors.Error as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise ConfigError(
-                f"trackers.wandb: {told}; run `wandb login`, or set trackers.wandb.mode to 'offline'"
+                f"trackers.wandb: {reason}", "run `wandb login`, or set trackers.wandb.mode to 'offline'"
             ) from error
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
@@ -60,18 +61,18 @@ class WandbTracker:
 
     def on_event(self, event: Event) -> None:
         """Log what the event holds, in one call; the final metrics are the run's summary."""
-        found = content_of(event, self._directory)
-        if found.parameters:
-            self._run.config.update(dict(found.parameters), allow_val_change=True)
-        logged: dict[str, Any] = dict(found.scalars)
-        for table in found.tables:
+        content = content_of(event, self._directory)
+        if content.parameters:
+            self._run.config.update(dict(content.parameters), allow_val_change=True)
+        logged: dict[str, Any] = dict(content.scalars)
+        for table in content.tables:
             rows = [list(row) for row in table.rows]
             logged[table.name] = self._wandb.Table(columns=list(table.columns), data=rows)
-        logged |= {picture.name: self._wandb.Image(picture.pixels) for picture in found.pictures}
+        logged |= {picture.name: self._wandb.Image(picture.pixels) for picture in content.pictures}
         if logged:
-            self._run.log(logged | {"step": found.step})
+            self._run.log(logged | {"step": content.step})
         if isinstance(event, RunEnded):
-            self._run.summary.update(dict(found.final))
+            self._run.summary.update(dict(content.final))
             self._ended = True
 
     def close(self) -> None:

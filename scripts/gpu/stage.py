@@ -15,14 +15,13 @@ from torch import Tensor
 from gpu.lab import Lab, Marks, Skipped
 from lw2g.config.resolve import Resolved
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.tracker import Event, TaskEvaluated, Tracker
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.images.image_set import ImageSet
-from lw2g.training.phases import PhaseProgress, hosted, only_trainable, train_phase
+from lw2g.training.phases import PhaseProgress, only_trainable, train_phase
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 from lw2g.training.run import Run
@@ -161,19 +160,17 @@ def _begun(session: Session, task: int) -> Stage | None:
         session.pool.reuse(0)
     else:
         session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
-    context, probe = session.task_context(task, still), session.probe(task, still)
+    context = session.task_context(task, still)
     if session.retrieval is not None:
         session.retrieval.begin_task(context)
-    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
     for constraint in session.constraints.values():
-        constraint.begin_task(rules)
-    owner, strategy, named = session.labels
-    first = [] if session.retrieval is None else session.retrieval.phases(context)
-    for phase in (*first, *session.baseline.phases(context)):
+        constraint.begin_task(context)
+    for _, phase in session.phases(context):
         if isinstance(phase, TrainingPhase) and phase.host:
             sites = [*session.baseline.sites(context.parameters), *session.baseline.shared_sites()]
-            protection = Protection.for_task(list(named.values()), sites, rules, phase.trained)
-            phase = hosted(phase, context, owner, strategy, named)
+            protection = Protection.for_task(
+                list(session.constraints.values()), sites, context, phase.trained
+            )
             return Stage(session=session, context=context, phase=phase, protection=protection)
         if not isinstance(phase, TrainingPhase):
             phase.run(lambda done, total: None)  # it may design the set

@@ -34,38 +34,40 @@ BROKEN = Broken(changed)
 breaks = BROKEN.breaks
 
 
-@breaks("sizes_are_those_of_the_model", "states heads 8 and its model has 4; build it with Backbone.wrap")
+@breaks(
+    "is_frozen_and_as_large_as_it_states", "states heads 8 and its model has 4; build it with Backbone.wrap"
+)
 def another_number_of_heads(backbone):
     return Backbone(backbone.model, name="x", fingerprint=attrs.evolve(backbone.fingerprint, heads=8))
 
 
-@breaks("sizes_are_those_of_the_model", r"features are torch.float64 \[4, 32\]; they must be float32")
+@breaks("features_are_of_their_image_alone", r"features are torch.float64 \[4, 32\]; they must be float32")
 def double_features(backbone):
     plain = backbone.features
     backbone.features = lambda *given, **options: plain(*given, **options).double()
 
 
-@breaks("sizes_are_those_of_the_model", "build returns 'VisionTransformer'; return a Backbone")
+@breaks("is_frozen_and_as_large_as_it_states", "build returns 'VisionTransformer'; return a Backbone")
 def bare_model(backbone):
     return backbone.model
 
 
-@breaks("backbone_is_frozen", "'model.norm.weight' requires a gradient")
+@breaks("is_frozen_and_as_large_as_it_states", "'model.norm.weight' requires a gradient")
 def trained_norm(backbone):
     backbone.model.norm.requires_grad_(True)
 
 
-@breaks("backbone_is_frozen", "into train mode")
+@breaks("is_frozen_and_as_large_as_it_states", "into train mode")
 def trainable_mode(backbone):
     backbone.train = lambda mode=True: backbone.model.train(mode)
 
 
-@breaks("features_are_deterministic", "draws from the global generator of torch; switch off dropout")
+@breaks("features_are_of_their_image_alone", "draws from the global generator of torch; switch off dropout")
 def dropout(backbone):
     backbone.model.norm.register_forward_hook(lambda module, given, out: out + torch.rand(()))
 
 
-@breaks("features_are_deterministic", "must hold no moving state")
+@breaks("features_are_of_their_image_alone", "must hold no moving state")
 def counting(backbone):
     calls = []
 
@@ -76,7 +78,7 @@ def counting(backbone):
     backbone.model.norm.register_forward_hook(count)
 
 
-@breaks("features_ignore_the_batch", "use no norm or statistic over the batch")
+@breaks("features_are_of_their_image_alone", "use no norm or statistic over the batch")
 def batch_norm(backbone):
     backbone.model.norm.register_forward_hook(lambda module, given, out: out - out.mean(dim=0))
 
@@ -184,7 +186,7 @@ def test_a_broken_backbone_fails_with_what_to_do(record: BackboneComponent, chec
 
 def test_every_check_of_backbones_is_shown_to_fail() -> None:
     """No check is without a backbone that breaks it."""
-    BROKEN.require_every_check("micro")
+    BROKEN.require_every_check("backbone")
 
 
 def test_weights_that_would_be_fetched_are_skipped_without_a_wait() -> None:

@@ -36,7 +36,7 @@ class Sane(Constraint):
         self.seen = torch.zeros(())
 
     def restriction(self, site, context):
-        space = context.memory.space(context.task.set_id, site)
+        space = context.memory.space(context.set_id, site)
         return None if space is None else self.bent(Restriction(subspace=space))
 
     def bent(self, restriction):
@@ -61,13 +61,13 @@ class Sane(Constraint):
 @breaks("constraint_lives_through_a_run", "in task 1, .* raises AttributeError.*return None")
 class NeedsHistory(Sane):
     def restriction(self, site, context):
-        return Restriction(subspace=context.memory.space(context.task.set_id, site).to(dtype=torch.float64))
+        return Restriction(subspace=context.memory.space(context.set_id, site).to(dtype=torch.float64))
 
 
 @breaks("constraint_lives_through_a_run", "begin_task raises IndexError.*the first too")
 class LooksBack(Sane):
     def begin_task(self, context):
-        self.before = [info.index for info in context.task.history[:-1]][-1]
+        self.before = [info.index for info in context.history[:-1]][-1]
 
 
 @breaks("constraint_lives_through_a_run", "on is 'step'; set it to 'update' or 'gradient'")
@@ -75,31 +75,31 @@ class AnotherMoment(Sane):
     on = "step"
 
 
-@breaks("restrictions_fit_their_sites", "rows of 32 and gets a space of 16")
+@breaks("restrictions_take_away_alone", "rows of 32 and gets a space of 16")
 class HalfWidth(Sane):
     def bent(self, restriction):
         return Restriction(subspace=Subspace.empty(16))
 
 
-@breaks("hard_rules_remove_everything", "strength 0.5.*declare hard = False")
+@breaks("restrictions_take_away_alone", "strength 0.5.*declare hard = False")
 class HalfHard(Sane):
     def bent(self, restriction):
         return attrs.evolve(restriction, strength=0.5)
 
 
-@breaks("zero_stays_zero", "zero at site .* becomes nan")
+@breaks("restrictions_take_away_alone", "zero at site .* becomes nan")
 class NotANumber(Sane):
     def bent(self, restriction):
         return Restriction(subspace=attrs.evolve(restriction.subspace, basis=restriction.subspace.basis / 0))
 
 
-@breaks("norm_never_grows", "return a space of orthonormal columns")
+@breaks("restrictions_take_away_alone", "return a space of orthonormal columns")
 class LongColumns(Sane):
     def bent(self, restriction):
         return Restriction(subspace=attrs.evolve(restriction.subspace, basis=restriction.subspace.basis * 2))
 
 
-@breaks("hard_rules_are_idempotent", "removes more than once; return a space")
+@breaks("restrictions_take_away_alone", "removes more than once; return a space")
 class ShortColumns(Sane):
     def bent(self, restriction):
         return Restriction(subspace=attrs.evolve(restriction.subspace, basis=restriction.subspace.basis / 2))
@@ -127,50 +127,50 @@ class KeepsNumbers(Sane):
         return {"seen": float(self.seen)}
 
 
-@breaks("extra_loss_is_a_finite_scalar", "without dimensions")
+@breaks("constraint_lives_through_a_run", "without dimensions")
 class LossPerSample(Sane):
     def extra_loss(self, batch, output, context):
         return torch.zeros(len(batch))
 
 
-@breaks("extra_loss_is_a_finite_scalar", "return a finite tensor")
+@breaks("constraint_lives_through_a_run", "return a finite tensor")
 class DividesByZero(Sane):
     def extra_loss(self, batch, output, context):
         return output.loss / context.task.index
 
 
-@breaks("extra_loss_spares_host_and_backbone", "gradient into the backbone; it is frozen")
+@breaks("extra_loss_leaves_the_host_alone", "gradient into the backbone; it is frozen")
 class TrainsTheBackbone(Sane):
     def extra_loss(self, batch, output, context):
         context.backbone.requires_grad_(True)
         return context.backbone.features(batch.images).mean()
 
 
-@breaks("extra_loss_spares_host_and_backbone", "changes values or gradients of the host")
+@breaks("extra_loss_leaves_the_host_alone", "changes values or gradients of the host")
 class ScalesFeatures(Sane):
     def extra_loss(self, batch, output, context):
         batch.query.mul_(0.5)
 
 
-@breaks("extra_loss_spares_host_and_backbone", "changes values or gradients of the host")
+@breaks("extra_loss_leaves_the_host_alone", "changes values or gradients of the host")
 class CallsBackward(Sane):
     def extra_loss(self, batch, output, context):
         output.loss.backward(retain_graph=True)
 
 
-@breaks("extra_loss_disturbs_no_draws", "extra_loss draws from the global generator of random")
+@breaks("extra_loss_leaves_the_host_alone", "extra_loss draws from the global generator of random")
 class DrawsFromPython(Sane):
     def extra_loss(self, batch, output, context):
         return output.loss * random.random()
 
 
-@breaks("extra_loss_disturbs_no_draws", "begin_task draws from the global generator of torch")
+@breaks("extra_loss_leaves_the_host_alone", "begin_task draws from the global generator of torch")
 class DrawsEarly(Sane):
     def begin_task(self, context):
         self.noise = torch.randn(3)
 
 
-@breaks("extra_loss_disturbs_no_draws", "for one batch and one torch seed")
+@breaks("extra_loss_leaves_the_host_alone", "for one batch and one torch seed")
 class OwnGenerator(Sane):
     def __init__(self):
         super().__init__()
@@ -180,13 +180,13 @@ class OwnGenerator(Sane):
         return output.loss * torch.rand((), generator=self.generator)
 
 
-@breaks("keys_and_features_may_be_missing", "without keys and features, extra_loss raises AttributeError")
+@breaks("constraint_lives_through_a_run", "without keys and features, .* extra_loss raises AttributeError")
 class NeedsFeatures(Sane):
     def extra_loss(self, batch, output, context):
         return output.features.mean()
 
 
-@breaks("keys_and_features_may_be_missing", "begin_task raises AttributeError")
+@breaks("constraint_lives_through_a_run", "begin_task raises AttributeError")
 class NeedsKeys(Sane):
     def begin_task(self, context):
         self.keys = context.task.retrieval.keys(context.task)
@@ -195,7 +195,11 @@ class NeedsKeys(Sane):
 OTHERWISE = {"lgcl": {"encoder": "hash"}}
 """Options of components that need more than their defaults."""
 
-CASES = [case for case in contract_cases() if case.check.kind == "constraint"]
+CASES = [
+    case
+    for case in contract_cases()
+    if case.check.kind == "constraint" and case.subject.component.name not in OTHERWISE
+]
 CASES += [case for name, options in OTHERWISE.items() for case in contract_cases(name, options=options)]
 
 
@@ -215,7 +219,7 @@ def test_a_broken_constraint_fails_with_what_to_do(
 
 def test_every_check_of_constraints_is_shown_to_fail() -> None:
     """No check is without a constraint that breaks it."""
-    BROKEN.require_every_check("orthogonal")
+    BROKEN.require_every_check("constraint")
 
 
 def test_a_sane_constraint_passes() -> None:

@@ -35,23 +35,25 @@ class Sane:
         return Reuse(evidence.eligible[0].set) if evidence.eligible else Grow()
 
 
-@breaks("margin_is_a_number", "margin is None; set the attribute margin")
+@breaks("record_tells_the_truth", "margin is None; set the attribute margin")
 class WithoutMargin(Sane):
     margin = None
 
 
-@breaks("margin_is_a_number", "burden is 'both'; set the attribute burden")
+@breaks("record_tells_the_truth", "burden is 'both'; set the attribute burden")
 class ProvesBoth(Sane):
     burden = "both"
 
 
-@breaks("measures_exist", "reads the measure 'hindrence'.*did you mean 'hindrance'", measures=("hindrence",))
+@breaks(
+    "names_what_exists", "reads the measure 'hindrence'.*did you mean 'hindrance'", measures=("hindrence",)
+)
 class ForeignMeasure(Sane):
     pass
 
 
 @breaks(
-    "default_constraints_exist",
+    "names_what_exists",
     "names 'orthogonl'.*did you mean 'orthogonal'",
     default_constraints=("orthogonl",),
 )
@@ -59,38 +61,38 @@ class ForeignConstraint(Sane):
     pass
 
 
-@breaks("policy_is_total", r"task 0 \[no set\], raises ValueError.*Grow\(\) where no candidate")
+@breaks("decides_on_any_evidence", r"task 0 \[no set\], raises ValueError.*Grow\(\) where no candidate")
 class NeedsCandidates(Sane):
     def decide(self, evidence, rng):
         return Reuse(min(one.set for one in evidence.candidates))
 
 
-@breaks("policy_is_total", "unmeasured.* raises KeyError")
+@breaks("decides_on_any_evidence", "unmeasured.* raises KeyError")
 class ComparesUndefined(Sane):
     def decide(self, evidence, rng):
         found = [one for one in evidence.eligible if one.measures["hindrance"].value < 0]
         return Reuse(found[0].set) if found else Grow()
 
 
-@breaks("policy_is_total", r"decide returns True .*return Grow\(\) or Reuse\(set\)")
+@breaks("decides_on_any_evidence", r"decide returns True .*return Grow\(\) or Reuse\(set\)")
 class SaysYes(Sane):
     def decide(self, evidence, rng):
         return True
 
 
-@breaks("names_only_live_sets", "set attribute of a candidate, not its position")
+@breaks("decides_on_any_evidence", "set attribute of a candidate, not its position")
 class NamesPositions(Sane):
     def decide(self, evidence, rng):
         return Reuse(len(evidence.eligible) - 1) if evidence.eligible else Grow()
 
 
-@breaks("excluded_sets_stay_out", "choose among evidence.eligible")
+@breaks("decides_on_any_evidence", "choose among evidence.eligible")
 class ReusesClosed(Sane):
     def decide(self, evidence, rng):
         return Reuse(evidence.candidates[0].set) if evidence.candidates else Grow()
 
 
-@breaks("policy_is_deterministic", "keep no state between decisions")
+@breaks("same_evidence_same_decision", "keep no state between decisions")
 class TakesTurns(Sane):
     def __init__(self):
         self.turn = 0
@@ -100,27 +102,27 @@ class TakesTurns(Sane):
         return super().decide(evidence, rng) if self.turn % 2 else Grow()
 
 
-@breaks("draws_from_its_generator_alone", "global generator of numpy.random; draw from rng")
+@breaks("same_evidence_same_decision", "global generator of numpy.random; draw from rng")
 class DrawsFromNumpy(Sane):
     def decide(self, evidence, rng):
         eligible = evidence.eligible
         return Reuse(eligible[np.random.randint(len(eligible))].set) if eligible else Grow()
 
 
-@breaks("draws_from_its_generator_alone", "global generator of torch; draw from rng")
+@breaks("same_evidence_same_decision", "global generator of torch; draw from rng")
 class SeedsTorch(Sane):
     def decide(self, evidence, rng):
         torch.manual_seed(evidence.task)
         return super().decide(evidence, rng)
 
 
-@breaks("draws_from_its_generator_alone", "as the global seed goes; draw from rng alone")
+@breaks("same_evidence_same_decision", "depending on the global seed; draw from rng alone")
 class PeeksAtTheGlobalSeed(Sane):
     def decide(self, evidence, rng):
         return super().decide(evidence, rng) if torch.initial_seed() % 2 else Grow()
 
 
-@breaks("leaves_the_evidence_alone", "changes the evidence.*work on copies")
+@breaks("decides_on_any_evidence", "changes the evidence.*work on copies")
 class WritesEvidence(Sane):
     def decide(self, evidence, rng):
         if len(evidence.candidates) > 1:
@@ -162,7 +164,7 @@ def test_a_broken_policy_fails_with_what_to_do(record: PolicyComponent, check: s
 
 def test_every_check_of_policies_is_shown_to_fail() -> None:
     """No check is without a policy that breaks it."""
-    BROKEN.require_every_check("min")
+    BROKEN.require_every_check("policy")
 
 
 def test_a_sane_policy_passes() -> None:
@@ -183,7 +185,9 @@ def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:
 
 def test_evidence_that_options_refuse_is_left_out() -> None:
     """A map of tasks to sets is judged where it fits, in growth and reuse, or not at all."""
-    (case,) = [c for c in contract_cases("fixed", options={"map": MAP}) if c.check.name == "policy_is_total"]
+    (case,) = [
+        c for c in contract_cases("fixed", options={"map": MAP}) if c.check.name == "decides_on_any_evidence"
+    ]
     case.run()
     records, built = case.subject.once("records", tuple), case.subject.component.build(case.subject.config)
     found = {type(built.decide(one, np.random.default_rng(0))) for one in records}
@@ -202,8 +206,10 @@ def test_options_that_are_missing_skip_the_checks() -> None:
     """A component that says what it needs is not judged without it."""
 
     def build() -> Any:
-        raise ConfigError("policy.file: no file; give one")
+        raise ConfigError("policy.file: no file", "give one")
 
-    case = next(one for one in contract_cases(policy("needy", build)) if one.check.name == "policy_is_total")
+    case = next(
+        one for one in contract_cases(policy("needy", build)) if one.check.name == "decides_on_any_evidence"
+    )
     with pytest.raises(NotApplicable, match=r"cannot be had here: policy\.file: no file; give one"):
         case.run()

@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from broken_baselines import BrokenBaselines, kept
+from broken_components import Broken, evolving, kept, require_failure
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.site import Activation
 from lw2g.testing import ContractCase
 from lw2g.vit.taps import Tap
+from lw2g_prompts.plugin import S_PROMPT_PLUS_PLUS
 from lw2g_prompts.s_prompt import SPromptPlusPlus
 
-BROKEN = BrokenBaselines()
+BROKEN = Broken(evolving(S_PROMPT_PLUS_PLUS, presets={}, tuned={}))
 breaks = BROKEN.breaks
 
 
-@pytest.mark.parametrize("case", kept("site_checks"), ids=str)
+@pytest.mark.parametrize("case", kept("baseline", "site_checks"), ids=str)
 def test_registered_baselines_keep_their_promises(case: ContractCase) -> None:
     """Every registered baseline passes every check of its sites."""
     case.run()
@@ -47,43 +48,45 @@ class OtherSites(SPromptPlusPlus):
         return [self.altered(site, parameters) for site in super().sites(parameters)]
 
 
-@breaks("site_names_differ", "5 sites of set 0 are named 'key'")
+@breaks("sites_are_what_they_say", "5 sites of set 0 are named 'key'")
 class OneName(OtherSites):
     def altered(self, site, parameters):
         return attrs.evolve(site, name="key")
 
 
-@breaks("site_names_differ", "not declared for both set 0 and set 1")
+@breaks("sites_are_what_they_say", "not declared for both set 0 and set 1")
 class NamesTellTheSet(OtherSites):
     def altered(self, site, parameters):
         return attrs.evolve(site, name=f"{site.name}.{float(parameters.key[0, 0, 0]):.6f}")
 
 
-@breaks("sites_name_own_tensors", "'blocks.0.prefix_key' of set 0 is no parameter of that set")
+@breaks("sites_are_what_they_say", "'blocks.0.prefix_key' of set 0 is no parameter of that set")
 class SiteOnACopy(OtherSites):
     def altered(self, site, parameters):
         return attrs.evolve(site, parameter=nn.Parameter(site.parameter.clone()))
 
 
-@breaks("sites_name_own_tensors", "says owner 'shared'; sites declares those of 'set' alone")
+@breaks("sites_are_what_they_say", "says owner 'shared'; sites declares those of 'set' alone")
 class WrongOwner(OtherSites):
     def altered(self, site, parameters):
         return attrs.evolve(site, owner="shared")
 
 
-@breaks("sites_name_own_tensors", r"has index \(9,\)")
+@breaks("sites_are_what_they_say", r"has index \(9,\)")
 class WrongIndex(OtherSites):
     def altered(self, site, parameters):
         return attrs.evolve(site, index=(9,))
 
 
-@breaks("taps_fire", "tap 'blocks.17.query' of site 'blocks.0.prefix_key' of set 0 reads nothing")
+@breaks(
+    "sites_are_what_they_say", "tap 'blocks.17.query' of site 'blocks.0.prefix_key' of set 0 reads nothing"
+)
 class TapBeyond(OtherSites):
     def altered(self, site, parameters):
         return attrs.evolve(site, activation=Activation(tap=Tap(block=17, kind="query")))
 
 
-@breaks("taps_fire", "compute features through the backbone")
+@breaks("sites_are_what_they_say", "compute features through the backbone")
 class NoForward(SPromptPlusPlus):
     def features(self, batch, routing):
         return batch.query + routing.select(lambda one: one.key).flatten(-3, -2).sum(-2)
@@ -103,7 +106,7 @@ class TapBeforeTheProjection(OtherSites):
         return attrs.evolve(site, activation=Activation(tap=tap))
 
 
-@breaks("sites_fit_their_activations", r"is \[32, 3\], but its activation is 32 wide")
+@breaks("sites_are_what_they_say", r"is \[32, 3\], but its activation is 32 wide")
 class WrongAxis(SPromptPlusPlus):
     def new_set(self, source):
         made = super().new_set(source)
@@ -117,7 +120,7 @@ class WrongAxis(SPromptPlusPlus):
         return [attrs.evolve(site, parameter=parameters.up, index=()) for site in super().sites(parameters)]
 
 
-@breaks("sites_fit_their_activations", "the map of site 'blocks.0.prefix_key' of set 0 cannot be applied")
+@breaks("sites_are_what_they_say", "the map of site 'blocks.0.prefix_key' of set 0 cannot be applied")
 class WrongMap(OtherSites):
     def altered(self, site, parameters):
         activation = attrs.evolve(site.activation, map=lambda: torch.zeros(1, 7))
@@ -154,7 +157,7 @@ class DrawsAllRows(SPromptPlusPlus):
         self.head.reset_parameters()
 
 
-@breaks("head_is_drawn_anew", "changes buffer 'count'")
+@breaks("evidence_changes_nothing", "changes 'baseline.count'")
 class CountsDraws(SPromptPlusPlus):
     def __init__(self, config, context):
         super().__init__(config, context)
@@ -168,4 +171,4 @@ class CountsDraws(SPromptPlusPlus):
 @pytest.mark.parametrize(("component", "check", "words"), BROKEN.cases)
 def test_a_broken_baseline_fails_its_check(component: BaselineComponent, check: str, words: str) -> None:
     """The check that looks at the broken promise fails, and says what the author must do."""
-    BROKEN.require_failure(component, check, words)
+    require_failure(component, check, words)

@@ -42,14 +42,14 @@ class Sane:
         self.lines = []
 
 
-@breaks("takes_every_event", "on_event, on TaskEvaluated.*raises TypeError.*pass over those")
+@breaks("takes_a_run_and_changes_nothing", "on_event, on TaskEvaluated.*raises TypeError.*pass over those")
 class FormatsAll(Sane):
     def on_event(self, event):
         if isinstance(event, TaskEvaluated):
             self.lines.append(",".join(f"{value:.1f}" for value in event.metrics.values()))
 
 
-@breaks("takes_every_event", "return an object with on_event")
+@breaks("takes_a_run_and_changes_nothing", "return an object with on_event")
 class Nothing(Sane):
     on_event = None
 
@@ -57,20 +57,20 @@ class Nothing(Sane):
         return object()
 
 
-@breaks("tracker_changes_nothing", "changes the RunStarted it is given.*copy what is to be changed")
+@breaks("takes_a_run_and_changes_nothing", "changes the RunStarted it is given.*copy what is to be changed")
 class PopsOptions(Sane):
     def on_event(self, event):
         if isinstance(event, RunStarted):
             event.config.pop("baseline")
 
 
-@breaks("tracker_changes_nothing", "global generator of random.*a generator of its own")
+@breaks("takes_a_run_and_changes_nothing", "global generator of random.*a generator of its own")
 class NamesAtRandom(Sane):
     def on_event(self, event):
         self.lines.append(f"{random.random()}")
 
 
-@breaks("close_can_be_repeated", "close raises ValueError.*perhaps again")
+@breaks("takes_a_run_and_changes_nothing", "close raises ValueError.*perhaps again")
 class ClosesOnce(Sane):
     def close(self):
         if self.file is None:
@@ -127,7 +127,7 @@ def test_a_broken_tracker_fails_with_what_to_do(record: TrackerComponent, check:
 
 def test_every_check_of_trackers_is_shown_to_fail() -> None:
     """No check is without a tracker that breaks it."""
-    BROKEN.require_every_check("tensorboard")
+    BROKEN.require_every_check("tracker")
 
 
 def test_a_sane_tracker_passes() -> None:
@@ -147,7 +147,7 @@ def test_a_tracker_is_checked_away_from_the_users_runs(monkeypatch: pytest.Monke
 
         def on_event(self, event: Event) -> None:
             if isinstance(event, EpochEnded):
-                with pytest.raises(OSError, match="the network is not to be used here"):
+                with pytest.raises(OSError, match="Connection refused"):
                     urllib.request.urlopen("http://192.0.2.1")
 
     assert {case.result().status for case in contract_cases(tracker("curious", Curious))} == {"passed"}

@@ -8,18 +8,18 @@ import torch
 
 from lw2g.config.resolve import resolve
 from lw2g.testing import contract_cases
-from lw2g.testing.simulated_device import simulated_device
-from lw2g.testing.small_run import learned
 from lw2g.testing.tiny import tiny_catalogue
+from lw2g.testing.world import learned
 from lw2g.training import progress
 from lw2g.training.runner import start
+from simulated_device import simulated_device
 
 pytestmark = pytest.mark.slow
 
 CATALOGUE = tiny_catalogue()
 BATCH = 4
 RUNS_LOOKED_AT = (
-    "leaves_no_injection_behind",
+    "backbone_is_untouched",
     "cached_features_hold",
     "resumes_to_the_same_bits",
     "protection_holds",

@@ -81,8 +81,9 @@ OPTIONS = [
     ("backbone.image_size=33", "for example to 32"),
     ("backbone.image_size=100000", "for images of 100000 pixels cannot fit"),
     ("run.evaluation_batch=1000000000", "run.evaluation_batch: 1000000000 images cannot fit"),
-    ("baseline.shared_length=1000000000000", "1000000000000"),
+    ("baseline.shared_length=1000000000000", "tried to allocate 1024000000000000 bytes"),
     ("baseline.batch_size=0", "baseline.batch_size: must be >= 1: 0"),
+    ("run.devices=1000", "run.devices: 1000 is too many for the"),
 ]
 
 
@@ -93,10 +94,11 @@ def test_options(setting, told):
 
 
 def test_a_set_that_cannot_fit():
-    """The first set of a task is refused by its size before it is made."""
+    """What the system has no memory for is told in one line that says what to lower."""
     result, lines = execute("run", *DIGITS, "--set", "baseline.length=1000000000000")
     assert result.exit_code == 2
-    assert "error: baseline 'dual-prompt': a tensor of size [3, 1000000000000, 128] cannot fit: " in lines[-1]
+    assert "error: out of memory (can't allocate memory: you tried to allocate " in lines[-1]
+    assert "lower baseline.batch_size, run.evaluation_batch or the size of the baseline's sets" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -208,10 +210,12 @@ def test_metadata_of_weights(metadata):
     assert "w.safetensors" in refused("run", *DIGITS, "--weights", "w.safetensors")
 
 
-@pytest.mark.parametrize("name", ["w.pth", "w.tar", "w.bin", "w.npz", "w.safetensors", "w.txt"])
-@pytest.mark.parametrize(
-    "content", [b"", b"hello\n", b"\x80\x02}q\x00.", b"PK\x03\x04 no archive", bytes(range(256)) * 8]
-)
+NO_WEIGHTS = [b"hello\n", b"", b"\x80\x02}q\x00.", b"PK\x03\x04 no archive", bytes(range(256)) * 8]
+FILES = [(name, content) for name in ("w.pth", "w.npz", "w.safetensors") for content in NO_WEIGHTS]
+FILES += [(name, NO_WEIGHTS[0]) for name in ("w.tar", "w.bin", "w.txt")]
+
+
+@pytest.mark.parametrize(("name", "content"), FILES)
 def test_files_that_are_no_weights(name, content):
     """Text, nothing, an empty pickle or noise under the name of a weights file."""
     write(name, content)

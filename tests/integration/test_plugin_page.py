@@ -1,4 +1,4 @@
-"""docs/plugins.md: every command of the page works, word for word and in order."""
+"""docs/plugins.md: every command of the page works, word for word and in order, and so does its code."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lw2g.blocks.presets import PresetFile
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plugins.md"
 
 pytestmark = [
@@ -21,10 +23,9 @@ pytestmark = [
 ]
 
 
-def commands() -> list[str]:
-    """Return the lines of all shell blocks of the page."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.S | re.M)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
+def blocks(language: str) -> list[str]:
+    """Return the page's blocks of code in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.S | re.M)
 
 
 def environment_beside(folder: Path) -> dict[str, str]:
@@ -48,7 +49,7 @@ def environment_beside(folder: Path) -> dict[str, str]:
 
 def test_every_command_of_the_page_works(tmp_path: Path) -> None:
     """From an empty folder to checked plugins and runs with LW2G on them."""
-    listed = commands()
+    listed = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]
     assert len(listed) > 10
     environment = environment_beside(tmp_path)
     for command in listed:
@@ -66,8 +67,26 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
             assert "baseline my-method" in done.stdout
             assert "problems with plugins" not in done.stdout
     record = json.loads((tmp_path / "runs" / "min" / "record.json").read_text(encoding="utf-8"))
-    measured = [decision["candidates"] for decision in record["decisions"][1:]]
-    found = [one["measures"]["hindrance"]["value"] for candidates in measured for one in candidates]
-    assert found
-    assert None not in found
+    candidates = [candidate for decision in record["decisions"][1:] for candidate in decision["candidates"]]
+    values = [candidate["measures"]["hindrance"]["value"] for candidate in candidates]
+    assert values
+    assert None not in values
     assert (tmp_path / "runs" / "mine" / "record.json").exists()
+    for code in blocks("python"):
+        path, _, excerpt = code.partition("\n")
+        assert excerpt in (tmp_path / path.removeprefix("# ")).read_text(encoding="utf-8")
+
+
+def test_the_presets_of_the_page_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that the page shows has official and tuned values, on rows that exist."""
+    (code,) = blocks("toml")
+    package = tmp_path / "my_method"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "presets.toml").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    presets = PresetFile("my_method")
+    official, tuned = presets.official("my-method"), presets.tuned("my-method")
+    assert official["imagenet-r"].items() >= {"backbone.name": "sup21k", "baseline.lr": 0.03}.items()
+    assert "benchmark.order" in official["cifar100"]
+    assert tuned["digits"] == {"baseline.epochs": 10}

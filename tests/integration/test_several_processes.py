@@ -8,22 +8,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import attrs
 import pytest
 import torch
 
-from lw2g.config.resolve import Resolved, resolve
-from lw2g.interfaces.tracker import EpochEnded, Event
+from listening import At
+from lw2g.config.resolve import Resolved
+from lw2g.interfaces.tracker import EpochEnded
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.sealed import unseal_json
 from lw2g.training.progress import Interrupted
 from lw2g.training.ranks import RankLostError
 from lw2g.training.runner import resume, start
+from runs import shortest
 
-Quick = Callable[..., Resolved]
+Together = Callable[[str], tuple[Resolved, Path]]
 
 TWO = {"benchmark.random_crops": True, "benchmark.tasks": 2, "benchmark.test": 3, "run.devices": 2}
 QUICKLY = ("hide-prompt", "inflora")
@@ -34,18 +38,9 @@ _LEARNED = ("baseline/", "pool/", "retrieval/", "routing/")
 pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two processes need two cores")
 
 
-class AtEpoch:
-    """Does something at the end of the first epoch of the second task."""
-
-    def __init__(self, act: Callable[[], None]) -> None:
-        self.act = act
-
-    def on_event(self, event: Event) -> None:
-        if isinstance(event, EpochEnded) and (event.task, event.epoch) == (1, 0):
-            self.act()
-
-    def close(self) -> None:
-        """Nothing to close."""
+def at_epoch(epoch: int, act: Callable[[], object]) -> At:
+    """Do something at the end of an epoch of the second task."""
+    return At(lambda event: isinstance(event, EpochEnded) and (event.task, event.epoch) == (1, epoch), act)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,6 +77,26 @@ def learned(directory: Path) -> list[dict[str, torch.Tensor]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def together(catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> Together:
+    """The configuration of a short run of a baseline, and its directory after two processes ran it, once."""
+
+    @cache
+    def run(baseline: str) -> tuple[Resolved, Path]:
+        component = catalogue.get("baseline", baseline)
+        own = {"baseline.epochs": 2} if hasattr(component.config, "epochs") else {}
+        for kind, name in (("baseline", baseline), ("retrieval", component.retrieval)):
+            if name is not None and hasattr(catalogue.get(kind, name).config, "statistics"):
+                own[f"{kind}.statistics"] = "variance"
+        policy = "min" if component.growth == "sets" else None
+        resolved = shortest(catalogue, baseline, TWO | own, policy=policy)
+        directory = tmp_path_factory.mktemp("together") / "run"
+        start(resolved, catalogue, directory)
+        return resolved, directory
+
+    return run
+
+
 @pytest.mark.parametrize(
     "baseline",
     [
@@ -89,51 +104,44 @@ def learned(directory: Path) -> list[dict[str, torch.Tensor]]:
         for name in tiny_catalogue().names("baseline")
     ],
 )
-def test_two_processes_agree_after_every_task(baseline: str, catalogue: Catalogue, tmp_path: Path) -> None:
+def test_two_processes_agree_after_every_task(
+    baseline: str, together: Together, catalogue: Catalogue, tmp_path: Path
+) -> None:
     """Else the run would end; where the loss is a mean over images, they learn what one learns."""
-    options = attrs.fields_dict(catalogue.get("baseline", baseline).config)
-    wanted = {"baseline.epochs": 1, "baseline.batch_size": 8, "baseline.statistics": "variance"}
-    own = {key: value for key, value in wanted.items() if key.partition(".")[2] in options}
-    run = {"run.device": "cpu", "run.evaluation_batch": 8, "growth.images": 16}
-    names = {"baseline": baseline, "benchmark": "tiny", "backbone": "tiny"}
-    retrieval = resolve(catalogue, **names).config.retrieval
-    if retrieval is not None and hasattr(retrieval.config, "statistics"):
-        own["retrieval.statistics"] = "variance"
-    two = start(resolve(catalogue, overrides=TWO | run | own, **names), catalogue, tmp_path / "2")
+    resolved, directory = together(baseline)
+    two = unseal_json(directory / "record.json")
     assert two["environment"]["processes"] == 2
     assert [one["value"] for one in two["deviations"] if one["option"] == "run.devices"] == [2]
     assert others() == []
     if baseline != "inflora":
         return
-    resolved = resolve(catalogue, overrides=TWO | run | own | {"run.devices": 1}, **names)
-    one = start(resolved, catalogue, tmp_path / "1")
+    config = attrs.evolve(resolved.config, run=attrs.evolve(resolved.config.run, devices=1))
+    one = start(attrs.evolve(resolved, config=config), catalogue, tmp_path / "1")
     for key in ("task_to_set", "accuracy_matrix", "retrieval_matrix"):
         assert one[key] == two[key], key
-    for alone, together in zip(learned(tmp_path / "1"), learned(tmp_path / "2"), strict=True):
-        torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+    for alone, both in zip(learned(tmp_path / "1"), learned(directory), strict=True):
+        torch.testing.assert_close(both, alone, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("killed", [True, False])
 def test_a_run_goes_on_to_the_same_bits(
-    killed: bool, catalogue: Catalogue, quick: Quick, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    together: Together, catalogue: Catalogue, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Where a rank is killed the run ends in one line; where rank 0 is asked to stop, with a checkpoint."""
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-
-    def act() -> None:
-        os.kill(others()[0] if killed else os.getpid(), signal.SIGKILL if killed else signal.SIGTERM)
-
-    with pytest.raises(RankLostError if killed else Interrupted) as stopped:
-        start(quick(TWO, policy="min"), catalogue, cut, [AtEpoch(act)])
-    if killed:
-        assert str(stopped.value) == f"process 2 of 2 ended (killed by SIGKILL); go on: lw2g resume {cut}"
-        assert capfd.readouterr().err == ""
+    """Asked to stop, the run ends with a checkpoint; where a rank is killed, in one line."""
+    resolved, whole = together("hide-prompt")
+    cut = tmp_path / "cut"
+    with pytest.raises(Interrupted):
+        start(resolved, catalogue, cut, [at_epoch(0, lambda: os.kill(os.getpid(), signal.SIGTERM))])
     assert others() == []
     checkpoint, _ = CheckpointStore(cut / "checkpoints").newest()
     assert checkpoint is not None
     assert checkpoint.progress["position"]["within"]
-    records = start(quick(TWO, policy="min"), catalogue, whole), resume(cut, catalogue)
-    assert records[0]["accuracy_matrix"] == records[1]["accuracy_matrix"]
+    capfd.readouterr()
+    with pytest.raises(RankLostError) as lost:
+        resume(cut, catalogue, [at_epoch(1, lambda: os.kill(others()[0], signal.SIGKILL))])
+    assert str(lost.value) == f"process 2 of 2 ended (killed by SIGKILL); go on: lw2g resume {cut}"
+    assert capfd.readouterr().err == ""
+    assert others() == []
+    assert resume(cut, catalogue)["accuracy_matrix"] == unseal_json(whole / "record.json")["accuracy_matrix"]
     for expected, found in zip(learned(whole), learned(cut), strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
@@ -153,14 +161,3 @@ def test_no_process_outlives_the_first(tmp_path: Path) -> None:
     while (left := [pid for pid in started if Path(f"/proc/{pid}").exists()]) and time.monotonic() < until:
         time.sleep(0.1)
     assert left == []
-
-
-def test_more_processes_than_cores_are_refused_in_one_line(tmp_path: Path) -> None:
-    """With exit code 2, and nothing is left behind."""
-    command = [sys.executable, "-m", "lw2g", "run", "--device", "cpu", "--devices", "1000"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path / "run")], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("error: run.devices: 1000 is too many for the cores here") == 1
-    assert not (tmp_path / "run").exists()

@@ -16,7 +16,7 @@ from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side, union
 from lw2g.interfaces.evidence import Candidate
-from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.growth import Measurement
 from lw2g.testing.evidence import grouped_moments, made_sample, made_site
 from lw2g.testing.strategies import (
     energies,
@@ -257,7 +257,7 @@ def test_z_turns_its_sign_when_old_and_pretrained_space_change_places(
         2, 4, 3, width, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     )
 
-    def measured(old: Tensor, pretrained: Tensor) -> Measured:
+    def measured(old: Tensor, pretrained: Tensor) -> Measurement:
         space = build(moment_of(old), energy)
         candidate = Candidate(
             set=0, tasks=(0,), sites={"here": site}, spaces={"here": space}, gradients={"here": gradient}

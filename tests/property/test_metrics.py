@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.metrics import (
     accuracy,
     adjusted_rand_index,
@@ -26,7 +27,7 @@ from lw2g.metrics import (
 )
 from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
 from lw2g.training.files import recomputed
-from lw2g.training.files.record import run_metrics
+from lw2g.training.files.computed import inputs_of
 
 Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))
@@ -186,7 +187,6 @@ def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: 
             )
             wanted = torch.full((int(own.sum()),), held[task])
             retrieved[task][after] = accuracy(torch.tensor(columns["set"][own]), wanted)
-    sizes = [task + 2 for task in tasks]
-    expected = run_metrics(right, retrieved, [100.0], {}, held, sizes)
-    for name in ("faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "pra", "ssp", "chance_pra"):
-        assert found[name] == pytest.approx(expected[name], abs=1e-9), name
+    matrices = (np.array(matrix, dtype=float) for matrix in (right, retrieved))
+    inputs = inputs_of(evaluations[-1], *matrices, held, None)
+    assert found == {name: pytest.approx(metric.of(inputs)) for name, metric in CORE_METRICS.items()}

@@ -13,34 +13,33 @@ from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
 from lw2g.testing.evidence import measured_set
 from lw2g.testing.strategies import evidences
+from lw2g_growth.options import AffinityConfig, MarginConfig, PlainConfig
 from lw2g_growth.policies import (
     AlwaysPolicy,
     MaxPolicy,
-    MinPolicy,
     OnePolicy,
     RandomPolicy,
     RulePolicy,
 )
-from lw2g_growth.rules import Rule
 
 
 def affinity(margin=0.0, threshold=0.0):
     """Like tasks share."""
-    return RulePolicy(Rule(reading="affinity", burden="reuse", margin=margin, threshold=threshold))
+    return RulePolicy(AffinityConfig(margin=margin, threshold=threshold), reading="affinity", burden="reuse")
 
 
 POLICIES = [
-    MinPolicy(),
-    MinPolicy(margin=1.5),
-    MaxPolicy(),
-    RandomPolicy(),
-    RandomPolicy(margin=1.0),
-    OnePolicy(),
-    AlwaysPolicy(),
+    RulePolicy(MarginConfig()),
+    RulePolicy(MarginConfig(margin=1.5)),
+    MaxPolicy(MarginConfig()),
+    RandomPolicy(MarginConfig()),
+    RandomPolicy(MarginConfig(margin=1.0)),
+    OnePolicy(PlainConfig()),
+    AlwaysPolicy(PlainConfig()),
     affinity(threshold=1.0),
     affinity(margin=1.0),
 ]
-GROWING = [MinPolicy, MaxPolicy, RandomPolicy]
+GROWING = [RulePolicy, MaxPolicy, RandomPolicy]
 
 
 def decide(policy, given, seed=0):
@@ -96,7 +95,7 @@ def test_min_is_the_papers_rule(given):
     """Against a plain array: grow iff min Z > 0, else the first argmin."""
     z = np.array([z_of(candidate) for candidate in given.candidates])
     expected = Grow() if len(z) == 0 or z.min() > 0 else Reuse(given.candidates[z.argmin()].set)
-    assert decide(MinPolicy(), given) == expected
+    assert decide(RulePolicy(MarginConfig()), given) == expected
 
 
 @pytest.mark.parametrize("kind", GROWING)
@@ -108,7 +107,7 @@ def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
     gaps = np.diff(sorted({z_of(candidate) for candidate in given.candidates}))
     assume(len(gaps) == 0 or gaps.min() > 1e-6)  # rounding must not make ties
     moved = shifted(given, share * abs(least))
-    assert decide(kind(), moved) == decide(kind(), given)
+    assert decide(kind(MarginConfig()), moved) == decide(kind(MarginConfig()), given)
 
 
 @pytest.mark.parametrize("kind", GROWING)
@@ -116,7 +115,10 @@ def test_a_shift_below_the_least_margin_keeps_the_choice(kind, given, share):
 def test_a_larger_margin_never_adds_growth(kind, given, a, b):
     """What is reused at a margin is reused, and the same set, at every larger one."""
     low, high = sorted((a, b))
-    lenient, strict = decide(kind(margin=low), given), decide(kind(margin=high), given)
+    lenient, strict = (
+        decide(kind(MarginConfig(margin=low)), given),
+        decide(kind(MarginConfig(margin=high)), given),
+    )
     assert lenient == Grow() or strict == lenient
 
 
@@ -132,7 +134,7 @@ def test_affinity_is_min_with_the_sign_turned_round(given):
     """Reuse by affinity is reuse by min on -Z, except that Z = 0 reuses under min alone."""
     assume(all(z_of(candidate) != 0 for candidate in given.candidates))
     turned = changed(given, lambda z: -z)
-    assert decide(affinity(), given) == decide(MinPolicy(), turned)
+    assert decide(affinity(), given) == decide(RulePolicy(MarginConfig()), turned)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{type(policy).__name__}-{policy.margin}")

@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from lw2g.testing import ContractViolation, contract_cases
+from lw2g.testing import ContractCase, ContractViolation, contract_cases
+from lw2g.testing.kit import CHECKS
 
-__all__ = ["Broken", "NoOptions", "require_all_pass", "require_failure"]
+__all__ = ["Broken", "NoOptions", "evolving", "kept", "require_all_pass", "require_failure"]
 
 
 @attrs.frozen(kw_only=True)
@@ -41,9 +42,29 @@ class Broken:
 
         return note
 
-    def require_every_check(self, name: str) -> None:
-        """Assert that each check of a registered component has something that breaks it."""
-        assert {case.check.name for case in contract_cases(name)} == {one.values[1] for one in self.cases}
+    def require_every_check(self, kind: str) -> None:
+        """Assert that each check of a kind has something that breaks it."""
+        assert {one.name for one in CHECKS if one.kind == kind} == {one.values[1] for one in self.cases}
+
+
+def evolving(sane: Any, **always: Any) -> Callable[..., Any]:
+    """Return what makes a broken component of a sane one: its record with another class.
+
+    Args:
+        sane: The record; a ``base`` that the decorator is given stands in for it.
+        **always: Attributes of the record that change in any case.
+    """
+
+    def record(name: str, build: type, base: Any = sane, **changes: Any) -> Any:
+        return attrs.evolve(base, name=name, build=build, **always, **changes)
+
+    return record
+
+
+def kept(kind: str, *modules: str) -> list[ContractCase]:
+    """Return the checks of all registered components of a kind, or those of some modules."""
+    cases = [case for case in contract_cases() if case.check.kind == kind]
+    return [case for case in cases if not modules or case.check.function.__module__.endswith(modules)]
 
 
 def require_failure(record: Any, check: str, words: str) -> None:

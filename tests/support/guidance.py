@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.constraint import ConstraintContext
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.pool import Pool
-from lw2g_constraints.lgcl import GuidanceOptions, LanguageGuidance
+from lw2g_constraints.lgcl import LanguageGuidance
+from lw2g_constraints.options import LgclConfig
 from lw2g_constraints.plugin import lw2g_constraints
 from lw2g_constraints.text import HashEncoder, class_sentence, task_sentence
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import KeyCosineConfig
+from tasks import build_of, given_set, task_context, tasks_of
 
-DIM, CPU = 8, torch.device("cpu")
-BUILD = BuildContext(backbone=SimpleNamespace(dim=DIM), num_tasks=4, num_classes=8, device=CPU, seed=0)
+DIM = 8
+BUILD = build_of(dim=DIM)
 NAMES = ("apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle")
 SEEDS = st.integers(0, 2**31 - 1)
 
@@ -51,28 +51,20 @@ class World:
     def begin(self, guidance, *, reuse=None):
         """Give the next task its set and tell everybody; return its context."""
         index = len(self.pool.task_to_set)
-        grew = reuse is None
-        set_id = self.pool.grow(torch.nn.Module()) if grew else self.pool.reuse(reuse)
-        history = tuple(
-            TaskInfo(index=t, classes=(2 * t, 2 * t + 1), class_names=NAMES[2 * t : 2 * t + 2],
-                     seen=2 * t + 2, num_images=1)
-            for t in range(index + 1)
-        )  # fmt: skip
-        context = TaskContext(
-            task=history[-1], history=history, pool=self.pool, set_id=set_id, grew=grew,
-            retrieval=self.retrieval, backbone=BUILD.backbone, device=CPU, seed=0,
-            statistics=lambda size: (),
-        )  # fmt: skip
+        given_set(self.pool, reuse)
+        history = tasks_of([2] * (index + 1), names=NAMES)
+        context = task_context(self.pool, history, retrieval=self.retrieval, backbone=BUILD.backbone)
         if self.retrieval is not None:
             self.retrieval.begin_task(context)
-        guidance.begin_task(ConstraintContext(task=context, memory=None, pretrained_space=None))
+        guidance.begin_task(context)
         return context
 
 
-def guided(encoder=None, dim=DIM, names=None, **options):
+def guided(encoder=None, dim=DIM, **options):
     """Return language guidance with both weights 1 unless said otherwise."""
     weights = {"task_weight": 1.0, "class_weight": 1.0} | options
-    return LanguageGuidance(GuidanceOptions(**weights), encoder or Recorder(), dim=dim, names=names)
+    context = attrs.evolve(BUILD, backbone=SimpleNamespace(dim=dim))
+    return LanguageGuidance(LgclConfig(**weights), context, encoder or Recorder())
 
 
 def keyed(**options):

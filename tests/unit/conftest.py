@@ -12,7 +12,6 @@ from torch import Tensor
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
@@ -20,9 +19,9 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.training.phases import only_trainable
 from lw2g.training.protection import Protection
 from lw2g.vit.backbone import Backbone
+from lw2g_constraints.options import OrthogonalConfig
 from lw2g_constraints.orthogonal import Orthogonal
-
-CPU = torch.device("cpu")
+from tasks import build_of, task_context, tasks_of
 
 
 @attrs.frozen(kw_only=True)
@@ -56,22 +55,23 @@ class Bench:
         """Give the next task its set, as the framework does."""
         baseline.begin_task(self.tasks[index])
         new = baseline.new_set(baseline.source_of(pool)) if reuse is None else None
-        set_id = pool.reuse(reuse) if new is None else pool.grow(new)
-        context = TaskContext(
-            task=self.tasks[index],
-            history=self.tasks[: index + 1],
-            pool=pool,
-            set_id=set_id,
-            grew=reuse is None,
-            retrieval=retrieval,
-            backbone=self.backbone,
-            device=CPU,
-            seed=0,
-            statistics=lambda size: [self.batch(index)],
-        )
+        pool.reuse(reuse) if new is None else pool.grow(new)
+        context = self.context(pool, index, retrieval)
         if retrieval is not None:
             retrieval.begin_task(context)
         return context
+
+    def context(self, pool: Pool, index: int, retrieval=None) -> TaskContext:
+        """The context of a task that has its set."""
+        return task_context(
+            pool,
+            self.tasks[: index + 1],
+            retrieval=retrieval,
+            memory=self.memory,
+            pretrained_space=lambda site: None,
+            backbone=self.backbone,
+            statistics=lambda size: [self.batch(index)],
+        )
 
     def learn(self, baseline, context: TaskContext, *, epochs: int = 2, sgd: float | None = None) -> None:
         """Run a task's phases under the orthogonal condition, with as few epochs as asked for.
@@ -94,9 +94,10 @@ class Bench:
     def _train(
         self, baseline, phase: TrainingPhase, context: TaskContext, epochs: int, sgd: float | None
     ) -> None:
-        rules = ConstraintContext(task=context, memory=self.memory, pretrained_space=lambda site: None)
         sites = baseline.sites(context.parameters) if phase.host else ()
-        protection = Protection.for_task([Orthogonal()], sites, rules, phase.trained)
+        protection = Protection.for_task(
+            [Orthogonal(OrthogonalConfig(), self.build)], sites, context, phase.trained
+        )
         optimizer = torch.optim.SGD(phase.trained, lr=sgd) if sgd else phase.build_optimizer()
         modules = [module for module in (baseline, context.retrieval) if module is not None]
         with only_trainable([*modules, *context.pool.sets], phase.trained):
@@ -139,19 +140,12 @@ def bench_of() -> Callable[[Backbone], Bench]:
 
     def make(backbone: Backbone) -> Bench:
         torch.manual_seed(1)
-        tasks = tuple(
-            TaskInfo(
-                index=index,
-                classes=(2 * index, 2 * index + 1),
-                class_names=(f"c{2 * index}", f"c{2 * index + 1}"),
-                seen=2 * index + 2,
-                num_images=4,
-            )
-            for index in range(3)
+        return Bench(
+            backbone=backbone,
+            build=build_of(backbone, num_tasks=3, num_classes=6),
+            tasks=tasks_of([2, 2, 2]),
+            memory=SubspaceMemory(SpaceOptions(energy=0.9)),
         )
-        build = BuildContext(backbone=backbone, num_tasks=3, num_classes=6, device=CPU, seed=0)
-        memory = SubspaceMemory(SpaceOptions(energy=0.9))
-        return Bench(backbone=backbone, build=build, tasks=tasks, memory=memory)
 
     return make
 
@@ -162,6 +156,6 @@ def vit_b() -> Callable[..., BuildContext]:
 
     def build(num_tasks: int = 10, num_classes: int = 100) -> BuildContext:
         sizes = SimpleNamespace(dim=768, depth=12)
-        return BuildContext(backbone=sizes, num_tasks=num_tasks, num_classes=num_classes, device=CPU, seed=0)
+        return build_of(sizes, num_tasks=num_tasks, num_classes=num_classes)
 
     return build

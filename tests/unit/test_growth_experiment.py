@@ -16,9 +16,9 @@ import tomli_w
 import torch
 from safetensors.torch import save_file
 
-import lw2g
 from lw2g.interfaces.pool import Routing
 from lw2g.sweep.grid import read_grid
+from lw2g.training.opening import reopen
 from lw2g.vit.taps import Tap
 from lw2g.vit.weights import load_weights, require_loaded
 
@@ -340,8 +340,7 @@ def test_angles_are_explained_by_nulls_within_a_task(script, tmp_path):
 def test_the_value_half_meets_the_attention_paid_to_it(script, finished, catalogue, monkeypatch, capsys):
     """Keys meet what the block's queries are, values shares of attention; every block has both rows."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
-    values, model = script("values"), lw2g.load(finished[0])
-    session = model._parts
+    values, session = script("values"), reopen(finished[0], catalogue)
     (batch, *_), first, block = values.batches(session, 0, 8), session.pool.ids[0], session.baseline.blocks[0]
     keys, shares = values.met(session, batch, session.pool[first], block, 0)
     tap = Tap(block=block, kind="query")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import sys
 import pytest
 import torch
 
-import lw2g.metrics
 from lw2g import metrics
 
 # Task 0 peaks after task 1 and ends lower; task 1 improves with the last task.
@@ -19,12 +17,6 @@ WORKED = [
     [None, 70.0, 76.0],
     [None, None, 60.0],
 ]
-
-
-def test_doctests_hold() -> None:
-    """The examples in the docstrings run and say what comes out."""
-    result = doctest.testmod(lw2g.metrics)
-    assert (result.failed, result.attempted > 7) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import lw2g
 from lw2g.config.resolve import resolve
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.training.runner import start
@@ -29,8 +28,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     return module
 
 
-@pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "hide-lora"])
-def test_rows_are_those_of_the_run(baseline, script, tmp_path, monkeypatch, capsys):
+def test_rows_are_those_of_the_run(script, tmp_path, monkeypatch, capsys):
     """Hard routing by its own retrieval has the run's FAA and PRA; all rows are there; done runs stay."""
     draw = np.random.default_rng(0)
     for split, count in (("train", 9), ("test", 4)):
@@ -48,7 +46,9 @@ def test_rows_are_those_of_the_run(baseline, script, tmp_path, monkeypatch, caps
         "run.evaluation_batch": 8,
     }
     catalogue = load_catalogue()
-    resolved = resolve(catalogue, overrides=options, baseline=baseline, policy="always", benchmark="folder")
+    resolved = resolve(
+        catalogue, overrides=options, baseline="hide-lora", policy="always", benchmark="folder"
+    )
     record = start(resolved, catalogue, tmp_path / "run")
     arguments = [str(tmp_path / "run"), "--images", str(tmp_path / "data" / "train"), "--per-class", "3"]
     monkeypatch.setattr(sys, "argv", ["compare.py", *arguments, "--out", str(tmp_path / "out.json")])
@@ -60,7 +60,7 @@ def test_rows_are_those_of_the_run(baseline, script, tmp_path, monkeypatch, caps
     assert len(found) == 2 + 3 * 7
     assert {row["passes"] for row in found if row["mix"] == "all"} == {3}
     assert all(0 <= row["faa"] <= 100 for row in found)
-    assert len(script.unused(lw2g.load(tmp_path / "run"), [tmp_path / "data" / "train"], 9)[0]) == 6
+    assert len(script.unused(script.opened(tmp_path / "run"), [tmp_path / "data" / "train"], 9)[0]) == 6
     monkeypatch.setattr(script, "compare", None)
     script.main()
     assert capsys.readouterr().out.count("| told the task |") == 2

@@ -1,1 +1,1 @@
-"""A report as one page of HTML: numbers out of records, figures that draw them, and the file around both."""
+"""A report as one HTML page: numbers from records, figures, and the file around them."""

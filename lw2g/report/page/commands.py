@@ -1,4 +1,4 @@
-"""The command that makes a run again."""
+"""The command that repeats a run."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lw2g.config.toml import flat, to_mapping
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.runs import Run
+from lw2g.report.runs import ReportedRun
 
 __all__ = ["command_of"]
 
 _NAMED: tuple[Kind, ...] = ("baseline", "policy", "benchmark", "backbone")
 
 
-def command_of(run: Run, catalogue: Catalogue) -> str:
-    """Return a command line that resolves to the run's configuration, however it was written.
+def command_of(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return a command line that resolves to the run's configuration.
 
-    What goes without saying today is left out. Where that cannot be told, since a component is not
-    installed or knows other options today, the command reads the run's own file.
+    It omits today's defaults. If a component is not installed or has other options today, the command reads
+    the run's own file.
     """
     origin = run.record.get("origin")
     if origin is not None:
-        changed = {one["option"]: one["after"] for one in origin["changed"]}
+        changed = {change["option"]: change["after"] for change in origin["changed"]}
         return _line("lw2g fork", origin["run"], "--at-task", str(origin["task"] + 1), *_settings(changed))
     try:
         first = _line("lw2g run", *_words(run.config, catalogue))
@@ -47,7 +47,7 @@ def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
     """Return the words after ``lw2g run``.
 
     Raises:
-        Lw2gError: The configuration does not resolve to itself any more.
+        Lw2gError: The configuration no longer resolves to itself.
     """
     names = {section: config[section]["name"] for section in _NAMED}
     retrieval = (config.get("retrieval") or {}).get("name")
@@ -55,9 +55,11 @@ def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
     wanted = flat({key: value for key, value in config.items() if key != "trackers"})
 
     def resolved(overrides: Mapping[str, Any]) -> dict[str, Any]:
-        said = {key: NONE if value is None else value for key, value in overrides.items()}
-        found = resolve(catalogue, overrides=said, retrieval=retrieval, constraints=constraints, **names)
-        return flat(to_mapping(found.config))
+        written = {key: NONE if value is None else value for key, value in overrides.items()}
+        resolution = resolve(
+            catalogue, overrides=written, retrieval=retrieval, constraints=constraints, **names
+        )
+        return flat(to_mapping(resolution.config))
 
     needed = {"run.protocol": wanted["run.protocol"]} | {
         f"{section}.{field.name}": wanted[f"{section}.{field.name}"]
@@ -85,13 +87,13 @@ def _settings(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _written(value: Any) -> str:
-    """Return a value as ``--set`` reads it: TOML, and bare words as they are."""
+    """Return a value as ``--set`` reads it: TOML, or a bare word."""
     if value is None:
         return NONE
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _continued(run: Run) -> Iterator[str]:
+def _continued(run: ReportedRun) -> Iterator[str]:
     for source in run.record.get("sources", ())[1:]:
         benchmark = {f"benchmark.{key}": value for key, value in source["benchmark"].items() if key != "name"}
         name = source["benchmark"]["name"]

@@ -1,4 +1,4 @@
-"""Numbers that compare configurations: one line, bar or point a row of the table."""
+"""Numbers that compare configurations: one line, bar or point per row of the table."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from lw2g.report.columns import COLUMNS
 from lw2g.report.page.numbers import Numbers, Value, mean
-from lw2g.report.runs import Run
+from lw2g.report.runs import ReportedRun
 from lw2g.report.statistics import summary
 from lw2g.report.table import Row
 
 __all__ = ["costs", "curves", "differences", "paper", "pareto", "times"]
 
 _COMPARED = ("faa", "ffm", "bwt", "pra", "total_s")
-"""Columns of which paired differences are drawn."""
+"""Columns with drawn paired differences."""
 
 
 def curves(rows: Sequence[Row]) -> Numbers:
     """Return mean accuracy over the seen tasks after each task: row, task, mean, low, high, n, control.
 
-    What learned all tasks as one has a single value, which is drawn as a level line.
+    A run that learned all tasks at once has a single value, drawn as a level line.
     """
     last = max((len(_curve(row.runs[0])) for row in rows), default=0)
-    found: list[Sequence[Value]] = []
+    numbers: list[Sequence[Value]] = []
     for row in rows:
-        each = [_curve(run) for run in row.runs]
+        lines = [_curve(run) for run in row.runs]
         level = row.runs[0].tasks == 1
-        for after in range(last if level else len(each[0])):
-            over = summary([curve[0 if level else after] for curve in each])
+        for after in range(last if level else len(lines[0])):
+            over = summary([curve[0 if level else after] for curve in lines])
             half = over.std or 0.0
             middle = over.mean or 0.0
-            found.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
-    return Numbers(rows=found)
+            numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
+    return Numbers(rows=numbers)
 
 
-def _curve(run: Run) -> list[float]:
+def _curve(run: ReportedRun) -> list[float]:
     matrix = run.record["accuracy_matrix"]
     return [mean(matrix[task][after] for task in range(after + 1)) for after in range(len(matrix))]
 
@@ -42,21 +42,21 @@ def _curve(run: Run) -> list[float]:
 # -- prices ----------------------------------------------------------------------------------------------
 
 
-def _vectors(run: Run) -> float | None:
+def _vectors(run: ReportedRun) -> float | None:
     prompts, bases = (COLUMNS[f"{name}_vectors"].of(run.record) for name in ("prompt", "basis"))
     return None if prompts is None or bases is None else prompts + bases
 
 
-def _numbers(run: Run) -> float | None:
+def _numbers(run: ReportedRun) -> float | None:
     added, beside = (COLUMNS[name].of(run.record) for name in ("parameters", "statistics"))
     return None if added is None or beside is None else added + beside
 
 
-def _column(name: str) -> Callable[[Run], float | None]:
+def _column(name: str) -> Callable[[ReportedRun], float | None]:
     return lambda run: COLUMNS[name].of(run.record)
 
 
-_PRICES: Mapping[str, Callable[[Run], float | None]] = {
+_PRICES: Mapping[str, Callable[[ReportedRun], float | None]] = {
     "sets": _column("ssp"),
     "vectors kept (prompts and bases)": _vectors,
     "numbers kept (parameters and statistics)": _numbers,
@@ -66,11 +66,11 @@ _PRICES: Mapping[str, Callable[[Run], float | None]] = {
 
 
 def pareto(rows: Sequence[Row]) -> Numbers:
-    """Return FAA against prices: row, price, its mean and deviation, FAA's, n, best, control.
+    """Return FAA against prices: row, price, its mean, FAA, their deviations, n, best, control.
 
-    A row is among the best if no other gives as much FAA for less, or more for as little; controls are not.
+    A row is among the best if no other row dominates it in FAA and price; controls never are.
     """
-    found: list[Sequence[Value]] = []
+    points: list[Sequence[Value]] = []
     steps = []
     for price, of in _PRICES.items():
         priced = [
@@ -78,22 +78,22 @@ def pareto(rows: Sequence[Row]) -> Numbers:
             for row in rows
             if any(map(of, row.runs))
         ]
-        known = [
+        complete = [
             (row, cost, faa) for row, cost, faa in priced if cost.mean is not None and faa.mean is not None
         ]
-        rivals = [(cost.mean or 0.0, faa.mean or 0.0) for row, cost, faa in known if not row.control]
-        for row, cost, faa in known:
+        rivals = [(cost.mean or 0.0, faa.mean or 0.0) for row, cost, faa in complete if not row.control]
+        for row, cost, faa in complete:
             point = (cost.mean or 0.0, faa.mean or 0.0)
             best = not row.control and not any(_dominates(other, point) for other in rivals)
-            found.append((row.label, price, *point, cost.std, faa.std, len(row.runs), best, row.control))
+            points.append((row.label, price, *point, cost.std, faa.std, len(row.runs), best, row.control))
             if best:
                 steps.append({"price": price, "cost": point[0], "faa": point[1]})
-    why = "" if len({row[0] for row in found}) > 1 else "there are no two finished rows to compare"
-    return Numbers(rows=found, extra={"best": steps}, why=why)
+    why = "" if len({row[0] for row in points}) > 1 else "there are no two finished rows to compare"
+    return Numbers(rows=points, extra={"best": steps}, why=why)
 
 
-def _dominates(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one != other and one[0] <= other[0] and one[1] >= other[1]
+def _dominates(point: tuple[float, float], other: tuple[float, float]) -> bool:
+    return point != other and point[0] <= other[0] and point[1] >= other[1]
 
 
 _COSTS = (
@@ -108,49 +108,49 @@ _COSTS = (
 
 def costs(rows: Sequence[Row]) -> Numbers:
     """Return storage and operations: row, kind, part, mean over runs."""
-    found = [
+    values = [
         (row.label, kind, part, value)
         for row in rows
         for kind, part, name in _COSTS
         if (value := row.summary(COLUMNS[name]).mean) is not None
     ]
-    return Numbers(rows=found, why="" if found else "the records tell neither storage nor operations")
+    return Numbers(rows=values, why="" if values else "the records have neither storage nor operations")
 
 
 def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
     parts = ("evidence", "training", "subspace", "evaluation")
-    found: list[Sequence[Value]] = []
+    values: list[Sequence[Value]] = []
     for row in rows:
         clocks = [run.record.get("seconds", {}) for run in row.runs]
         if not all("total" in clock for clock in clocks):
             continue
-        known = {part: mean(clock.get(part, 0.0) for clock in clocks) for part in parts}
-        rest = mean(clock["total"] for clock in clocks) - sum(known.values())
-        found += [(row.label, part, value) for part, value in {**known, "other": max(rest, 0.0)}.items()]
-    return Numbers(rows=found, why="" if found else "the records tell no times")
+        seconds = {part: mean(clock.get(part, 0.0) for clock in clocks) for part in parts}
+        rest = mean(clock["total"] for clock in clocks) - sum(seconds.values())
+        values += [(row.label, part, value) for part, value in {**seconds, "other": max(rest, 0.0)}.items()]
+    return Numbers(rows=values, why="" if values else "the records have no times")
 
 
 # -- comparisons -----------------------------------------------------------------------------------------
 
 
 def paper(rows: Sequence[Row]) -> Numbers:
-    """Return published values beside ours: row, metric, theirs, std, ours, std, n, source, what differs."""
-    found: list[Sequence[Value]] = []
+    """Return published values beside ours: row, metric, theirs, std, ours, std, n, source, differences."""
+    values: list[Sequence[Value]] = []
     for row in rows:
         for name, printed in row.paper.items():
             ours = row.summary(COLUMNS[name])
             if ours.mean is not None:
                 theirs = (printed.value, printed.std, ours.mean, ours.std, ours.n, printed.told)
-                found.append((row.label, _title(name), *theirs, "; ".join(printed.differs)))
-    return Numbers(rows=found, why="" if found else "no paper prints anything for these configurations")
+                values.append((row.label, _title(name), *theirs, "; ".join(printed.differs)))
+    return Numbers(rows=values, why="" if values else "no paper reports these configurations")
 
 
 def differences(rows: Sequence[Row]) -> Numbers:
     """Return paired differences of all rows: against, row, metric, mean, low, high, pairs."""
-    found = list(_differences(rows))
-    why = "" if found else "no two finished rows have runs of the same seed and class order"
-    return Numbers(rows=found, why=why)
+    values = list(_differences(rows))
+    why = "" if values else "no two finished rows have runs of the same seed and class order"
+    return Numbers(rows=values, why=why)
 
 
 def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:

@@ -1,7 +1,7 @@
-"""How figures are drawn: Vega-Lite specifications without data.
+"""The drawings of figures: Vega-Lite specifications without data.
 
 Colours are the page's CSS variables, so that one drawing serves light, dark and print; shades are opacities.
-The page puts in the data (``rows`` and a figure's extra ones), the scales of the table's rows (``@rows``,
+The page inserts the data (``rows`` and a figure's extras), the scales of the table's rows (``@rows``,
 ``@dashes``, ``@shapes``) and the tooltip of a figure's fields (``@tip``).
 """
 
@@ -51,7 +51,7 @@ def _kinds(*pairs: tuple[str, str]) -> Spec:
 
 
 _BELOW: Spec = {"yOffset": {"expr": "bandwidth('y') / 2 - 8"}}
-_LABEL: Spec = {  # the name of a row stands above its bar, so that it has the whole width
+_LABEL: Spec = {  # a row's name stands above its bar, to use the whole width
     "data": {"name": "labels"},
     "mark": {
         "type": "text",

@@ -1,4 +1,4 @@
-"""What was measured before a decision, out of a record: the one place that knows how records hold it."""
+"""The evidence of decisions, read from a record: the one place that knows its format."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import attrs
 
 from lw2g.interfaces.growth import error_of_difference
 
-__all__ = ["Measured", "apart", "measured"]
+__all__ = ["MeasureRow", "apart", "measured"]
 
-Said = Mapping[str, Any]
+Entry = Mapping[str, Any]
 _Differences = Mapping[tuple[int, str], tuple[int, float, float | None]]
 
 
 @attrs.frozen(kw_only=True)
-class Measured:
+class MeasureRow:
     """A measure of one candidate for one decision.
 
     Attributes:
         name: The measure, with its unit.
-        value: What was found; None where the candidate could not be measured.
-        error: Its standard error; None where it is not known.
-        apart: With which set it is compared, how far it lies above that, and the standard error of the
-            difference (:func:`apart`).
-        threshold: What the value was held against; None where no rule reads it.
-        nulls: What chance would give, and others to compare with, by what they are.
-        task: The task that arrived, from 0.
+        value: Its value; None if the candidate could not be measured.
+        error: Its standard error; None if unknown.
+        apart: The reference set, the difference from its value, and that difference's standard error
+            (:func:`apart`).
+        threshold: The threshold of the policy's rule; None if no rule reads the measure.
+        nulls: Values by chance and other values to compare with, by name.
+        task: The new task, from 0.
         set: The candidate.
         reused: Whether the task got this set.
-        excluded: Why it was no candidate, or could not be measured; empty otherwise.
+        excluded: Why it was not a candidate, or could not be measured; empty otherwise.
     """
 
     name: str
@@ -45,81 +45,81 @@ class Measured:
     excluded: str = ""
 
 
-def measured(record: Mapping[str, Any]) -> Iterator[Measured]:
-    """Yield every measure of every candidate of every decision, in their order."""
-    made = record.get("decisions", ())
-    names = [name for entry in made for candidate in entry["candidates"] for name in _names(candidate)]
-    for entry in made:
+def measured(record: Mapping[str, Any]) -> Iterator[MeasureRow]:
+    """Yield every measure of every candidate of every decision, in order."""
+    entries = record.get("decisions", ())
+    names = [name for entry in entries for candidate in entry["candidates"] for name in _names(candidate)]
+    for entry in entries:
         differences = apart(entry)
         for candidate in entry["candidates"]:
-            found = _measures(candidate, entry, record["config"]["policy"], differences)
-            for one in found or [Measured(name=names[0] if names else "nothing", value=None)]:
+            measures = _measures(candidate, entry, differences)
+            for measure in measures or [MeasureRow(name=names[0] if names else "nothing", value=None)]:
                 yield attrs.evolve(
-                    one,
+                    measure,
                     task=entry["task"],
                     set=candidate["set"],
-                    nulls={kind: null for kind, null in one.nulls.items() if null is not None},
+                    nulls={kind: null for kind, null in measure.nulls.items() if null is not None},
                     reused=entry["decision"] == "reuse" and entry["set"] == candidate["set"],
-                    excluded=candidate.get("excluded") or one.excluded,
+                    excluded=candidate.get("excluded") or measure.excluded,
                 )
 
 
-def _names(candidate: Said) -> Iterator[str]:
-    """Yield what the measures of a candidate are called, with their units."""
-    for name, said in candidate.get("measures", {}).items():
-        yield f"{name} ({said['unit']})" if said["unit"] else name
+def _names(candidate: Entry) -> Iterator[str]:
+    """Yield the names of a candidate's measures, with their units."""
+    for name, measure in candidate.get("measures", {}).items():
+        yield f"{name} ({measure['unit']})" if measure["unit"] else name
 
 
-def _measures(candidate: Said, entry: Said, policy: Said, differences: _Differences) -> list[Measured]:
-    """Return what was measured of a candidate."""
-    measures = candidate.get("measures")
-    found = _before_measures(candidate, entry, policy) if measures is None else []
-    for title, (name, said) in zip(_names(candidate), (measures or {}).items(), strict=True):
-        nulls = {"null": said["null"], "own tasks": said["own"], "permuted labels": said["shuffled"]}
-        found.append(
-            Measured(
+def _measures(candidate: Entry, entry: Entry, differences: _Differences) -> list[MeasureRow]:
+    """Return the measures of a candidate."""
+    results = []
+    for title, (name, measure) in zip(_names(candidate), candidate.get("measures", {}).items(), strict=True):
+        nulls = {"null": measure["null"], "own tasks": measure["own"], "permuted labels": measure["shuffled"]}
+        results.append(
+            MeasureRow(
                 name=title,
-                value=said["value"],
-                error=said["error"],
+                value=measure["value"],
+                error=measure["error"],
                 apart=differences.get((candidate["set"], name)),
                 threshold=entry.get("limits", {}).get(name, {}).get(str(candidate["set"])),
                 nulls=nulls,
-                excluded=said["why"] or "",
+                excluded=measure["why"] or "",
             )
         )
-        if "hfc" in said["parts"]:
-            found.append(_angles(said["parts"]))
+        if "hfc" in measure["parts"]:
+            results.append(_angles(measure["parts"]))
     if candidate.get("captured") is not None:
-        found.append(Measured(name="captured energy (percent)", value=100 * candidate["captured"]))
-    return found
+        results.append(MeasureRow(name="captured energy (percent)", value=100 * candidate["captured"]))
+    return results
 
 
-def apart(entry: Said) -> _Differences:
-    """Return of a decision how far the measures of its sets lie above that of one of them.
+def apart(entry: Entry) -> _Differences:
+    """Return the differences of a decision's measures from those of a reference set.
 
-    That one was reused or, where it was not measured or none was, it is the one of the least value.
+    The reference is the reused set or, if that was not measured or the pool grew, the set of lowest value.
 
     Returns:
-        By set and measure: the set that it is compared with, the difference, and its standard error.
+        By set and measure: the reference, the difference, and its standard error.
     """
-    known: dict[str, dict[int, Said]] = {}
+    by_name: dict[str, dict[int, Entry]] = {}
     for candidate in entry["candidates"]:
-        for name, said in candidate.get("measures", {}).items():
-            if said["value"] is not None:
-                known.setdefault(name, {})[candidate["set"]] = said
-    found = {}
-    for name, sets in known.items():
-        other = entry["set"] if entry["set"] in sets else min(sets, key=lambda one: sets[one]["value"])
-        for number, said in sets.items():
+        for name, measure in candidate.get("measures", {}).items():
+            if measure["value"] is not None:
+                by_name.setdefault(name, {})[candidate["set"]] = measure
+    differences = {}
+    for name, sets in by_name.items():
+        other = entry["set"] if entry["set"] in sets else min(sets, key=lambda set_id: sets[set_id]["value"])
+        for number, measure in sets.items():
             if number != other:
-                pair = (one.get("replicates", ()) for one in (said, sets[other]))
-                found[number, name] = other, said["value"] - sets[other]["value"], error_of_difference(*pair)
-    return found
+                difference = measure["value"] - sets[other]["value"]
+                pair = (of_set.get("replicates", ()) for of_set in (measure, sets[other]))
+                differences[number, name] = other, difference, error_of_difference(*pair)
+    return differences
 
 
-def _angles(parts: Said) -> Measured:
-    """Return the angle behind Z with its own nulls."""
-    return Measured(
+def _angles(parts: Entry) -> MeasureRow:
+    """Return the angle behind Z, with its own nulls."""
+    return MeasureRow(
         name="HFC (degrees)",
         value=parts["hfc"],
         nulls={
@@ -128,17 +128,3 @@ def _angles(parts: Said) -> Measured:
             "null by energy": parts["energy_null_hfc"],
         },
     )
-
-
-def _before_measures(candidate: Said, entry: Said, policy: Said) -> list[Measured]:
-    """Return Z and its angle out of a record that was written when there was no other evidence."""
-    error, limit = candidate.get("z_error"), float(policy.get("threshold") or 0.0)
-    return [
-        Measured(
-            name="hindrance (degrees)",
-            value=candidate.get("z"),
-            error=error,
-            threshold=limit + entry.get("margin", 0.0) * (error or 0.0),
-        ),
-        _angles(candidate),
-    ]

@@ -1,4 +1,4 @@
-"""Test images that a run got wrong, as thumbnails: what only the data set itself can show."""
+"""Thumbnails of a run's misclassified test images, read from the data set."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from lw2g.config.toml import read_json
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report.page.inside import Inside
-from lw2g.report.runs import Run
+from lw2g.report.runs import ReportedRun
 from lw2g.training.files.recomputed import Columns
 
-__all__ = ["Gallery", "Picture", "gallery_of", "mistakes"]
+__all__ = ["Gallery", "GalleryImage", "gallery_of", "mistakes"]
 
 _SIDE = 96
 """Pixels of a thumbnail's longer side."""
 _PICTURES, _EACH = 400, 5
-"""So many thumbnails at most, and so many of one kind of mistake in a task."""
+"""The largest number of thumbnails, in all and per task and kind of mistake."""
 
 RETRIEVED, CLASSIFIED = "wrong set retrieved", "right set, wrong class"
 
 
 @attrs.frozen(kw_only=True)
-class Picture:
-    """A test image that went wrong.
+class GalleryImage:
+    """A test image with a mistake.
 
     Attributes:
         task: Its task, from 1.
-        mistake: What went wrong.
+        mistake: The kind of mistake.
         true: Name of its class.
-        predicted: Name of the class it was given.
-        retrieved: The task that retrieval named, from 1; None where nothing is chosen.
+        predicted: Name of the predicted class.
+        retrieved: The retrieved task, from 1; None without a hard choice.
         sample: Its id.
         source: The thumbnail as a data URL.
     """
@@ -56,26 +56,26 @@ class Picture:
 class Gallery:
     """Pictures, or why there are none."""
 
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[GalleryImage] = ()
     why: str = ""
 
 
 def mistakes(predicted: Columns, task_to_set: Sequence[int]) -> list[tuple[int, str]]:
-    """Return rows of predictions that are shown, with what went wrong, by task.
+    """Return the rows of predictions to show, with the kind of mistake, by task.
 
-    Of each task's mistakes of a kind some are taken, evenly from the first to the last.
+    They are spread evenly over each task's mistakes of a kind.
     """
     own = np.asarray(task_to_set)[predicted["task"]]
     elsewhere = (predicted["set"] >= 0) & (predicted["set"] != own)
     wrong = predicted["predicted"] != predicted["true"]
     tasks = int(predicted["task"].max()) + 1
-    each = max(1, min(_EACH, _PICTURES // (2 * tasks)))
-    found = []
+    most = max(1, min(_EACH, _PICTURES // (2 * tasks)))
+    chosen = []
     for task in range(tasks):
         here = predicted["task"] == task
         for mistake, rows in ((RETRIEVED, here & elsewhere), (CLASSIFIED, here & wrong & ~elsewhere)):
-            found += [(row, mistake) for row in _spread(np.flatnonzero(rows), each)]
-    return found
+            chosen += [(row, mistake) for row in _spread(np.flatnonzero(rows), most)]
+    return chosen
 
 
 def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
@@ -84,7 +84,7 @@ def _spread(rows: npt.NDArray[Any], most: int) -> list[int]:
 
 
 def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
-    """Return thumbnails of a run's mistakes, where its data set is present."""
+    """Return thumbnails of a run's mistakes, if its data set is present."""
     if inside.predicted is None:
         return Gallery(why=inside.why)
     columns, record = inside.predicted, inside.record
@@ -100,7 +100,7 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     for row, mistake in shown:
         sample, retrieved = int(columns["sample"][row]), int(columns["retrieved"][row])
         pictures.append(
-            Picture(
+            GalleryImage(
                 task=int(columns["task"][row]) + 1,
                 mistake=mistake,
                 true=names[columns["true"][row]],
@@ -114,13 +114,13 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
 
 
 class _TestImages:
-    """The test images of a run's stream by their place in it.
+    """The test images of a run's stream by position.
 
     Raises:
-        DataError: They are not those that the run was tested on.
+        DataError: The run was tested on other images.
     """
 
-    def __init__(self, run: Run, catalogue: Catalogue) -> None:
+    def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
         from lw2g.training.images.streams import joined
 
         whole = [{"benchmark": run.config["benchmark"]}]
@@ -134,18 +134,18 @@ class _TestImages:
                     {f"benchmark.{key}": value for key, value in options.items()},
                 )
             )
-        streams = [catalogue.get("benchmark", one.name).build(one.config).stream() for one in chosen]
+        streams = [catalogue.get("benchmark", own.name).build(own.config).stream() for own in chosen]
         _, stream = joined(chosen, streams)
         self._parts = [task.test for task in stream.tasks]
         self._starts = np.cumsum([0, *map(len, self._parts)])
         self.ids = [name for part in self._parts for name in part.ids]
         files = [name for name in run.record["files"] if name.startswith("samples")]
-        told = [name for file in sorted(files, key=len) for name in read_json(run.path / file)]
-        if told != self.ids:
-            raise DataError("the images there are not those that the run was tested on")
+        tested = [name for file in sorted(files, key=len) for name in read_json(run.path / file)]
+        if tested != self.ids:
+            raise DataError("the run was tested on other images")
 
     def thumbnail(self, sample: int) -> str:
-        """Return an image, made small, as a data URL."""
+        """Return a small version of an image as a data URL."""
         from PIL import Image
 
         part = int(np.searchsorted(self._starts, sample, side="right")) - 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from lw2g.report.page.evidence import measured
 from lw2g.report.page.numbers import Numbers, Value
-from lw2g.report.runs import Run
+from lw2g.report.runs import ReportedRun
 from lw2g.training.files.recomputed import Columns, read_columns
 from lw2g.training.files.sealed import sha256_of
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _CELLS = 4000
-"""So many cells of a class confusion are kept, those of most images first."""
+"""The largest number of cells of a class confusion; those with most images are kept."""
 _UNMEASURED = "this policy measured nothing before it decided"
 
 
@@ -39,12 +39,12 @@ class Inside:
 
     Attributes:
         run: The run; it has a record.
-        label: What it is called.
-        predicted: Columns of its last evaluation; None where they cannot be used.
-        why: Why not.
+        label: Its name.
+        predicted: Columns of its last evaluation; None if they cannot be used.
+        why: Why they cannot be used.
     """
 
-    run: Run
+    run: ReportedRun
     label: str
     predicted: Columns | None
     why: str
@@ -55,8 +55,8 @@ class Inside:
         return self.run.record
 
 
-def look_inside(run: Run, label: str) -> Inside:
-    """Return a run with the predictions that its record tells of."""
+def look_inside(run: ReportedRun, label: str) -> Inside:
+    """Return a run with the predictions that its record lists."""
     files = run.record.get("files", {})
     name = max((name for name in files if name.startswith("predictions/")), default="")
     path = run.path / name
@@ -64,7 +64,7 @@ def look_inside(run: Run, label: str) -> Inside:
     if not name or not path.is_file():
         why = "the run's predictions are not there"
     elif sha256_of(path) != files[name]:
-        why = f"{name} is not the file that the record tells of"
+        why = f"{name} is not the file that the record lists"
     else:
         columns = read_columns(path)
     return Inside(run=run, label=label, predicted=columns, why=why)
@@ -85,18 +85,18 @@ def _triangle(matrix: Sequence[Sequence[float | None]]) -> list[Sequence[Value]]
 
 
 def forgetting(inside: Inside) -> Numbers:
-    """Return what became of each task but the last: task, learned, best, final, forgotten, in percent."""
+    """Return forgetting of each task but the last: task, learned, best, final, forgotten, in percent."""
     matrix = inside.record["accuracy_matrix"]
-    found: list[Sequence[Value]] = []
+    rows: list[Sequence[Value]] = []
     for task, row in enumerate(matrix[:-1]):
-        known = [value for value in row if value is not None]
-        found.append((task + 1, known[0], max(known), known[-1], max(known) - known[-1]))
+        reached = [value for value in row if value is not None]
+        rows.append((task + 1, reached[0], max(reached), reached[-1], max(reached) - reached[-1]))
     metrics = inside.record.get("metrics", {})
-    told = [(name.upper(), metrics.get(name)) for name in ("ffm", "bwt")]
+    values = [(name.upper(), metrics.get(name)) for name in ("ffm", "bwt")]
     return Numbers(
-        rows=found,
-        facts=[f"{name} {value:.2f}" for name, value in told if value is not None and found],
-        why="" if found else "a single task cannot be forgotten",
+        rows=rows,
+        facts=[f"{name} {value:.2f}" for name, value in values if value is not None and rows],
+        why="" if rows else "a single task cannot be forgotten",
     )
 
 
@@ -104,7 +104,7 @@ def forgetting(inside: Inside) -> Numbers:
 
 
 def classes(inside: Inside) -> Numbers:
-    """Return true against predicted classes: number and name of both, what it is, images, percent."""
+    """Return true against predicted classes: number and name of both, kind, images, percent."""
     if inside.predicted is None:
         return Numbers(why=inside.why)
     true, predicted, task = (inside.predicted[name] for name in ("true", "predicted", "task"))
@@ -117,25 +117,27 @@ def classes(inside: Inside) -> Numbers:
     right = int(np.sum(true == predicted))
     inner = int(np.sum(task_of[true] == task_of[predicted])) - right
     parts = (right, inner, len(true) - right - inner)
-    said = ("right", "another class of the right task", "a wrong task")
-    facts = [f"{100 * part / len(true):.1f} % {text}" for part, text in zip(parts, said, strict=True)]
+    outcomes = ("right", "another class of the right task", "a wrong task")
+    facts = [f"{100 * part / len(true):.1f} % {text}" for part, text in zip(parts, outcomes, strict=True)]
     cells = sorted(map(int, np.flatnonzero(counts)), key=lambda cell: -counts[cell])
     rows: list[Sequence[Value]] = []
     for cell in cells[:_CELLS]:
-        one, other = divmod(cell, size)
-        alike = task_of[one] == task_of[other]
-        kind = "right" if one == other else "wrong class, right task" if alike else "wrong task"
-        share = 100 * counts[cell] / images[one]
-        rows.append((one, names[one], other, names[other], kind, int(counts[cell]), float(share)))
+        true_class, other = divmod(cell, size)
+        alike = task_of[true_class] == task_of[other]
+        kind = "right" if true_class == other else "wrong class, right task" if alike else "wrong task"
+        share = 100 * counts[cell] / images[true_class]
+        rows.append(
+            (true_class, names[true_class], other, names[other], kind, int(counts[cell]), float(share))
+        )
     if len(cells) > _CELLS:
         facts.append(f"the {_CELLS} fullest of {len(cells)} cells")
     starts = [{"at": int(at)} for at in np.flatnonzero(np.diff(task_of)) + 1]
-    rows.sort(key=lambda row: row[4] == "right")  # of a table mistakes are read first
+    rows.sort(key=lambda row: row[4] == "right")  # the table starts with the mistakes
     return Numbers(rows=rows, facts=facts, extra={"blocks": starts, "size": [{"at": size}]})
 
 
 def retrieval(inside: Inside) -> Numbers:
-    """Return true against retrieved tasks: task, retrieved, whether of one set, images, share in percent."""
+    """Return true against retrieved tasks: task, retrieved, same set, images, share in percent."""
     if inside.predicted is None:
         return Numbers(why=inside.why)
     task, retrieved = (inside.predicted[name] for name in ("task", "retrieved"))
@@ -143,21 +145,18 @@ def retrieval(inside: Inside) -> Numbers:
         return Numbers(why="this run makes no hard choice of a set")
     size = max(int(task.max()), int(retrieved.max())) + 1
     counts = np.bincount(task * size + retrieved, minlength=size * size).reshape(size, size)
+    shares = 100 * counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     held = inside.record["task_to_set"]
     rows: list[Sequence[Value]] = [
-        (one + 1, other + 1, held[one] == held[other], int(counts[one, other]), _percent(counts[one], other))
-        for one in range(size)
+        (own + 1, other + 1, held[own] == held[other], int(counts[own, other]), float(shares[own, other]))
+        for own in range(size)
         for other in range(size)
-        if counts[one, other] or held[one] == held[other]
+        if counts[own, other] or held[own] == held[other]
     ]
     metrics = inside.record.get("metrics", {})
-    told = (("PRA", "pra"), ("chance", "chance_pra"), ("own set among the first three", "coverage_3"))
-    facts = [f"{text} {metrics[name]:.1f} %" for text, name in told if metrics.get(name) is not None]
+    titles = (("PRA", "pra"), ("chance", "chance_pra"), ("own set among the first three", "coverage_3"))
+    facts = [f"{text} {metrics[name]:.1f} %" for text, name in titles if metrics.get(name) is not None]
     return Numbers(rows=rows, facts=facts)
-
-
-def _percent(counts: Any, place: int) -> float:
-    return float(100 * counts[place] / max(1, counts.sum()))
 
 
 # -- growth ----------------------------------------------------------------------------------------------
@@ -165,83 +164,84 @@ def _percent(counts: Any, place: int) -> float:
 
 def flow(inside: Inside) -> Numbers:
     """Return which set each task got: task, decision, set, tasks of that set, classes."""
-    made = inside.record.get("decisions", [])
+    entries = inside.record.get("decisions", [])
     held = inside.record.get("task_to_set", [])
-    if not made or inside.record.get("metrics", {}).get("ssp") is None:
+    if not entries or inside.record.get("metrics", {}).get("ssp") is None:
         return Numbers(why="this run keeps no parameter sets")
     names = inside.record["class_names"]
     first = _first_classes(inside)
     rows: list[Sequence[Value]] = []
     paths = []
     sets = sorted(set(held))
-    places = {one: (number + 0.5) * len(held) / len(sets) for number, one in enumerate(sets)}
-    for entry in made[: len(held)]:
+    places = {set_id: (number + 0.5) * len(held) / len(sets) for number, set_id in enumerate(sets)}
+    for entry in entries[: len(held)]:
         task, chosen = entry["task"], entry["set"]
         own = names[first[task] : first[task + 1]] if task + 1 < len(first) else []
         shown = ", ".join(own[:4]) + (f" and {len(own) - 4} more" if len(own) > 4 else "")
         rows.append((task + 1, entry["decision"], f"#{chosen}", held.count(chosen), shown))
         ends = ((0.0, task + 0.5), (0.35, task + 0.5), (0.65, places[chosen]), (1.0, places[chosen]))
         paths += [{"task": task + 1, "decision": entry["decision"], "x": x, "y": y} for x, y in ends]
-    grown = sum(entry["decision"] == "grow" for entry in made)
-    labels = [{"label": f"#{one} · {held.count(one)}", "y": place} for one, place in places.items()]
-    counts = {"tasks": len(held), "sets": len(sets), "grown": grown, "reused": len(made) - grown}
+    grown = sum(entry["decision"] == "grow" for entry in entries)
+    labels = [{"label": f"#{set_id} · {held.count(set_id)}", "y": place} for set_id, place in places.items()]
+    counts = {"tasks": len(held), "sets": len(sets), "grown": grown, "reused": len(entries) - grown}
     facts = [f"{name}: {number}" for name, number in counts.items()]
     return Numbers(rows=rows, facts=facts, extra={"paths": paths, "sets": labels})
 
 
 def _first_classes(inside: Inside) -> list[int]:
-    """Return the first class of each task, and one past the last; nothing where no prediction tells."""
+    """Return the first class of each task, and one past the last class; zeros without predictions."""
     if inside.predicted is None:
         return [0] * (len(inside.record["task_to_set"]) + 1)
     true, task = inside.predicted["true"], inside.predicted["task"]
     last = int(task.max())
-    return [*(int(true[task == one].min()) for one in range(last + 1)), int(true.max()) + 1]
+    return [*(int(true[task == number].min()) for number in range(last + 1)), int(true.max()) + 1]
 
 
 def decisions(inside: Inside) -> Numbers:
-    """Return all evidence: a row per measure of a candidate, in the order of the figure's fields."""
-    made = {entry["task"]: entry for entry in inside.record.get("decisions", ())}
+    """Return all evidence: a row per measure and candidate, in the order of the figure's fields."""
+    entries = {entry["task"]: entry for entry in inside.record.get("decisions", ())}
     rows: list[Sequence[Value]] = []
-    for one in measured(inside.record):
-        if one.value is None and not one.excluded:
+    for measure in measured(inside.record):
+        if measure.value is None and not measure.excluded:
             continue
-        half = one.error or 0.0
-        ends = (None, None) if one.value is None else (one.value - half, one.value + half)
-        entry = made[one.task]
+        half = measure.error or 0.0
+        ends = (None, None) if measure.value is None else (measure.value - half, measure.value + half)
+        entry = entries[measure.task]
         outcome = "grow" if entry["decision"] == "grow" else f"reuse #{entry['set']}"
-        kind = "reused" if one.reused else "excluded" if one.excluded else "not taken"
-        values = (one.name, one.value, one.error, *ends, one.threshold, *(one.apart or (None,) * 3)[1:])
+        kind = "reused" if measure.reused else "excluded" if measure.excluded else "not taken"
+        values = (measure.name, measure.value, measure.error, *ends, measure.threshold)
+        _, *difference = measure.apart or (None,) * 3
         sure = entry.get("confidence")
-        told = (outcome, None if sure is None else 100 * sure, kind, one.excluded)
-        rows.append((one.task + 1, one.set, *values, *told))
+        decision = (outcome, None if sure is None else 100 * sure, kind, measure.excluded)
+        rows.append((measure.task + 1, measure.set, *values, *difference, *decision))
     return Numbers(rows=rows, why="" if rows else _UNMEASURED)
 
 
 def nulls(inside: Inside) -> Numbers:
-    """Return what was measured beside what chance would give: task, candidate, measure, what, value."""
+    """Return measures beside their values by chance: task, candidate, measure, what, value."""
     rows: list[Sequence[Value]] = []
     above: dict[str, list[bool]] = defaultdict(list)
-    for one in measured(inside.record):
-        if one.value is None or not one.nulls:
+    for measure in measured(inside.record):
+        if measure.value is None or not measure.nulls:
             continue
-        rows.append((one.task + 1, one.set, one.name, "measured", one.value))
-        for kind, null in one.nulls.items():
-            rows.append((one.task + 1, one.set, one.name, kind, null))
-            above[f"{one.name.partition(' (')[0]} above {kind}"].append(one.value > (null or 0.0))
-    facts = [f"{text} in {sum(found)} of {len(found)}" for text, found in above.items()]
+        rows.append((measure.task + 1, measure.set, measure.name, "measured", measure.value))
+        for kind, null in measure.nulls.items():
+            rows.append((measure.task + 1, measure.set, measure.name, kind, null))
+            above[f"{measure.name.partition(' (')[0]} above {kind}"].append(measure.value > (null or 0.0))
+    facts = [f"{text} in {sum(answers)} of {len(answers)}" for text, answers in above.items()]
     return Numbers(rows=rows, facts=facts, why="" if rows else _UNMEASURED)
 
 
 def drift(inside: Inside) -> Numbers:
-    """Return how far features of old tasks moved: task, after which task, change in percent."""
-    told = inside.record.get("feature_drift") or []
+    """Return the drift of old tasks' features: task, after which task, change in percent."""
+    columns = inside.record.get("feature_drift") or []
     rows: list[Sequence[Value]] = [
         (task + 1, after + 1, 100 * value)
-        for after, column in enumerate(told)
+        for after, column in enumerate(columns)
         for task, value in enumerate(column)
         if value is not None
     ]
     if not rows:
-        return Numbers(why="there was no old task whose features could move")
-    still = "no feature of an old task moved: its set and all it shares stayed as they were"
+        return Numbers(why="there was no old task whose features could drift")
+    still = "no feature of an old task drifted: its set and all shared parameters stayed unchanged"
     return Numbers(rows=rows, facts=[] if any(row[2] for row in rows) else [still])

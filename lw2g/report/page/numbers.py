@@ -1,4 +1,4 @@
-"""What a figure draws and its table shows: rows of plain values."""
+"""The numbers of a figure and its table: rows of plain values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Field:
     """A column of a figure's numbers.
 
     Attributes:
-        name: What the drawing calls it.
-        title: What a reader is told, with its unit.
-        digits: Decimals that are shown; None where it is no fraction.
+        name: Its name in the drawing.
+        title: Its title for readers, with the unit.
+        digits: Shown decimals; None if it is not a fraction.
     """
 
     name: str
@@ -32,10 +32,10 @@ class Numbers:
     """The numbers of one figure.
 
     Attributes:
-        rows: One value per field each.
-        facts: What they come to, in short sentences.
-        why: Why there are none, in one line; empty where there are some.
-        extra: What is drawn beside the rows: lines, outlines; by names that the drawing knows.
+        rows: Rows of one value per field.
+        facts: Their summary, in short sentences.
+        why: Why there are no rows, in one line; empty otherwise.
+        extra: Further data of the drawing, such as lines and outlines, by name.
     """
 
     rows: Sequence[Sequence[Value]] = ()
@@ -46,5 +46,5 @@ class Numbers:
 
 def mean(values: Iterable[float]) -> float:
     """Return the mean of at least one value."""
-    found = list(values)
-    return sum(found) / len(found)
+    listed = list(values)
+    return sum(listed) / len(listed)

@@ -1,4 +1,4 @@
-"""The page itself: one file that asks for nothing, put together from numbers, drawings and a template."""
+"""The page: one self-contained file, built from numbers, drawings and a template."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from lw2g.report.page.gallery import Gallery, gallery_of
 from lw2g.report.page.inside import Inside, look_inside
 from lw2g.report.page.numbers import Numbers
 from lw2g.report.render import mean_cells, remarks_on, shown_columns
-from lw2g.report.runs import Run
+from lw2g.report.runs import ReportedRun
 from lw2g.report.table import Table
 from lw2g.training.files.sealed import sha256_of
 
 __all__ = ["MARK", "page_of"]
 
 MARK = "<!doctype html>\n<!-- lw2g report -->"
-"""What every report begins with."""
+"""The first lines of every report."""
 _TILES = ("faa", "ffm", "pra", "ssp", "total_s")
 
 
@@ -41,13 +41,13 @@ class _Section:
 
     Attributes:
         title: What its runs have in common.
-        head: Of the table of results.
-        lines: Its lines: a row's label, whether it is a control, and the cells.
-        remarks: What a reader should know.
-        packed: The rows and what compares them, for the script.
+        head: The head of the table of results.
+        lines: The lines of that table: a row's label, whether it is a control, and its cells.
+        remarks: Remarks on the table.
+        packed: The rows and the numbers that compare them, for the script.
         runs: Name, packed numbers and origin of each run.
-        tiles: For a single run what it reached: title, value, meaning.
-        gallery: For a single run; else None.
+        tiles: The results of a single run: title, value, meaning.
+        gallery: The gallery of a single run; else None.
     """
 
     title: str
@@ -70,19 +70,19 @@ def page_of(
     """Return a report as HTML.
 
     Args:
-        tables: What it is of; unfinished runs have rows of their own.
-        catalogue: Tells commands and opens data sets.
-        columns: Of the table of results.
-        against: The row that differences are drawn against at first; None for the first one.
-        command: What makes the report again.
+        tables: Its tables, in which unfinished runs have their own rows.
+        catalogue: Resolves commands and opens data sets.
+        columns: The columns of the table of results.
+        against: The row that differences first refer to; None for the first row.
+        command: The command that repeats the report.
 
     Raises:
-        ConfigError: What draws is not installed, or no row is called as said.
+        ConfigError: A library for drawing is not installed, or the row ``against`` does not exist.
     """
     script = _script()
     single = sum(len(row.runs) for table in tables for row in table.rows) == 1
     sections = [_section(table, catalogue, columns, against, single=single) for table in tables]
-    figures = [attrs.asdict(one, filter=lambda field, _: field.name != "of") for one in FIGURES]
+    figures = [attrs.asdict(figure, filter=lambda field, _: field.name != "of") for figure in FIGURES]
     template = _environment().get_template("page.html.jinja")
     body: str = template.render(
         version=__version__,
@@ -108,7 +108,7 @@ def _script() -> str:
         import jinja2  # noqa: F401
         import vl_convert
     except ImportError as error:
-        raise ConfigError(f"--html: {error.name!r} is not installed; pip install lw2g[report]") from error
+        raise ConfigError(f"--html: {error.name!r} is not installed", "pip install lw2g[report]") from error
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return bundle
 
@@ -130,7 +130,7 @@ def _read(name: str) -> str:
 
 
 def _packed(content: Any) -> str:
-    """Return JSON as it lies in the page: compressed, in letters."""
+    """Return JSON, compressed and base64-encoded for the page."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
@@ -145,9 +145,9 @@ def _section(
     head, *cells = mean_cells(table, shown)
     finished = [row for row in table.rows if row.finished]
     compared = {
-        one.name: _plain(one.of(finished if one.finished else table.rows))
-        for one in FIGURES
-        if one.scope == "rows"
+        figure.name: _plain(figure.of(finished if figure.finished else table.rows))
+        for figure in FIGURES
+        if figure.scope == "rows"
     }
     content = {
         "rows": [{"label": row.label, "control": row.control} for row in table.rows],
@@ -156,26 +156,26 @@ def _section(
     }
     opened = [look_inside(run, label) for label, run in _named(table)]
     controls = {run.path for row in table.rows if row.control for run in row.runs}
-    best = max(opened, key=lambda one: _rank(one.run, control=one.run.path in controls), default=None)
+
+    def rank(inside: Inside) -> tuple[bool, bool, float]:
+        run = inside.run
+        return run.state == "finished", run.path not in controls, run.metric("faa") or 0.0
+
+    best = max(opened, key=rank, default=None)
     return _Section(
         title=table.title,
         head=head[1:],
         lines=[(row.label, row.control, line[1:]) for row, line in zip(table.rows, cells, strict=True)],
         remarks=remarks_on(table, shown, None),
         packed=_packed(content),
-        runs=[_run(one, catalogue, best=one is best) for one in opened],
+        runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
         tiles=_tiles(opened[0].run) if single and opened else (),
         gallery=gallery_of(opened[0], catalogue) if single and opened else None,
     )
 
 
-def _rank(run: Run, *, control: bool) -> tuple[bool, bool, float]:
-    """Return what the run is chosen by that a reader looks into first."""
-    return run.state == "finished", not control, run.metric("faa") or 0.0
-
-
-def _named(table: Table) -> Iterator[tuple[str, Run]]:
-    """Yield all runs of a table under names that tell them apart."""
+def _named(table: Table) -> Iterator[tuple[str, ReportedRun]]:
+    """Yield all runs of a table under unique names."""
     for row in table.rows:
         seeds = Counter(run.record["seed"] for run in row.runs)
         for run in row.runs:
@@ -184,7 +184,7 @@ def _named(table: Table) -> Iterator[tuple[str, Run]]:
 
 
 def _plain(numbers: Numbers) -> dict[str, Any]:
-    """Return numbers as the script reads them, without decimals that nobody sees."""
+    """Return numbers for the script, rounded to four decimals."""
 
     def short(value: Any) -> Any:
         return round(value, 4) if isinstance(value, float) else value
@@ -194,27 +194,27 @@ def _plain(numbers: Numbers) -> dict[str, Any]:
         "facts": list(numbers.facts),
         "why": numbers.why,
         "extra": {
-            name: [{key: short(value) for key, value in one.items()} for one in found]
-            for name, found in numbers.extra.items()
+            name: [{key: short(value) for key, value in mapping.items()} for mapping in mappings]
+            for name, mappings in numbers.extra.items()
         },
     }
 
 
-def _run(one: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
-    numbers = {figure.name: _plain(figure.of(one)) for figure in FIGURES if figure.scope == "run"}
+def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
+    numbers = {figure.name: _plain(figure.of(inside)) for figure in FIGURES if figure.scope == "run"}
     return {
-        "label": one.label,
+        "label": inside.label,
         "best": best,
         "packed": _packed(numbers),
-        "command": command_of(one.run, catalogue),
-        "origin": _origin(one.run),
-        "deviations": one.record.get("deviations", []),
-        "changes": one.record.get("protocol_changes", []),
+        "command": command_of(inside.run, catalogue),
+        "origin": _origin(inside.run),
+        "deviations": inside.record.get("deviations", []),
+        "changes": inside.record.get("protocol_changes", []),
     }
 
 
-def _origin(run: Run) -> dict[str, str]:
-    """Return where a run comes from, by what it is called."""
+def _origin(run: ReportedRun) -> dict[str, str]:
+    """Return the origin of a run: its directory, settings, machine and checksums."""
     record = run.record
     environment = record.get("environment", {})
     machine = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
@@ -233,13 +233,13 @@ def _origin(run: Run) -> dict[str, str]:
     }
 
 
-def _tiles(run: Run) -> list[tuple[str, str, str]]:
-    found = []
+def _tiles(run: ReportedRun) -> list[tuple[str, str, str]]:
+    tiles = []
     for name in _TILES:
         column = COLUMNS[name]
         value = column.of(run.record)
         if value is not None:
             title = {"total_s": "seconds", "ssp": "sets"}.get(name, name.upper())
             digits = 0 if value.is_integer() else column.digits
-            found.append((title, f"{value:,.{digits}f}", column.meaning))
-    return found
+            tiles.append((title, f"{value:,.{digits}f}", column.meaning))
+    return tiles

@@ -1,4 +1,4 @@
-"""Executors: where the attempts of a sweep run. Each starts ``lw2g run`` or ``resume``, and nothing else."""
+"""Executors run the attempts of a sweep. Each attempt is one ``lw2g run`` or ``lw2g resume``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from attrs.validators import ge, optional
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.options import option
+from lw2g.sweep.grid import Cell
 from lw2g.sweep.job import Job
 
 __all__ = ["EXECUTORS", "Executor", "Future", "Options", "load_executor"]
 
 EXECUTORS = {"local": "", "ray": "sweep", "slurm": "slurm"}
-"""The executors by their names, with the extra of lw2g that brings what each needs."""
+"""The executors by name, each with the extra of lw2g that installs its package."""
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What all executors can be told."""
+    """The options of all executors."""
 
     jobs: int | None = option(None, "jobs at a time", validator=optional(ge(1)))
     threads: int | None = option(None, "cores of a job", validator=optional(ge(1)))
@@ -39,23 +40,23 @@ class Options:
 
 
 class Future(Protocol):
-    """A submitted job, as ``concurrent.futures``, Ray and submitit have it."""
+    """A submitted job, as ``concurrent.futures``, Ray and submitit represent it."""
 
     def done(self) -> bool:
-        """Whether it ended, or never will begin."""
+        """Whether the job ended, or will never start."""
 
     def result(self) -> int:
-        """Return its exit code, negative for a signal; raise what kept it from having one."""
+        """Return the exit code, negative for a signal; raise if the job has none."""
 
 
 class Executor(ABC):
-    """Runs attempts at jobs somewhere.
+    """Runs attempts at jobs.
 
     Attributes:
-        slots: How many may be submitted at a time, those included that wait where it runs them.
-        pause: Seconds between two looks at them.
-        retries: How often a job is submitted again that a signal has killed.
-        settings: What it was made from, as :func:`load_executor` takes it.
+        slots: Jobs that may be submitted at a time, including those waiting in the executor's own queue.
+        pause: Seconds between two looks at the jobs.
+        retries: How often a job killed by a signal is submitted again.
+        settings: The settings that :func:`load_executor` made it from.
     """
 
     slots: int
@@ -69,39 +70,46 @@ class Executor(ABC):
 
     @abstractmethod
     def cancel(self, job: Job, future: Any) -> None:
-        """Ask a job to stop where it can be resumed, or not to begin; once more: at once."""
+        """Ask a job to stop where it can be resumed, or not to start; a second call stops it at once."""
+
+    def require_room(self, cells: Sequence[Cell]) -> None:
+        """Refuse cells whose processes (``run.devices``) do not fit; by default the cluster decides.
+
+        Raises:
+            ConfigError: Those that run at a time do not fit.
+        """
 
     def close(self) -> None:
-        """Give back what it holds; no job is under way."""
+        """Release resources; no job is running."""
 
 
 def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:
     """Return the executor that a table of settings describes.
 
     Args:
-        settings: Its name under ``name`` (``local`` where there is none), and options.
-        directory: The sweep's, which need not exist yet.
+        settings: The executor's ``name`` (default ``local``) and its options.
+        directory: The sweep's directory, which need not exist yet.
 
     Raises:
-        ConfigError: There is no such executor or option, what it needs is not installed, or nothing it could
-            run on is there.
+        ConfigError: The executor or an option is unknown, its package is not installed, or it has no machine
+            to run on.
     """
     name = settings.get("name", "local")
     if name not in EXECUTORS:
         raise ConfigError(
-            f"executor: no such executor {name!r}{nearest(str(name), EXECUTORS)}; there are "
-            f"{', '.join(EXECUTORS)}"
+            f"executor: no such executor {name!r}{nearest(str(name), EXECUTORS)}",
+            f"choose one of {', '.join(EXECUTORS)}",
         )
     try:
         module = import_module(f"lw2g.sweep.executors.{name}")
     except ImportError as error:
         raise ConfigError(
-            f"executor {name!r}: {error}; pip install 'lw2g[{EXECUTORS[name]}]' on every machine"
+            f"executor {name!r}: {error}", f"pip install 'lw2g[{EXECUTORS[name]}]' on every machine"
         ) from error
-    given = {key: value for key, value in settings.items() if key != "name"}
-    options, problems = structure(module.OPTIONS, given)
+    table = {key: value for key, value in settings.items() if key != "name"}
+    options, problems = structure(module.OPTIONS, table)
     if options is None:
         raise ConfigError("; ".join(f"executor.{key}: {text}" for key, text in problems))
-    made: Executor = module.EXECUTOR(options, directory)
-    made.settings = dict(settings)
-    return made
+    executor: Executor = module.EXECUTOR(options, directory)
+    executor.settings = dict(settings)
+    return executor

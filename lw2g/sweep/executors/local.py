@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 from lw2g.errors import ConfigError
 from lw2g.sweep.executors import Executor, Options
+from lw2g.sweep.grid import Cell
 from lw2g.sweep.job import Attempt, Job
 
 __all__ = ["EXECUTOR", "OPTIONS", "LocalExecutor"]
@@ -19,14 +20,14 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class LocalExecutor(Executor):
-    """Processes of this machine, which end with it.
+    """Processes on this machine.
 
-    A job has its share of the cores, unless ``OMP_NUM_THREADS`` or an option says otherwise. It sees all
-    GPUs, unless it is given some: then as many jobs run as the GPUs have room for, or as are asked for.
+    Each job gets an equal share of the cores, unless ``OMP_NUM_THREADS`` or an option says otherwise. It sees
+    all GPUs, unless ``gpus_per_job`` assigns some; then at most as many jobs run as the GPUs hold.
 
     Args:
-        options: How many jobs, and what each is given.
-        directory: The sweep's.
+        options: The number of jobs, and the cores and GPUs of each.
+        directory: The sweep's directory.
 
     Raises:
         ConfigError: There are too few GPUs for one job.
@@ -39,7 +40,7 @@ class LocalExecutor(Executor):
         self.slots = options.jobs or len(places) or 1
         if places:
             self.slots = min(self.slots, len(places))
-        self.retries = options.retries
+        self.retries, self._gpus_per_job = options.retries, options.gpus_per_job
         self._free: SimpleQueue[dict[str, str]] = SimpleQueue()
         for slot in range(self.slots):
             self._free.put({_VISIBLE: places[slot]} if places else {})
@@ -48,18 +49,32 @@ class LocalExecutor(Executor):
         self._pool = ThreadPoolExecutor(self.slots)
         self._attempts: dict[str, Attempt] = {}
 
+    def require_room(self, cells: Sequence[Cell]) -> None:
+        """Refuse cells that together need more processes than there are GPUs or, without GPUs, cores."""
+        for cell in cells:
+            devices = cell.settings.get("run.devices", 1)
+            gpus = [] if cell.settings.get("run.device") == "cpu" else _visible_gpus()
+            there, what = (len(gpus), "GPUs") if gpus else (_cores(), "cores")
+            most = int(self._gpus_per_job) if gpus and self._gpus_per_job else there // self.slots
+            if devices > max(most, 1):
+                raise ConfigError(
+                    f"run.devices: {devices} is too many for {self.slots} cells at a time on {there} {what} "
+                    f"(in the cell {cell.label!r})",
+                    f"use at most {max(most, 1)}, or change --jobs or --gpus-per-job",
+                )
+
     def submit(self, jobs: Sequence[Job]) -> list[Future[int]]:
-        """Start a process for each, on the GPUs that have been free for longest."""
+        """Start a process for each job, on the GPUs that have been free for longest."""
         attempts = {job.name: Attempt(job, {"OMP_NUM_THREADS": self._threads}) for job in jobs}
         self._attempts |= attempts
         return [self._pool.submit(self._run, attempt) for attempt in attempts.values()]
 
     def cancel(self, job: Job, future: Future[int]) -> None:
-        """Send the signal on which a run saves what it has learned and stops."""
+        """Send the signal on which a run saves its state and stops."""
         self._attempts[job.name].ask()
 
     def close(self) -> None:
-        """Stop what an error of the sweep has left under way."""
+        """Stop the jobs that an error of the sweep has left running."""
         for attempt in self._attempts.values():
             attempt.ask()
         self._pool.shutdown()
@@ -74,30 +89,35 @@ class LocalExecutor(Executor):
 
 
 def _places(share: float) -> list[str]:
-    """Return what a job sees as its GPUs, for as many jobs as there is room for; neighbours on several GPUs.
+    """Return the visible GPUs of each job, for as many jobs as fit; a job with several gets neighbours.
 
     Raises:
-        ConfigError: There is no room for one.
+        ConfigError: Not even one job fits.
     """
     if share == 0:
         return []
-    told = os.environ.get(_VISIBLE)
-    gpus = [str(number) for number in range(len(list(_GPUS.glob("*"))))] if told is None else told.split(",")
-    gpus = [gpu for gpu in gpus if gpu]
+    gpus = _visible_gpus()
     if share <= 1:
-        found = [gpu for _ in range(int(1 / share + 1e-9)) for gpu in gpus]
+        places = [gpu for _ in range(int(1 / share + 1e-9)) for gpu in gpus]
     else:
         size = int(share)
-        found = [",".join(gpus[begin : begin + size]) for begin in range(0, len(gpus) - size + 1, size)]
-    if not found:
+        places = [",".join(gpus[begin : begin + size]) for begin in range(0, len(gpus) - size + 1, size)]
+    if not places:
         raise ConfigError(
-            f"executor.gpus_per_job: {share:g} of {len(gpus)} GPUs cannot be given; leave it out"
+            f"executor.gpus_per_job: {share:g} of {len(gpus)} GPUs cannot be given", "leave it out"
         )
-    return found
+    return places
+
+
+def _visible_gpus() -> list[str]:
+    visible = os.environ.get(_VISIBLE)
+    if visible is None:
+        return [str(number) for number in range(len(list(_GPUS.glob("*"))))]
+    return [gpu for gpu in visible.split(",") if gpu]
 
 
 def _cores() -> int:
-    """Return the cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,7 +1,6 @@
-"""The executor of Ray: remote tasks on a cluster that ``ray start`` has begun on its nodes.
+"""The Ray executor: remote tasks on a cluster whose nodes were started by ``ray start``.
 
-A task is one attempt at a job; Ray tries it again where a worker or a node died under it. Nodes share the
-sweep's directory.
+A task is one attempt at a job; Ray retries it when its worker or node dies. All nodes share the directory.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _ALL = 10_000
 
 @attrs.frozen(kw_only=True)
 class RayOptions(Options):
-    """What Ray is told of the jobs."""
+    """The options of the Ray executor."""
 
     retries: int = option(3, "how often a job is resumed whose worker or node died", validator=ge(0))
     address: str = option(
-        "auto", "the cluster's; auto: that of this machine; local: one for this sweep alone"
+        "auto", "address of the cluster; auto: the one of this machine; local: a new one for this sweep"
     )
 
 
@@ -41,11 +40,11 @@ def _bring_on(job: Job, environment: Mapping[str, str]) -> int:
 
 
 class RayExecutor(Executor):
-    """Tasks of a Ray cluster, which queues as many as there are.
+    """Tasks of a Ray cluster, which has its own queue.
 
     Args:
-        options: What a task needs, and the cluster.
-        directory: The sweep's.
+        options: The resources of a task, and the cluster.
+        directory: The sweep's directory.
 
     Raises:
         ConfigError: No cluster answers.
@@ -55,10 +54,10 @@ class RayExecutor(Executor):
         self.slots, self.retries = options.jobs or _ALL, options.retries
         try:
             ray.init(address=options.address, logging_level=logging.ERROR, log_to_driver=False)
-        except Exception as error:  # Ray raises bare ones, too, where its own node is not there in time
+        except Exception as error:  # Ray raises bare ones when its node does not start in time
             raise ConfigError(
-                f"executor 'ray': no cluster at {options.address!r} ({' '.join(str(error).split())[:200]}); "
-                "start one by `ray start --head`, or --executor-set address=local"
+                f"executor 'ray': no cluster at {options.address!r} ({' '.join(str(error).split())[:200]})",
+                "start one by `ray start --head`, or --executor-set address=local",
             ) from error
         self._environment = {"OMP_NUM_THREADS": str(options.threads or 1)}
         self._task = ray.remote(
@@ -68,14 +67,14 @@ class RayExecutor(Executor):
         self._asked: set[Future[int]] = set()
 
     def submit(self, jobs: Sequence[Job]) -> list[Future[int]]:
-        """Submit a task for each."""
+        """Submit a task for each job."""
         tasks = [self._task.options(name=f"lw2g {job.name}").remote(job, self._environment) for job in jobs]
         futures = [task.future() for task in tasks]
         self._tasks |= zip(futures, tasks, strict=True)
         return futures
 
     def cancel(self, job: Job, future: Future[int]) -> None:
-        """Interrupt a task, which then stops its run; once more: kill its worker, and the run with it."""
+        """Interrupt a task, which then stops its run; a second call kills its worker and the run with it."""
         ray.cancel(self._tasks[future], force=future in self._asked)
         self._asked.add(future)
 

@@ -1,6 +1,6 @@
-"""The executor of Slurm, through submitit: job arrays that are requeued when they have to make room.
+"""The Slurm executor, through submitit: job arrays that Slurm requeues after preemption.
 
-Run directories lie on a file system that all nodes share, and so does the sweep's.
+All nodes must share the file system of the sweep's directory and of its runs.
 """
 
 from __future__ import annotations
@@ -28,34 +28,32 @@ _ANY_NUMBER = 10_000
 
 @attrs.frozen(kw_only=True)
 class SlurmOptions(Options):
-    """What Slurm is told of the jobs."""
+    """The options of the Slurm executor."""
 
-    retries: int = option(3, "how often a job is submitted again that died without a word", validator=ge(0))
-    minutes: int = option(
-        24 * 60, "time of a job; one that runs out of it goes on in another", validator=gt(0)
-    )
+    retries: int = option(3, "how often a job killed by a signal is submitted again", validator=ge(0))
+    minutes: int = option(24 * 60, "time limit of a job; the run goes on in another job", validator=gt(0))
     partition: str | None = option(None, "where jobs are queued")
     memory_gb: float | None = option(None, "memory of a job", validator=optional(gt(0)))
     sbatch: tuple[str, ...] = option(
         (), "further options of sbatch, such as 'constraint=a100'", converter=tuple
     )
-    cluster: Literal["slurm", "local"] = option("slurm", "local: processes of this machine, to try it out")
+    cluster: Literal["slurm", "local"] = option("slurm", "local: processes on this machine, for a trial")
 
     def parameters(self) -> dict[str, Any]:
-        """Return what submitit calls them.
+        """Return the options under submitit's names.
 
         Raises:
-            ConfigError: A share of a GPU was asked for, or an option of sbatch is none.
+            ConfigError: A job would get a fraction of a GPU, or an entry of ``sbatch`` is not KEY=VALUE.
         """
         if self.gpus_per_job != int(self.gpus_per_job):
             raise ConfigError(
-                f"executor.gpus_per_job: Slurm gives whole GPUs but {self.gpus_per_job} was asked for; "
-                "name a whole number"
+                f"executor.gpus_per_job: Slurm gives whole GPUs but {self.gpus_per_job} was asked for",
+                "name a whole number",
             )
         pairs = [text.partition("=") for text in self.sbatch]
         if not all(key and value for key, _, value in pairs):
             raise ConfigError(f"executor.sbatch: expected texts KEY=VALUE but got {list(self.sbatch)}")
-        told: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "name": "lw2g",
             "timeout_min": self.minutes,
             "cpus_per_task": self.threads or 1,
@@ -65,33 +63,33 @@ class SlurmOptions(Options):
             "slurm_array_parallelism": self.jobs or _LARGEST_ARRAY,
             "slurm_additional_parameters": {"requeue": True} | {key: value for key, _, value in pairs},
         }
-        return {key: value for key, value in told.items() if value is not None}
+        return {key: value for key, value in parameters.items() if value is not None}
 
 
 class Requeued(Attempt):
-    """What a job of Slurm does: it brings a run on, and when it has to make room it saves and is requeued."""
+    """An attempt as a Slurm job: on preemption the run saves its state and the job is requeued."""
 
     def __call__(self) -> int:
         """Return the exit code of ``lw2g run`` or ``lw2g resume``."""
         return self.run()
 
     def checkpoint(self) -> DelayedSubmission:
-        """Stop where the run can be resumed, and return what is to be requeued."""
+        """Stop the run where it can be resumed, and return the job to requeue."""
         self.stop()
         return DelayedSubmission(Requeued(self.job, self.environment))
 
 
 class SlurmExecutor(Executor):
-    """Jobs of Slurm, as many at a time as it has room for, or ``jobs`` of an array.
+    """Slurm jobs: as many at a time as Slurm starts, or at most ``jobs`` of an array.
 
-    Jobs outlive the sweep that has submitted them: the next one waits for those that run.
+    Jobs outlive the driver that submitted them; the next driver waits for those that run.
 
     Args:
-        options: What a job needs.
-        directory: The sweep's; what submitit writes goes to ``.submitit`` there.
+        options: The resources of a job.
+        directory: The sweep's directory; submitit writes to ``.submitit`` there.
 
     Raises:
-        ConfigError: This is no machine of a cluster, or the options do not fit it.
+        ConfigError: This machine belongs to no Slurm cluster, or the options do not fit it.
     """
 
     def __init__(self, options: SlurmOptions, directory: Path) -> None:
@@ -109,7 +107,7 @@ class SlurmExecutor(Executor):
             )
             self._executor.update_parameters(**parameters)
         except (RuntimeError, NameError) as error:
-            raise ConfigError(f"executor 'slurm': {error}; run it where jobs are submitted") from error
+            raise ConfigError(f"executor 'slurm': {error}", "run it where jobs are submitted") from error
         self._environment = {"OMP_NUM_THREADS": str(options.threads or 1)}
 
     def submit(self, jobs: Sequence[Job]) -> list[submitit.Job[int]]:
@@ -118,7 +116,7 @@ class SlurmExecutor(Executor):
             return [self._executor.submit(Requeued(job, self._environment)) for job in jobs]
 
     def cancel(self, job: Job, future: submitit.Job[int]) -> None:
-        """Ask a run by a file: Slurm would leave it half a minute; withdraw what does not run."""
+        """Ask a running job by a file (Slurm kills it after half a minute); withdraw a waiting one."""
         job.cancelled.touch()
         if holder_of(job.lock) is None:
             future.cancel(check=False)

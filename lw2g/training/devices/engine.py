@@ -88,10 +88,10 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
     accelerator, _, index = device.partition(":")
     accelerator = "gpu" if accelerator == "cuda" else accelerator
     if index and not index.isdigit():
-        raise ConfigError(f"run.device: {device!r} is no device; use auto, cpu, cuda, cuda:N or mps")
+        raise ConfigError(f"run.device: {device!r} is no device", "use auto, cpu, cuda, cuda:N or mps")
     if precision not in get_args(Precision):
         raise ConfigError(
-            f"run.precision: {precision!r} is unknown; use one of {', '.join(get_args(Precision))}"
+            f"run.precision: {precision!r} is unknown", f"use one of {', '.join(get_args(Precision))}"
         )
     devices: int | list[int] = [int(index)] if index else 1
     _choose_kernels(
@@ -102,7 +102,7 @@ def open_engine(device: str, precision: str, *, deterministic: bool = False) -> 
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     except (ValueError, RuntimeError, ImportError) as error:
         first = str(error).splitlines()[0]
-        raise ConfigError(f"run.device: {device!r} cannot be used ({first}); try --device cpu") from error
+        raise ConfigError(f"run.device: {device!r} cannot be used ({first})", "try --device cpu") from error
     fabric.launch()
     keeps = fabric.device.type == "cpu" and keep_memory()
     return Engine(fabric=fabric, precision=precision, deterministic=deterministic, keeps_memory=keeps)
@@ -135,7 +135,7 @@ def require_compiler(device: torch.device) -> None:
         compilers = (os.environ.get("CXX", "g++"), "clang++")
         missing = "a C++ compiler" if not any(map(shutil.which, compilers)) else None
     if missing is not None:
-        raise ConfigError(f"run.compile: {missing} is not found; install it or set run.compile to false")
+        raise ConfigError(f"run.compile: {missing} is not found", "install it or set run.compile to false")
 
 
 def environment(engine: Engine) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from lw2g.training.devices.engine import BF16, FP32, Precision
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
 
-__all__ = ["Choice", "Step", "choose_precision", "judge", "training_step"]
+__all__ = ["PrecisionChoice", "Step", "choose_precision", "judge", "training_step"]
 
 _SMALL = 50e6
 """Multiplications per image and forward; the embedded micro ViT has 20 million, ViT-Tiny at 96 pixels 203."""
@@ -37,7 +37,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 @attrs.frozen(kw_only=True)
-class Choice:
+class PrecisionChoice:
     """A precision and why it was chosen.
 
     Attributes:
@@ -69,7 +69,7 @@ class Step:
     gradient: Tensor
 
 
-def choose_precision(backbone: Backbone, sample: Backbone | None = None) -> Choice:
+def choose_precision(backbone: Backbone, sample: Backbone | None = None) -> PrecisionChoice:
     """Choose for a backbone in float32 that lies on the run's device; no generator of torch is touched.
 
     Args:
@@ -80,19 +80,19 @@ def choose_precision(backbone: Backbone, sample: Backbone | None = None) -> Choi
     return measured(sample or backbone) if known is None else known
 
 
-def _known(backbone: Backbone) -> Choice | None:
+def _known(backbone: Backbone) -> PrecisionChoice | None:
     """Return the choice where it needs no measurement."""
     device = backbone.device
     if multiplications(backbone) < _SMALL:
-        return Choice(used=FP32, reason="the backbone is small")
+        return PrecisionChoice(used=FP32, reason="the backbone is small")
     if device.type == "cuda":
         if torch.cuda.get_device_capability(device) >= (8, 0):
-            return Choice(used=BF16, reason="the GPU computes in bf16")
-        return Choice(used=FP32, reason="the GPU has no bf16 units")
+            return PrecisionChoice(used=BF16, reason="the GPU computes in bf16")
+        return PrecisionChoice(used=FP32, reason="the GPU has no bf16 units")
     if device.type != "cpu":
-        return Choice(used=FP32, reason=f"bf16 is not tried on {device.type}")
+        return PrecisionChoice(used=FP32, reason=f"bf16 is not tried on {device.type}")
     if not has_bf16_instructions():
-        return Choice(used=FP32, reason="the CPU has no bf16 instructions")
+        return PrecisionChoice(used=FP32, reason="the CPU has no bf16 instructions")
     return None
 
 
@@ -112,7 +112,7 @@ def has_bf16_instructions(info: Path = _CPU_INFO) -> bool:
     return flags is None or "bf16" in flags[1]
 
 
-def measured(backbone: Backbone) -> Choice:
+def measured(backbone: Backbone) -> PrecisionChoice:
     """Choose by training steps in both precisions, one after the other, so that a busy machine slows both."""
     models: dict[Precision, Backbone] = {FP32: backbone, BF16: copy.deepcopy(backbone).to_bf16()}
     size = backbone.image_size
@@ -128,7 +128,7 @@ def measured(backbone: Backbone) -> Choice:
     return judge(first, {name: min(taken) for name, taken in seconds.items()})
 
 
-def judge(steps: Mapping[Precision, Step], seconds: Mapping[Precision, float]) -> Choice:
+def judge(steps: Mapping[Precision, Step], seconds: Mapping[Precision, float]) -> PrecisionChoice:
     """Choose between precisions by what the same step gave in both, and by what steps take.
 
     Args:
@@ -140,10 +140,11 @@ def judge(steps: Mapping[Precision, Step], seconds: Mapping[Precision, float]) -
     gradient = float((reduced.gradient - exact.gradient).norm() / exact.gradient.norm())
     if not (loss <= _LOSS and gradient <= _GRADIENT):  # not a number is not safe either
         differs = f"loss by {loss:.1%}, gradient by {gradient:.1%}"
-        return Choice(used=FP32, reason=f"bf16 is not safe here: {differs}")
+        return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")
     ratio = seconds[FP32] / seconds[BF16]
     chosen = BF16 if ratio >= _WORTH_IT else FP32
-    return Choice(used=chosen, reason=f"measured: a step in bf16 is {ratio:.1f} times as fast as in fp32")
+    reason = f"measured: a step in bf16 is {ratio:.1f} times as fast as in fp32"
+    return PrecisionChoice(used=chosen, reason=reason)
 
 
 def training_step(backbone: Backbone, images: Tensor) -> Step:

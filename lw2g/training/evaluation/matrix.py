@@ -1,7 +1,7 @@
 """A matrix of tasks by tasks that grows by a column per evaluation, as numbers and as the record's text.
 
-A run writes its record after every task. Making the whole matrix anew each time would cost the square of the
-tasks, so a row keeps its text and gets one entry more.
+A run writes its record after every task. Formatting the whole matrix each time would cost the square of the
+tasks, so each row keeps its text and gets one more entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class GrowingMatrix:
     """``A[i][t]``, undefined for ``i > t``.
 
     Args:
-        columns: What each evaluation found of the tasks seen by then.
+        columns: The values of each evaluation, one per task seen by then.
 
     >>> grown = GrowingMatrix([[90.0], [70.0, 80.0]])
     >>> grown.lines
@@ -35,14 +35,14 @@ class GrowingMatrix:
             self.add(column)
 
     def add(self, column: Sequence[float]) -> None:
-        """Add what an evaluation found, one number for each of the tasks and for a new one."""
+        """Add the values of an evaluation: one for each earlier task, and one for the new task."""
         tasks = len(column)
         if tasks > len(self._values):
             self._values = np.pad(self._values, (0, tasks), constant_values=np.nan)
         self._values[:tasks, tasks - 1] = column
-        told = json.dumps(list(column), allow_nan=False)[1:-1].split(", ")
-        self._rows = [f"{row}, {value}" for row, value in zip(self._rows, told, strict=False)]
-        self._rows.append("null, " * (tasks - 1) + told[-1])
+        texts = json.dumps(list(column), allow_nan=False)[1:-1].split(", ")
+        self._rows = [f"{row}, {value}" for row, value in zip(self._rows, texts, strict=False)]
+        self._rows.append("null, " * (tasks - 1) + texts[-1])
 
     @property
     def values(self) -> npt.NDArray[np.float64]:

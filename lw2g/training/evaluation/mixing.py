@@ -29,7 +29,7 @@ __all__ = ["Mixer", "log_prior", "owned_classes"]
 
 _MEASURES = ("mass", "entropy", "logsumexp")
 _IMPOSSIBLE = -1e4
-"""Log probability of what a set does not speak of."""
+"""Log probability of the classes that are not a set's own."""
 
 _BOUNDS = ((0.0, 10.0), (math.log(0.05), math.log(100.0)), (0.0, 10.0))
 """Of posterior, log temperature and prior; what is measured counts at most as much, in either direction."""
@@ -44,7 +44,7 @@ def log_prior(
 ) -> Tensor:
     """Return retrieval's own log probability of each seen class, ``[B, C]`` float64.
 
-    That of a strategy that knows tasks alone is spread evenly over the classes of each.
+    A strategy that knows only tasks spreads the probability of each evenly over its classes.
     """
     scores = retrieval.class_scores(query, len(task_of_class))
     if scores is None:
@@ -78,7 +78,7 @@ class Mixer(nn.Module):
         return named | dict(zip(self.config.evidence, measures, strict=True))
 
     def passes(self, sets: int) -> int:
-        """Return how many of so many sets answer for an image."""
+        """Return how many of ``sets`` sets answer for an image."""
         return sets if self.config.mix == "all" else min(self.config.mix, sets)
 
     def choose(self, log_tasks: Tensor, task_to_set: Tensor, sets: int) -> tuple[Tensor, Tensor]:
@@ -111,8 +111,8 @@ class Mixer(nn.Module):
             prior: What :func:`log_prior` returned.
         """
         constants = self.constants.to(logits.device)
-        found: Tensor = self._combined(constants, logits.double(), log_sets.double(), owned, prior)
-        return found
+        scores: Tensor = self._combined(constants, logits.double(), log_sets.double(), owned, prior)
+        return scores
 
     def _combined(
         self, constants: Tensor, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor
@@ -125,17 +125,17 @@ class Mixer(nn.Module):
         opinion = opinion.log_softmax(dim=2)
         measured = [_measure(name, logits, owned) for name in self.config.evidence]
         trust = weight * log_sets + sum(
-            (one * value for one, value in zip(constants[3:], measured, strict=True)),
+            (constant * value for constant, value in zip(constants[3:], measured, strict=True)),
             torch.zeros_like(log_sets),
         )
         mixed = (trust.log_softmax(dim=1)[..., None] + opinion).logsumexp(dim=1)
-        found: Tensor = (mixed + beta * prior).log_softmax(dim=1)
-        return found
+        scores: Tensor = (mixed + beta * prior).log_softmax(dim=1)
+        return scores
 
     def fit(self, logits: Tensor, log_sets: Tensor, owned: Tensor, prior: Tensor, labels: Tensor) -> None:
-        """Fit the constants to images that nothing was trained on: the least mean log loss of their classes.
+        """Fit the constants to held-back images by the least mean log loss.
 
-        They move from where the tasks before have left them, and are held there by a small inertia.
+        The fit starts from the constants of the task before; a small penalty holds them there.
 
         Args:
             logits: As for :meth:`combine`; likewise the next three.
@@ -152,9 +152,9 @@ class Mixer(nn.Module):
 
         def loss(values: Any) -> tuple[float, Any]:
             constants = torch.from_numpy(values.copy()).requires_grad_()
-            found = self._combined(constants, answers.double(), trust.double(), own, voice.double())
+            scores = self._combined(constants, answers.double(), trust.double(), own, voice.double())
             # a class that none of the sets owns is impossible under "hierarchical": nothing can be learned
-            picked = found.gather(1, labels.cpu()[:, None])[:, 0]
+            picked = scores.gather(1, labels.cpu()[:, None])[:, 0]
             held = _INERTIA * (constants - before).square().sum()
             value = held - picked.clamp(min=_IMPOSSIBLE / 2).mean()
             (gradient,) = torch.autograd.grad(value, constants)
@@ -174,7 +174,7 @@ def _total_of_set(log_tasks: Tensor, owner: Tensor, best: Tensor) -> Tensor:
 
 
 def _measure(name: str, logits: Tensor, owned: Tensor) -> Tensor:
-    """Return what the answer of a set says of the set, ``[B, k]``."""
+    """Return the set-conditional measures of each set's answer, ``[B, k]``."""
     if name == "mass":
         return log_mass(logits, owned)
     return entropy(logits) if name == "entropy" else log_sum(logits)

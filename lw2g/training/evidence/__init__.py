@@ -1,1 +1,1 @@
-"""What a new task looks like before it is learned, and what every set would mean to it."""
+"""What a run measures of a new task before learning it, and of the live sets for it."""

@@ -1,13 +1,14 @@
-"""Evidence for the growth decision: what every measure says of every candidate, from one pass over D_sub.
+"""Evidence for the growth decision: the value of every measure for every candidate, from one pass over D_sub.
 
-Measures are components. Here it is looked at the task for all of them at once: each is shown what it declares
-to need, and what it has stored of the tasks before.
+Measures are components. This module reads the task once for all of them, and shows each measure what it
+declares to need and what it has stored of old tasks.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Literal
 
 import attrs
 import torch
@@ -18,13 +19,13 @@ from lw2g.geometry.subspace import Subspace, captured_shares
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.evidence import Candidate, Moment, Need, Sample, SampleOptions, unread, untried
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measured
+from lw2g.interfaces.evidence import Candidate, Need, Sample, unread, untried
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
 from lw2g.interfaces.site import Site
-from lw2g.training.evaluation.answers import require_measured
+from lw2g.training.checks import require_measurements
+from lw2g.training.evidence.d_sub import DSub, merged, undisturbed
 from lw2g.training.evidence.fitted import FittedHead
 from lw2g.training.evidence.gradients import GroupGradients, group_gradients, set_features
-from lw2g.training.evidence.probe import Probe, merged, undisturbed
 from lw2g.training.evidence.trial import Trials
 from lw2g.training.progress import Steps
 from lw2g.training.session import Session
@@ -35,7 +36,7 @@ __all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Places:
-    """The measured sites of a set, shared ones included, and the spaces of old tasks there."""
+    """The measured sites of a set, shared ones included, and the spaces of old tasks at them."""
 
     sites: dict[str, Site]
     spaces: dict[str, Subspace]
@@ -45,8 +46,8 @@ class _Places:
         baseline, memory = session.baseline, session.memory
         every = (*baseline.sites(session.pool[set_id]), *baseline.shared_sites())
         sites = {site.name: site for site in every if site.measured}
-        found = {name: memory.space(set_id, site) for name, site in sites.items()}
-        return cls(sites=sites, spaces={name: one for name, one in found.items() if one is not None})
+        spaces = {name: memory.space(set_id, site) for name, site in sites.items()}
+        return cls(sites=sites, spaces={name: space for name, space in spaces.items() if space is not None})
 
     @property
     def rank(self) -> int:
@@ -54,7 +55,7 @@ class _Places:
         return sum(space.rank for space in self.spaces.values())
 
     def closed(self, *, wanted: bool) -> str | None:
-        """Return why the set cannot be reused; None if it can. Where spaces are wanted it must have some."""
+        """Return why the set cannot be reused; None if it can. With ``wanted`` it must have spaces."""
         if wanted and not self.spaces:
             return "no measured site with a space"
         owned = [space for name, space in self.spaces.items() if self.sites[name].owner == "set"]
@@ -62,233 +63,235 @@ class _Places:
 
 
 def unmeasured(session: Session, task: int) -> Evidence:
-    """Return evidence that only names the live sets and their ranks, where no measure is in use."""
+    """Return evidence without measures: the live sets and their ranks."""
     ids = session.pool.ids
-    # else no set is asked for its sites, of which there may be many
+    # without spaces, skip the sites, of which there may be many
     kept = session.memory.basis_vectors > 0
     ranks = [_Places.of(session, set_id).rank if kept else 0 for set_id in ids]
-    candidates = (CandidateEvidence(set=one, rank=rank) for one, rank in zip(ids, ranks, strict=True))
+    candidates = (CandidateEvidence(set=set_id, rank=rank) for set_id, rank in zip(ids, ranks, strict=True))
     return Evidence(task=task, candidates=tuple(candidates))
 
 
 def collect_evidence(
     session: Session,
-    probe: Probe,
+    d_sub: DSub,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evidence:
-    """Measure every live set as a candidate for the task that has arrived, or as many as ``growth.screen``.
+    """Measure every live set, or as many as ``growth.screen``, as a candidate for the new task.
 
     Nothing of the training state changes by looking.
 
     Args:
         session: The run.
-        probe: The task's D_sub.
-        progress: Told how many passes and measures are done, of how many.
+        d_sub: The task's D_sub.
+        progress: Called with the number of finished passes and measures, and their total.
     """
     measures, pool = session.measures, session.pool
-    needs = frozenset[Need]().union(*(one.needs for one in measures.values()))
+    needs = frozenset[Need]().union(*(measure.needs for measure in measures.values()))
     places = {set_id: _Places.of(session, set_id) for set_id in pool.ids}
-    everywhere = all("spaces" in one.needs for one in measures.values())
-    closed = {one: why for one, at in places.items() if (why := at.closed(wanted=everywhere)) is not None}
-    opened = {one: at for one, at in places.items() if one not in closed}
-    found: dict[str, Mapping[int, Measured]] = {}
+    everywhere = all("spaces" in measure.needs for measure in measures.values())
+    reasons = {set_id: at.closed(wanted=everywhere) for set_id, at in places.items()}
+    closed = {set_id: why for set_id, why in reasons.items() if why is not None}
+    opened = {set_id: at for set_id, at in places.items() if set_id not in closed}
+    measured: dict[str, Mapping[int, Measurement]] = {}
     captured: Mapping[int, Mapping[str, float | None]] = {}
     if opened:
         with undisturbed(session.modules):
             if {"spaces", "moments"} <= needs or session.config.growth.screen:
-                captured = _captured(probe, opened)
+                captured = _captured(d_sub, opened)
             kept = screened(
-                {one: _mean(captured.get(one, {})) for one in opened},
+                {set_id: _mean(captured.get(set_id, {})) for set_id in opened},
                 session.config.growth.screen,
                 session.policy_component.screen,
             )
-            shares = {one: _mean(captured.get(one, {})) or 0.0 for one in opened.keys() - kept}
-            closed |= {one: f"screened out: captures {share:.1%}" for one, share in shares.items()}
-            chosen = {one: at for one, at in opened.items() if one in kept}
-            step = Steps(_passes(session, probe, chosen, needs) + len(measures), progress)
-            sample = _sample(session, probe, chosen, needs, captured, step)
+            shares = {set_id: _mean(captured.get(set_id, {})) or 0.0 for set_id in opened.keys() - kept}
+            closed |= {set_id: f"screened out: captures {share:.1%}" for set_id, share in shares.items()}
+            chosen = {set_id: at for set_id, at in opened.items() if set_id in kept}
+            step = Steps(_passes(session, d_sub, chosen, needs) + len(measures), progress)
+            sample = _sample(session, d_sub, chosen, needs, captured, step)
             for name, measure in measures.items():
                 shown = _shown(sample, measure.needs)
                 with torch.no_grad():
-                    said = measure.measure(attrs.evolve(shown, stored=session.stored.of(name)))
-                found[name] = require_measured(name, said, chosen.keys())
+                    values = measure.measure(attrs.evolve(shown, stored=session.stored.of(name)))
+                measured[name] = require_measurements(name, values, chosen.keys())
                 step()
     entries = tuple(
         CandidateEvidence(
-            set=one,
-            measures={name: said[one] for name, said in found.items() if one in said},
-            rank=places[one].rank,
-            captured=_mean(captured.get(one, {})),
-            excluded=closed.get(one),
+            set=set_id,
+            measures={name: values[set_id] for name, values in measured.items() if set_id in values},
+            rank=places[set_id].rank,
+            captured=_mean(captured.get(set_id, {})),
+            excluded=closed.get(set_id),
         )
-        for one in pool.ids
+        for set_id in pool.ids
     )
-    return Evidence(task=probe.task.index, candidates=entries)
+    return Evidence(task=d_sub.task.index, candidates=entries)
 
 
-def store_statistics(session: Session, context: TaskContext, probe: Probe, moment: Moment) -> None:
-    """Let measures store what they will have to know of a task that has its set.
+def store_statistics(
+    session: Session, context: TaskContext, d_sub: DSub, moment: Literal["begin", "end"]
+) -> None:
+    """Let measures store statistics of a task that has its set, for later comparisons.
 
     Args:
         session: The run.
         context: The task.
-        probe: Its D_sub.
+        d_sub: Its D_sub.
         moment: Whether the task begins, or is learned.
     """
-    measures = {name: one for name, one in session.measures.items() if one.stores == moment}
+    measures = {name: measure for name, measure in session.measures.items() if measure.stores == moment}
     if not measures:
         return
-    needs = frozenset[Need]().union(*(one.store_needs for one in measures.values()))
+    needs = frozenset[Need]().union(*(measure.store_needs for measure in measures.values()))
     own = context.set_id
     with undisturbed(session.modules):
         places = {own: _Places.of(session, own)}
-        captured = _captured(probe, places) if {"spaces", "moments"} <= needs else {}
-        sample = _sample(session, probe, places, needs, captured)
+        captured = _captured(d_sub, places) if {"spaces", "moments"} <= needs else {}
+        sample = _sample(session, d_sub, places, needs, captured)
         for name, measure in measures.items():
             shown = _shown(sample, measure.store_needs)
-            held = {one: values for one, values in session.stored.of(name).items() if one == own}
+            stored = session.stored.of(name)
+            stored = {own: stored[own]} if own in stored else {}
             with torch.no_grad():
-                session.stored.put(name, own, measure.store(attrs.evolve(shown, stored=held)))
+                session.stored.put(name, own, measure.store(attrs.evolve(shown, stored=stored)))
 
 
 def screened(captured: Mapping[int, float | None], count: int, screen: Screen) -> set[int]:
     """Return the sets to be measured: all, or ``count`` chosen by the share of energy that they capture.
 
-    Sets without a share, and equals of lower id, come first. From both ends they are taken in turn, the
-    least first.
+    Sets without a share, and equals of lower id, come first. ``"ends"`` takes them from both ends in turn,
+    the least first.
 
     >>> sorted(screened({0: 0.9, 1: 0.2, 2: 0.5, 3: 0.4}, 3, "ends"))
     [0, 1, 3]
     """
     if not 0 < count < len(captured):
         return set(captured)
-    known = {one: share for one, share in captured.items() if share is not None}
-    unknown = [one for one in captured if one not in known]
-    least = sorted(known, key=lambda one: (known[one], one))
-    most = sorted(known, key=lambda one: (-known[one], one))
+    known = {set_id: share for set_id, share in captured.items() if share is not None}
+    unknown = [set_id for set_id in captured if set_id not in known]
+    least = sorted(known, key=lambda set_id: (known[set_id], set_id))
+    most = sorted(known, key=lambda set_id: (-known[set_id], set_id))
     turns = itertools.chain.from_iterable(zip(least, most, strict=True))
     ordered = {"least": least, "most": most, "ends": list(dict.fromkeys(turns))}[screen]
     return set([*unknown, *ordered][:count])
 
 
-def _passes(session: Session, probe: Probe, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
+def _passes(session: Session, d_sub: DSub, chosen: Mapping[int, _Places], needs: Set[Need]) -> int:
     """Return how many batches go through the backbone."""
     forwards = bool(needs & {"gradients", "features", "fitted"}) + ("fitted" in needs)
-    return forwards * probe.num_batches * (1 if session.baseline.feature_scope == "pool" else len(chosen))
+    return forwards * d_sub.num_batches * len(session.baseline.scope.passes(list(chosen)))
 
 
 def _sample(
     session: Session,
-    probe: Probe,
+    d_sub: DSub,
     places: Mapping[int, _Places],
     needs: Set[Need],
     captured: Mapping[int, Mapping[str, float | None]],
     step: Callable[[], None] = lambda: None,
 ) -> Sample:
-    """Look at D_sub, at each set in question, as far as is needed."""
-    gradients, features = _through_sets(session, probe, places, needs, step)
-    fitted = _fitted(session, probe, places, features, step) if "fitted" in needs else {}
-    options = probe.options
+    """Return D_sub with what the measures need, of each set in question."""
+    gradients, features = _through_sets(session, d_sub, places, needs, step)
+    fitted = _fitted(session, d_sub, places, features, step) if "fitted" in needs else {}
+    options = d_sub.options
     pool = session.pool
     return Sample(
-        task=probe.task,
-        labels=probe.labels,
-        groups=torch.tensor([number for number, one in enumerate(probe.groups) for _ in one]),
-        left_out=probe.left_out,
-        seed=probe.seed,
-        options=SampleOptions(
-            pretrained=probe.pretrained_options,
-            reduce=options.reduce,
-            literal=options.evidence == "literal",
-            centre=options.centre,
-        ),
+        task=d_sub.task,
+        labels=d_sub.labels,
+        groups=torch.tensor([number for number, group in enumerate(d_sub.groups) for _ in group]),
+        left_out=d_sub.left_out,
+        seed=d_sub.seed,
+        space_options=d_sub.pretrained_options,
+        reduce=options.reduce,
+        literal=options.evidence == "literal",
+        centre=options.centre,
         candidates=tuple(
             Candidate(
-                set=one,
-                tasks=pool.tasks_of(one),
+                set=set_id,
+                tasks=pool.tasks_of(set_id),
                 sites=at.sites,
                 spaces=at.spaces,
-                captured=captured.get(one, {}),
-                gradients=dict(zip(at.spaces, gradients.get(one, ()), strict=False)),
-                fitted=dict(zip(at.sites, (rows[0] for rows in fitted.get(one, ())), strict=False)),
-                features=features.get(one),
+                captured=captured.get(set_id, {}),
+                gradients=dict(zip(at.spaces, gradients.get(set_id, ()), strict=False)),
+                fitted=dict(zip(at.sites, (rows[0] for rows in fitted.get(set_id, ())), strict=False)),
+                features=features.get(set_id),
             )
-            for one, at in places.items()
+            for set_id, at in places.items()
         ),
         task_to_set=tuple(pool.task_to_set),
-        moments=probe.moments,
-        queries=probe.queries if needs & {"queries", "retrieved"} else None,
-        trial=Trials(session, probe) if "trial" in needs else untried,
-        retrieved=_retrieved(session, probe) if "retrieved" in needs else None,
-        generator=probe.generator,
+        moments=d_sub.moments,
+        queries=d_sub.queries if needs & {"queries", "retrieved"} else None,
+        trial=Trials(session, d_sub) if "trial" in needs else untried,
+        retrieved=_retrieved(session, d_sub) if "retrieved" in needs else None,
+        generator=d_sub.generator,
     )
 
 
 def _through_sets(
     session: Session,
-    probe: Probe,
+    d_sub: DSub,
     places: Mapping[int, _Places],
     needs: Set[Need],
     step: Callable[[], None],
 ) -> tuple[dict[int, GroupGradients], dict[int, Tensor]]:
     """Return gradients and features of each set, from one forward where both are needed."""
     baseline, pool = session.baseline, session.pool
-    seen: dict[int, list[Tensor]] = {one: [] for one in places}
+    seen: dict[int, list[Tensor]] = {set_id: [] for set_id in places}
     gradients: dict[int, GroupGradients] = {}
     if "gradients" in needs:
-        sites = {one: [at.sites[name] for name in at.spaces] for one, at in places.items() if at.spaces}
+        sites = {set_id: [at.sites[name] for name in at.spaces] for set_id, at in places.items() if at.spaces}
         gradients = group_gradients(
-            probe, baseline, pool, sites, step, lambda one, features: seen[one].append(features)
+            d_sub, baseline, pool, sites, step, lambda set_id, features: seen[set_id].append(features)
         )
     if needs & {"features", "fitted"}:
-        unseen = [one for one, found in seen.items() if not found]
-        seen |= set_features(probe, baseline, pool, unseen, step)
-    return gradients, {one: torch.cat(found).float().cpu() for one, found in seen.items() if found}
+        unseen = [set_id for set_id, parts in seen.items() if not parts]
+        seen |= set_features(d_sub, baseline, pool, unseen, step)
+    return gradients, {set_id: torch.cat(parts).float().cpu() for set_id, parts in seen.items() if parts}
 
 
 def _fitted(
     session: Session,
-    probe: Probe,
+    d_sub: DSub,
     places: Mapping[int, _Places],
     features: Mapping[int, Tensor],
     step: Callable[[], None],
 ) -> dict[int, GroupGradients]:
     """Return the gradients of heads fitted to the features of each set, at all its sites."""
-    sites = {one: list(at.sites.values()) for one, at in places.items() if at.sites}
-    heads = {one: FittedHead(probe, features[one]) for one in sites}
-    return group_gradients(probe, session.baseline, session.pool, sites, step, fitted=heads.__getitem__)
+    sites = {set_id: list(at.sites.values()) for set_id, at in places.items() if at.sites}
+    heads = {set_id: FittedHead(d_sub, features[set_id]) for set_id in sites}
+    return group_gradients(d_sub, session.baseline, session.pool, sites, step, fitted=heads.__getitem__)
 
 
-def _retrieved(session: Session, probe: Probe) -> Tensor | None:
-    """Return the old task that the run's retrieval gives each image of D_sub; None where it chooses none."""
-    strategy, task = session.retrieval, probe.task.index
-    if strategy is None or getattr(strategy, "control", False) or not task:  # an oracle is not asked
+def _retrieved(session: Session, d_sub: DSub) -> Tensor | None:
+    """Return the old task that retrieval gives each image of D_sub; None if it chooses none."""
+    strategy, task = session.retrieval, d_sub.task.index
+    if strategy is None or strategy.control or not task:  # an oracle retrieves nothing
         return None
-    tasks = torch.tensor([one.index for one in session.infos[:task] for _ in one.classes])
+    tasks = torch.tensor([info.index for info in session.infos[:task] for _ in info.classes])
 
     def retrieve(batch: Batch) -> Tensor:
         query = strategy.query(batch).float()
         return strategy.retrieve(query, range(task), tasks.to(query.device)).cpu()
 
     with torch.no_grad():
-        return torch.cat([retrieve(batch) for batch, _ in probe.batches()])
+        return torch.cat([retrieve(batch) for batch, _ in d_sub.batches()])
 
 
 def _shown(sample: Sample, needs: Set[Need]) -> Sample:
     """Return the sample with nothing in it that a measure has not declared to need.
 
-    Else what it says could depend on which measures stand beside it.
+    Otherwise its value could depend on the other measures of the run.
     """
     candidates = tuple(
         attrs.evolve(
-            one,
-            spaces=one.spaces if "spaces" in needs else {},
-            captured=one.captured if {"spaces", "moments"} <= needs else {},
-            gradients=one.gradients if "gradients" in needs else {},
-            fitted=one.fitted if "fitted" in needs else {},
-            features=one.features if "features" in needs else None,
+            candidate,
+            spaces=candidate.spaces if "spaces" in needs else {},
+            captured=candidate.captured if {"spaces", "moments"} <= needs else {},
+            gradients=candidate.gradients if "gradients" in needs else {},
+            fitted=candidate.fitted if "fitted" in needs else {},
+            features=candidate.features if "features" in needs else None,
         )
-        for one in sample.candidates
+        for candidate in sample.candidates
     )
     return attrs.evolve(
         sample,
@@ -300,26 +303,26 @@ def _shown(sample: Sample, needs: Set[Need]) -> Sample:
     )
 
 
-def _captured(probe: Probe, places: Mapping[int, _Places]) -> Mapping[int, Mapping[str, float | None]]:
+def _captured(d_sub: DSub, places: Mapping[int, _Places]) -> Mapping[int, Mapping[str, float | None]]:
     """Return the shares of the task's energy in the old spaces, of the sites whose energy is cut there."""
     listed = [
-        (one, name, space, at.sites[name].activation)
-        for one, at in places.items()
+        (set_id, name, space, at.sites[name].activation)
+        for set_id, at in places.items()
         for name, space in at.spaces.items()
         if not at.sites[name].activation.is_image
     ]
-    moments = _totals(probe, [activation.tap for *_, activation in listed])
+    moments = _totals(d_sub, [activation.tap for *_, activation in listed])
     pairs = [(space, activation.moment(moments[activation.tap])) for _, _, space, activation in listed]
-    found: dict[int, dict[str, float | None]] = {one: {} for one in places}
-    for (one, name, _, _), share in zip(listed, captured_shares(pairs), strict=True):
-        found[one][name] = share
-    return found
+    shares: dict[int, dict[str, float | None]] = {set_id: {} for set_id in places}
+    for (set_id, name, _, _), share in zip(listed, captured_shares(pairs), strict=True):
+        shares[set_id][name] = share
+    return shares
 
 
-def _totals(probe: Probe, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
+def _totals(d_sub: DSub, taps: Sequence[Tap]) -> dict[Tap, SecondMoment]:
     """Return the moments of the whole of D_sub at some taps, read in one pass over the images."""
-    found = {tap: merged(groups) for tap, groups in probe.moments(list(dict.fromkeys(taps))).items()}
-    return {tap: one.centred() for tap, one in found.items()} if probe.options.centre else found
+    totals = {tap: merged(groups) for tap, groups in d_sub.moments(list(dict.fromkeys(taps))).items()}
+    return {tap: moment.centred() for tap, moment in totals.items()} if d_sub.options.centre else totals
 
 
 def _mean(shares: Mapping[str, float | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""Draws of the new classes' head rows, over which evidence is averaged."""
+"""Draws of the new classes' head rows; evidence is averaged over them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["head_draws"]
 def head_draws(
     baseline: Baseline, task: TaskInfo, options: GrowthConfig, seed: int
 ) -> Iterator[list[Callable[[], None]]]:
-    """Yield what puts each draw of a task's head in force; leave the parameters bit for bit as they were.
+    """Yield functions that put each draw of a task's head in place; restore the parameters bit for bit.
 
-    The literal evidence takes the head that training begins with, and no other. The caller keeps torch's
+    The literal evidence uses only the head that training begins with. The caller keeps torch's
     global generator.
 
     Args:
@@ -41,7 +41,8 @@ def head_draws(
             _put(before)
             torch.manual_seed(derive_seed(seed, "task", task.index, "head", number))
             baseline.draw_head(task)
-            draws.append({one: one.detach().clone() for one, old in before.items() if not one.equal(old)})
+            drawn = [parameter for parameter, old in before.items() if not parameter.equal(old)]
+            draws.append({parameter: parameter.detach().clone() for parameter in drawn})
         _put(before)
         # Only what a draw touches is written: the rest may be part of a forward's graph.
         yield [partial(_put, draw) for draw in draws]

@@ -1,8 +1,8 @@
-"""A head fitted to features in closed form, for gradients that must not hang on a random one.
+"""A closed-form head fitted to features, for gradients that do not depend on a random head.
 
 The mean of the gradient over random heads is zero, so that its direction says nothing. Here the logits are
-cosines with class means, fitted on one half of D_sub and asked on the other, at the temperature that suits
-these best.
+cosines with class means, fitted on one half of D_sub and evaluated on the other, at the temperature that
+fits best.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
-from lw2g.training.evidence.probe import Probe
+from lw2g.training.evidence.d_sub import DSub
 
 __all__ = ["FittedHead"]
 
@@ -24,21 +24,21 @@ class FittedHead:
     """The loss of each image of D_sub under class means of the other half of its groups.
 
     Args:
-        probe: The task's D_sub.
+        d_sub: The task's D_sub.
         features: Of all its images under one set, in its order, ``[n, F]``.
     """
 
-    def __init__(self, probe: Probe, features: Tensor) -> None:
-        sample = probe.sample
-        self._classes = torch.tensor(probe.task.classes)
-        groups = torch.tensor([number for number, one in enumerate(probe.groups) for _ in one])
-        side = groups % 2  # neighbouring groups take turns in every class
+    def __init__(self, d_sub: DSub, features: Tensor) -> None:
+        sample = d_sub.sample
+        self._classes = torch.tensor(d_sub.task.classes)
+        groups = torch.tensor([number for number, group in enumerate(d_sub.groups) for _ in group])
+        side = groups % 2  # neighbouring groups go to different halves
         places = torch.zeros(max(sample) + 1, dtype=torch.long)
         places[torch.tensor(sample)] = side
         self._side = places
-        self._heads = [self._fit(features[side != one], probe.labels[side != one]) for one in (0, 1)]
-        logits = [self._cosines(features[side == one], one) for one in (0, 1)]
-        wanted = [self._targets(probe.labels[side == one]) for one in (0, 1)]
+        self._heads = [self._fit(features[side != half], d_sub.labels[side != half]) for half in (0, 1)]
+        logits = [self._cosines(features[side == half], half) for half in (0, 1)]
+        wanted = [self._targets(d_sub.labels[side == half]) for half in (0, 1)]
         losses = [
             sum(float(functional.cross_entropy(scale * a, b)) for a, b in zip(logits, wanted, strict=True))
             for scale in _SCALES
@@ -49,15 +49,15 @@ class FittedHead:
         """Return the common mean and the directions of the class means; of a class without images, none."""
         common = features.mean(dim=0)
         means = [
-            features[labels == one].mean(dim=0) - common
-            if (labels == one).any()
+            features[labels == label].mean(dim=0) - common
+            if (labels == label).any()
             else torch.zeros_like(common)
-            for one in self._classes
+            for label in self._classes
         ]
         return common, functional.normalize(torch.stack(means), dim=1)
 
     def _cosines(self, features: Tensor, side: int) -> Tensor:
-        common, directions = (one.to(features) for one in self._heads[side])
+        common, directions = (part.to(features) for part in self._heads[side])
         return functional.normalize(features - common, dim=1) @ directions.T
 
     def _targets(self, labels: Tensor) -> Tensor:

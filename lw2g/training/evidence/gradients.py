@@ -1,7 +1,7 @@
 """Gradients of the probe loss at candidate sets, by draw of the head and group of images of D_sub.
 
-Several groups share a forward: each has a copy of the set of its own, and of shared parameters a row of its
-own, so that their gradients stay apart.
+Several groups share a forward: each has its own copy of the set and its own row of the shared parameters, so
+that their gradients stay apart.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
+from lw2g.training.evidence.d_sub import DSub
 from lw2g.training.evidence.draws import head_draws
-from lw2g.training.evidence.probe import Probe
 
 __all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients", "set_features"]
 
@@ -96,7 +96,7 @@ def each_its_own(
         for site in sites
         if site.owner == "shared"
     }
-    own = [{site.name: site for site in baseline.sites(one)} for one in copies]
+    own = [{site.name: site for site in baseline.sites(parameters)} for parameters in copies]
 
     def of_group(group: int, site: Site) -> Site:
         if site.owner == "set":
@@ -113,7 +113,7 @@ def each_its_own(
 
 
 def group_gradients(
-    probe: Probe,
+    d_sub: DSub,
     baseline: Baseline,
     pool: Pool,
     sites: Mapping[int, Sequence[Site]],
@@ -123,12 +123,11 @@ def group_gradients(
 ) -> dict[int, GroupGradients]:
     """Return each candidate's gradients of the probe loss.
 
-    All candidates are asked under the same draws. One forward serves all draws and several groups; where it
-    does not depend on the candidate, all candidates. What is found at a candidate never depends on which
-    others there are.
+    All candidates share the draws. One forward serves all draws and several groups, and all candidates where
+    it does not depend on them. A candidate's gradients never depend on the other candidates.
 
     Args:
-        probe: The task's D_sub.
+        d_sub: The task's D_sub.
         baseline: Provides the loss.
         pool: The live sets.
         sites: The measured sites of each candidate, shared ones included.
@@ -137,84 +136,82 @@ def group_gradients(
         fitted: Gives the loss of a candidate in place of the probe loss under draws of the head: then there
             is one draw.
     """
-    alone = baseline.feature_scope != "pool"
-    passes = [[one] for one in sites] if alone else [list(sites)]
-    found: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
+    scope = baseline.scope
+    passes = scope.passes(list(sites))
+    collected: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
 
     def read(batch: Batch, sizes: Sequence[int], together: Sequence[int]) -> _Seen:
         wanted = [site for candidate in together for site in sites[candidate]]
-        told: list[Tensor] = []
+        parts: list[Tensor] = []
         groups: list[list[Tensor]] = []
-        for part, own in _parts(batch, sizes, joint=alone and _separable(baseline, wanted)):
+        for part, own in _parts(batch, sizes, joint=_separable(baseline, wanted)):
             if len(own) > 1:
                 way = each_its_own(baseline, pool[together[0]], wanted, own)
             else:
-                routing = pool.force(together[0]) if alone else pool.route(None)
-                way = Way(baseline=baseline, routing=routing, sites=[wanted])
-            features, gradients = _gradients(probe, way, part, losses(together[0]))
-            told.append(features)
+                way = Way(baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted])
+            features, gradients = _gradients(d_sub, way, part, losses(together[0]))
+            parts.append(features)
             groups += gradients
-        return told, groups
+        return parts, groups
 
-    with _losses(probe, baseline, fitted) as losses:
-        for batch, sizes in probe.batches():
+    with _losses(d_sub, baseline, fitted) as losses:
+        for batch, sizes in d_sub.batches():
             for together in passes:
-                told, groups = read(batch, sizes, together)
-                for features in told:
+                parts, groups = read(batch, sizes, together)
+                for features in parts:
                     for candidate in together:
                         seen(candidate, features)
                 at = 0
                 for candidate in together:
                     last = at + len(sites[candidate])
-                    found[candidate] += [rows[at:last] for rows in groups]
+                    collected[candidate] += [rows[at:last] for rows in groups]
                     at = last
                 step()
     return {
         candidate: [torch.stack(parts, dim=1) for parts in zip(*groups, strict=True)]
-        for candidate, groups in found.items()
+        for candidate, groups in collected.items()
     }
 
 
 @torch.no_grad()
 def set_features(
-    probe: Probe,
+    d_sub: DSub,
     baseline: Baseline,
     pool: Pool,
     candidates: Sequence[int],
     step: Callable[[], None] = lambda: None,
 ) -> dict[int, list[Tensor]]:
-    """Return each candidate's features of D_sub, by batch; of all at once where they depend on no choice."""
-    found: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
-    alone = baseline.feature_scope != "pool"
-    passes = [[one] for one in candidates] if alone else [list(candidates)] * bool(candidates)
+    """Return each candidate's features of D_sub, by batch; computed once where they are the same for all."""
+    collected: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
+    passes = baseline.scope.passes(candidates)
 
     def read(batch: Batch, together: Sequence[int]) -> Tensor:
-        with probe.engine.autocast():
-            return baseline.features(batch, pool.force(together[0]) if alone else pool.route(None))
+        with d_sub.engine.autocast():
+            return baseline.features(batch, baseline.scope.force(pool, together[0]))
 
-    for batch, _ in probe.batches() if passes else ():
+    for batch, _ in d_sub.batches() if passes else ():
         for together in passes:
             features = read(batch, together)
             for candidate in together:
-                found[candidate].append(features)
+                collected[candidate].append(features)
             step()
-    return found
+    return collected
 
 
 @contextmanager
 def _losses(
-    probe: Probe, baseline: Baseline, fitted: Callable[[int], Loss] | None
+    d_sub: DSub, baseline: Baseline, fitted: Callable[[int], Loss] | None
 ) -> Iterator[Callable[[int], Sequence[Loss]]]:
-    """Yield what returns the losses of a candidate: a fitted one, or the probe loss under each draw."""
+    """Yield functions that return a candidate's losses: a fitted one, or the probe loss under each draw."""
     if fitted is not None:
         yield lambda candidate: [fitted(candidate)]
         return
-    with head_draws(baseline, probe.task, probe.options, probe.seed) as heads:
+    with head_draws(baseline, d_sub.task, d_sub.options, d_sub.seed) as heads:
 
         def under(put: Callable[[], None]) -> Loss:
             def loss(features: Tensor, batch: Batch) -> Tensor:
                 put()
-                return baseline.probe_loss(features, batch, probe.task)
+                return baseline.probe_loss(features, batch, d_sub.task)
 
             return loss
 
@@ -223,18 +220,18 @@ def _losses(
 
 
 def _gradients(
-    probe: Probe, way: Way, batch: Batch, losses: Sequence[Loss]
+    d_sub: DSub, way: Way, batch: Batch, losses: Sequence[Loss]
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
     every = [site for own in way.sites for site in own]
     parameters = list({id(site.parameter): site.parameter for site in every}.values())
     for parameter in parameters:
         parameter.requires_grad_(True)
-    with torch.enable_grad(), probe.engine.autocast():
+    with torch.enable_grad(), d_sub.engine.autocast():
         features = way.features(batch)
-    found: list[list[Tensor]] = []
+    by_draw: list[list[Tensor]] = []
     for number, of in enumerate(losses):
-        with torch.enable_grad(), probe.engine.autocast():
+        with torch.enable_grad(), d_sub.engine.autocast():
             loss = of(features, batch)
         raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(losses))
         by_id = {
@@ -242,20 +239,21 @@ def _gradients(
             for parameter, gradient in zip(parameters, raw, strict=True)
         }
         # The loss is a mean over the batch; groups may differ by one image.
-        found.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
+        by_draw.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
     for parameter in parameters:
         parameter.requires_grad_(False)
-    stacked = iter([torch.stack(draws) for draws in zip(*found, strict=True)])
+    stacked = iter([torch.stack(draws) for draws in zip(*by_draw, strict=True)])
     return features.detach(), [[next(stacked) for _ in own] for own in way.sites]
 
 
 def _separable(baseline: Baseline, sites: Sequence[Site]) -> bool:
     """Whether one forward can give the gradients of several groups."""
-    return baseline.takes_copies and all(site.owner == "set" or site.per_sample for site in sites)
+    copies = baseline.scope.choice and baseline.takes_copies
+    return copies and all(site.owner == "set" or site.per_sample for site in sites)
 
 
 def _parts(batch: Batch, sizes: Sequence[int], *, joint: bool) -> Iterator[tuple[Batch, list[int]]]:
-    """Yield what goes through the backbone together: all groups of a batch, or one after the other."""
+    """Yield the groups of each forward: all groups of a batch, or one after the other."""
     if joint or len(sizes) == 1:
         yield batch, list(sizes)
         return

@@ -1,7 +1,7 @@
 """Absorbing a finished task: its activations extend the spaces that protect it from later tasks.
 
 There are two kinds of spaces: those of the memory, by set, and those that a constraint keeps for itself. Each
-is built only where someone wants it, from one pass over the task's sample.
+is built only if a component reads it, from one pass over the task's sample.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
-from lw2g.training.evidence.probe import Probe, merged, moments_of, undisturbed
+from lw2g.training.evidence.d_sub import DSub, merged, moments_of, undisturbed
 from lw2g.training.progress import Steps
 from lw2g.training.session import Session
 from lw2g.vit.taps import Tap
@@ -24,11 +23,10 @@ __all__ = ["absorb_task"]
 def absorb_task(
     session: Session,
     context: TaskContext,
-    probe: Probe,
-    rules: ConstraintContext,
+    d_sub: DSub,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Extend spaces by what the finished task's images activate, with the task's set in force.
+    """Extend spaces by the activations of the finished task's images under the task's set.
 
     Under ``protect = "visible"`` the task extends the memory's spaces of every live set, because where sets
     are summed, or each of them answers, it passes through all of them.
@@ -36,24 +34,23 @@ def absorb_task(
     Args:
         session: The run.
         context: The finished task.
-        probe: Its sample of images.
-        rules: What constraints with spaces of their own are told.
-        progress: Told how many batches and spaces are done, of how many.
+        d_sub: Its sample of images.
+        progress: Called with the number of finished batches and spaces, and their total.
     """
     baseline = session.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
     kept = _kept_sites(session, context) if session.keeps_memory else []
-    # the sites that are read under each set: where each answers those of others under their own
+    # the sites to read under each set: where each set answers, those of others under their own
     under: dict[int, list[Site]] = {context.set_id: [*trained]}
     for owner, site in kept:
-        reader = context.set_id if owner is None or baseline.feature_scope != "each" else owner
+        reader = context.set_id if owner is None else baseline.scope.reader(owner, context.set_id)
         under.setdefault(reader, []).append(site)
     if not any(under.values()):
         return
     absorbing = [constraint for constraint in session.constraints.values() if constraint.absorbs]
-    step = Steps(len(under) * probe.num_batches + len(kept) + len(absorbing) * len(trained), progress)
+    step = Steps(len(under) * d_sub.num_batches + len(kept) + len(absorbing) * len(trained), progress)
     moments = {
-        set_id: _moments(session, probe, set_id, [site.activation.tap for site in sites], step)
+        set_id: _moments(session, d_sub, set_id, [site.activation.tap for site in sites], step)
         for set_id, sites in under.items()
     }
     own = moments[context.set_id]
@@ -64,22 +61,22 @@ def absorb_task(
         step()
     for constraint in absorbing:
         for site in trained:
-            constraint.absorb(site, own[site.activation.tap], rules)
+            constraint.absorb(site, own[site.activation.tap], context)
             step()
 
 
 def _moments(
-    session: Session, probe: Probe, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
+    session: Session, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
 ) -> dict[Tap, SecondMoment]:
-    """Return what a task's sample activates at some taps under a set."""
+    """Return the second moments of a task's sample at some taps under a set."""
     routing, wanted = session.pool.force(set_id), list(dict.fromkeys(taps))
 
     def forward(batch: Batch) -> object:
         return session.baseline.features(batch, routing)
 
-    parts, whole = [], ((batch, [len(batch)]) for batch, _ in probe.batches())
+    parts, whole = [], ((batch, [len(batch)]) for batch, _ in d_sub.batches())
     with undisturbed(session.modules):
-        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, probe.options):
+        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, d_sub.options):
             parts.append(part)
             step()
     return {tap: merged([moment for part in parts for moment in part[tap]]) for tap in wanted}

@@ -1,4 +1,4 @@
-"""Work that need not be waited for: one piece at a time, in a thread of its own."""
+"""Work in the background: one piece at a time, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Background"]
 
 
 class Background:
-    """Does one piece of work at a time; what goes wrong in it is raised by whoever waits for it next.
+    """Does one piece of work at a time; the next wait raises its error.
 
-    The work must touch nothing that is still changed. Its thread lasts as long as it does, so that between
-    pieces the process has none (one that forks would leave it behind), and Python does not end before it.
+    The work must touch nothing that is still changed. Its thread lasts as long as the piece: a fork between
+    pieces leaves no thread behind, and Python does not exit before the work is done.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Background:
         self._error: BaseException | None = None
 
     def run(self, work: Callable[[], None]) -> None:
-        """Begin with a piece of work, as soon as the one before is done."""
+        """Start a piece of work as soon as the previous one is done."""
         self.wait()
         self._thread = Thread(target=self._do, args=(work,), name="lw2g-background")
         self._thread.start()
@@ -41,5 +41,5 @@ class Background:
     def _do(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # whoever waits has to learn of it, whatever it is
+        except BaseException as error:  # the next wait raises it, whatever it is
             self._error = error

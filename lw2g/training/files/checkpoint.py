@@ -38,12 +38,12 @@ _OLD = re.compile(r"\d{6}\.json")
 
 @attrs.frozen(kw_only=True, eq=False)
 class Checkpoint:
-    """What a run can go on from.
+    """The state that a run can continue from.
 
     Attributes:
         tensors: All state by name; empty before anything was learned.
-        progress: JSON-able: where the run stands, and what it must not go on without.
-        ledger: JSON-able: what it has found so far. Its lists only ever get longer.
+        progress: JSON-able: the run's position, and what must be unchanged to continue.
+        ledger: JSON-able: the results so far. Its lists only grow.
         task_done: The task that is finished, None within a task.
         base: Within a task: the end of the task before; None within the first.
     """
@@ -77,7 +77,7 @@ class CheckpointStore:
         return self._base.tensors
 
     def save(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
-        """Write a checkpoint and drop those it makes superfluous.
+        """Write a checkpoint and delete those that it makes superfluous.
 
         Args:
             checkpoint: What to write.
@@ -91,7 +91,7 @@ class CheckpointStore:
         return path
 
     def save_behind(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
-        """Take a checkpoint, and write it while the caller goes on; what it holds may be changed at once.
+        """Copy a checkpoint and write it in the background; the caller may change its tensors at once.
 
         An error in the writing is raised by the next call, or by :meth:`wait`.
 
@@ -100,7 +100,7 @@ class CheckpointStore:
             keep: How many checkpoints within a task are kept.
 
         Returns:
-            Its file, which is there after :meth:`wait`.
+            Its file, which exists after :meth:`wait`.
         """
         self.wait()
         base, done = self._base, checkpoint.task_done
@@ -108,8 +108,8 @@ class CheckpointStore:
             name: value if value is base.tensors.get(name) else value.detach().cpu().contiguous()
             for name, value in checkpoint.tensors.items()
         }
-        found, sliced = changes(base.tensors, tensors)
-        stored = {name: value.clone() for name, value in found.items()}
+        changed, sliced = changes(base.tensors, tensors)
+        stored = {name: value.clone() for name, value in changed.items()}
         known = {name: len(value) for name, value in base.ledger.items() if isinstance(value, list)}
         entry = {
             "format": FORMAT,
@@ -152,9 +152,9 @@ class CheckpointStore:
         self._background.wait()
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """Return the state furthest along of which everything is whole, and a line for what is damaged.
+        """Return the latest state whose files are all undamaged, and a line about damaged ones.
 
-        What is saved from now on builds on it.
+        Later checkpoints build on it.
 
         Raises:
             DataError: The checkpoints are of an older lw2g.
@@ -190,8 +190,8 @@ class CheckpointStore:
         Raises:
             DataError: The task is not finished, or its checkpoint or one that it builds on is damaged.
         """
-        *_, found = self.up_to(task)
-        return found
+        *_, last = self.up_to(task)
+        return last
 
     def up_to(self, task: int | None = None) -> Iterator[Checkpoint]:
         """Yield the checkpoint of every finished task up to one, up to the last where none is named.
@@ -203,19 +203,20 @@ class CheckpointStore:
         wanted = max(self.finished, default=-1) if task is None else task
         if wanted < 0 or not (self._directory / _name(wanted)).exists():
             raise DataError("no task is finished" if task is None else f"task {task + 1} is not finished")
-        found, checksum = _NOTHING, ""
+        checkpoint, checksum = _NOTHING, ""
         for earlier in range(wanted + 1):
             try:
-                found, checksum = self._read(_name(earlier), found, checksum)
+                checkpoint, checksum = self._read(_name(earlier), checkpoint, checksum)
             except DataError as error:
-                whole = f"; the models of tasks 1 to {earlier} are whole" if earlier else ""
+                whole = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
                 raise DataError(
-                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}{whole}"
+                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}",
+                    whole if earlier else "",
                 ) from error
-            yield found
+            yield checkpoint
 
     def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
-        """Yield of every file its name, its task, what is wrong (None: nothing), and what its ledger adds.
+        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger.
 
         Raises:
             DataError: The checkpoints are of an older lw2g.
@@ -239,11 +240,11 @@ class CheckpointStore:
     @property
     def finished(self) -> list[int]:
         """The finished tasks that have a checkpoint, damaged or not."""
-        return sorted(int(found[1]) for found in map(_DONE.fullmatch, self._names()) if found)
+        return sorted(int(match[1]) for match in map(_DONE.fullmatch, self._names()) if match)
 
     def _steps(self) -> list[tuple[int, int]]:
         return sorted(
-            (int(found[1]), int(found[2])) for found in map(_STEP.fullmatch, self._names()) if found
+            (int(match[1]), int(match[2])) for match in map(_STEP.fullmatch, self._names()) if match
         )
 
     def _names(self) -> list[str]:
@@ -257,8 +258,8 @@ class CheckpointStore:
         if any(_OLD.fullmatch(name) for name in self._names()):
             run = self._directory.parent
             raise DataError(
-                f"the checkpoints of {str(run)!r} are of an older lw2g; run it anew: "
-                f"lw2g run {run / 'config.toml'} --out NEW"
+                f"the checkpoints of {str(run)!r} are of an older lw2g",
+                f"run it anew: lw2g run {run / 'config.toml'} --out NEW",
             )
 
     @property
@@ -277,13 +278,15 @@ class CheckpointStore:
         if done is None:
             number = 1 + max((step for _, step in self._files if step is not None), default=-1)
             new: tuple[int, int | None] = (self._current, number)
-            under_way = [one for one in (*self._files, new) if one[0] == new[0] and one[1] is not None]
-            stay = {*under_way[-keep:], *(one for one in self._files if one[1] is None)}
+            under_way = [
+                entry for entry in (*self._files, new) if entry[0] == new[0] and entry[1] is not None
+            ]
+            stay = {*under_way[-keep:], *(entry for entry in self._files if entry[1] is None)}
         else:
             new = (done, None)
-            stay = {new, *(one for one in self._files if one[1] is None and one[0] < done)}
-        surplus = [_name(*one) for one in self._files if one not in stay]
-        self._files = [*(one for one in self._files if one in stay and one != new), new]
+            stay = {new, *(entry for entry in self._files if entry[1] is None and entry[0] < done)}
+        surplus = [_name(*entry) for entry in self._files if entry not in stay]
+        self._files = [*(entry for entry in self._files if entry in stay and entry != new), new]
         return _name(*new), surplus
 
     def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
@@ -298,17 +301,17 @@ class CheckpointStore:
             name: [*earlier.get(name, ()), *value] if isinstance(value, list) else value
             for name, value in entry["ledger"].items()
         }
-        found = Checkpoint(
+        checkpoint = Checkpoint(
             tensors=apply(base.tensors, load_tensors(content), entry["sliced"], entry["dropped"]),
             progress=entry["progress"],
             ledger=ledger,
             task_done=entry["task_done"],
         )
-        return found, checksum
+        return checkpoint, checksum
 
 
 def _copy(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a copy that may be changed: what is saved next is compared with the original."""
+    """Return a copy that may be changed; the next checkpoint is compared with the original."""
     return attrs.evolve(
         checkpoint,
         tensors={name: value.clone() for name, value in checkpoint.tensors.items()},
@@ -321,7 +324,7 @@ def _name(task: int, step: int | None = None) -> str:
 
 
 def _since(value: Any, length: int) -> Any:
-    """Return what a list has got since it had a length; anything else whole."""
+    """Return the entries that a list has gained since an earlier length; other values whole."""
     return value[length:] if isinstance(value, list) else value
 
 

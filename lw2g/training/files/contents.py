@@ -1,7 +1,7 @@
-"""What the sealed JSON files of a run hold, as far as anything reads it.
+"""The schemas of a run's sealed JSON files, as far as lw2g reads them.
 
-A checksum says that a file is as it was written, not that it was written by lw2g: :func:`read_sealed` takes
-nothing for a number, a list or a table that is none. Nothing here needs torch.
+A checksum shows that a file is unchanged, not that lw2g wrote it: :func:`read_sealed` checks the type of
+every value that lw2g reads. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lw2g.training.files.sealed import sha256_of, unseal_json
 
 __all__ = ["Goal", "Record", "Seeds", "Summary", "read_record", "read_sealed", "require_fit"]
 
-Numbers = dict[str, float | None]
+Values = dict[str, float | None]
 Rows = list[list[float | None]]
 
 
@@ -44,7 +44,7 @@ class _Backbone:
 
 
 @attrs.frozen(kw_only=True)
-class _Measured:
+class _Measurement:
     value: float | None
     error: float | None
     null: float | None
@@ -54,13 +54,13 @@ class _Measured:
     n: int
     unit: str
     why: str | None
-    parts: Numbers
+    parts: Values
 
 
 @attrs.frozen(kw_only=True)
 class _Candidate:
     set: int
-    measures: dict[str, _Measured] = attrs.field(factory=dict)
+    measures: dict[str, _Measurement] = attrs.field(factory=dict)
     rank: int | None = None
     captured: float | None = None
     excluded: str | None = None
@@ -74,7 +74,7 @@ class _Decision:
     candidates: list[_Candidate]
     margin: float = 0.0
     confidence: float | None = None
-    limits: dict[str, Numbers] = attrs.field(factory=dict)
+    limits: dict[str, Values] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -123,6 +123,14 @@ def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -
 
 
 @attrs.frozen(kw_only=True)
+class _Metric:
+    definition: str
+    unit: str
+    digits: int
+    plugin: str
+
+
+@attrs.frozen(kw_only=True)
 class Record:
     """``record.json``; what came later than the first records may be missing."""
 
@@ -139,7 +147,8 @@ class Record:
     retrieval_matrix: Rows | None = attrs.field(validator=_a_value_per_task)
     decisions: list[_Decision]
     task_to_set: list[int] = attrs.field(validator=_a_value_per_task)
-    metrics: Numbers
+    metrics: Values
+    metric_definitions: dict[str, _Metric] = attrs.field(factory=dict)
     planted_groups: list[Any] | None
     adjusted_rand_index: float | None
     storage: dict[str, float]
@@ -154,7 +163,7 @@ class Record:
     feature_drift: Rows | None = None
     stale_classes: _Stale = _Stale()
     routing: _Routing | None = None
-    flops: Numbers = attrs.field(factory=dict)
+    flops: Values = attrs.field(factory=dict)
     images_per_second: float | None = None
 
 
@@ -206,7 +215,7 @@ def read_sealed(path: Path, kind: type[Any]) -> dict[str, Any]:
 
 
 def require_fit(content: Any, path: Path, kind: type[Any]) -> None:
-    """Refuse the content of a file that is not what the file should hold.
+    """Refuse content that does not fit the schema of its file.
 
     Raises:
         DataError: It is not; the first problem is named with its place.
@@ -224,11 +233,11 @@ def read_record(directory: Path) -> dict[str, Any]:
     """
     path = directory / RECORD
     if not path.exists():
-        raise DataError(f"no record at {str(path)!r}; the run has not finished a task")
+        raise DataError(f"no record at {str(path)!r}", "the run has not finished a task")
     try:
-        found = read_sealed(path, Record)
-        if len({found["files"].get(CONFIG), sha256_of(directory / CONFIG)} - {None}) > 1:
+        record = read_sealed(path, Record)
+        if len({record["files"].get(CONFIG), sha256_of(directory / CONFIG)} - {None}) > 1:
             raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
     except DataError as error:
-        raise DataError(f"{error}; put it back, or write it anew: lw2g resume {directory}") from error
-    return found
+        raise DataError(error.what, f"put it back, or write it anew: lw2g resume {directory}") from error
+    return record

@@ -1,4 +1,4 @@
-"""What has changed between two states, so that a checkpoint stores that alone."""
+"""The difference between two states, which is all that a checkpoint stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORTH = 0.9
 def changes(
     old: Mapping[str, Tensor], new: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
-    """Return what has to be stored to get from one state to another, bit for bit.
+    """Return the tensors that lead from one state to another, bit for bit.
 
     A tensor of which only some slices along an axis have changed (rows of a head, prompts of a pool, columns
     of a basis), or which has grown along it, is stored by those slices: ``name`` holds them and ``name#at``
@@ -38,11 +38,11 @@ def changes(
         earlier = old.get(name)
         if earlier is value or (earlier is not None and _same(earlier, value)):
             continue
-        found = None if earlier is None else _slices(earlier, value)
-        if found is None:
+        slices = None if earlier is None else _slices(earlier, value)
+        if slices is None:
             stored[name] = value
         else:
-            axis, at = found
+            axis, at = slices
             stored[name], stored[name + _AT] = value.index_select(axis, at), at
             sliced[name] = [axis, value.shape[axis]]
     return stored, sliced
@@ -52,20 +52,20 @@ def apply(
     old: Mapping[str, Tensor], stored: Mapping[str, Tensor], sliced: Mapping[str, Any], dropped: list[str]
 ) -> dict[str, Tensor]:
     """Return the later state from the earlier one and what :func:`changes` returned."""
-    found = {name: value for name, value in old.items() if name not in dropped}
+    tensors = {name: value for name, value in old.items() if name not in dropped}
     for name, value in stored.items():
         if name.endswith(_AT) and name.removesuffix(_AT) in sliced:
             continue
         if name not in sliced:
-            found[name] = value
+            tensors[name] = value
             continue
         axis, size = sliced[name]
         shape = list(old[name].shape)
         shape[axis] = size
         whole = value.new_zeros(shape)
         whole.narrow(axis, 0, old[name].shape[axis]).copy_(old[name])
-        found[name] = whole.index_copy_(axis, stored[name + _AT], value)
-    return found
+        tensors[name] = whole.index_copy_(axis, stored[name + _AT], value)
+    return tensors
 
 
 def _same(old: Tensor, new: Tensor) -> bool:

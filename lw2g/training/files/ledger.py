@@ -1,8 +1,9 @@
-"""The ledger: what a run has found so far. It travels in every checkpoint and becomes the record."""
+"""The ledger: the results of a run so far. Every checkpoint holds it, and it becomes the record."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -11,13 +12,15 @@ from lw2g import __version__
 from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
+from lw2g.errors import DataError
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy, Limiting
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices.engine import environment
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
-from lw2g.training.files.record import prediction_name, run_metrics
+from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of
+from lw2g.training.files.record import prediction_name
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
 from lw2g.training.session import Session
@@ -26,11 +29,11 @@ __all__ = ["Ledger", "build_record"]
 
 
 _CHOICES = 10
-"""Coverage is noted for so many first choices."""
+"""Number of first choices that coverage is noted for."""
 
 
 class _Written:
-    """What a ledger has found of evaluated tasks, in the record's own lines: none is made twice."""
+    """The results of evaluated tasks as lines of the record; each line is formatted once."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.accuracy, self.retrieval = GrowingMatrix(), GrowingMatrix()
@@ -39,7 +42,7 @@ class _Written:
         self.take_up(ledger)
 
     def take_up(self, ledger: Ledger) -> None:
-        """Take up what the ledger has got since the last time."""
+        """Add the ledger's new entries."""
         for task in range(len(self.drift), len(ledger.drift)):
             self.accuracy.add(ledger.accuracy[task])
             if ledger.retrieval:
@@ -52,17 +55,17 @@ class _Written:
 class Ledger:
     """Mutable state of a run that is not a tensor; JSON-able throughout.
 
-    Lists have an entry per task and only ever get longer, so that a checkpoint stores what is new in them.
+    Lists have an entry per task and only grow, so that a checkpoint stores their new entries alone.
 
     Attributes:
+        tasks: Each task that has begun, as in a model's manifest.
         task_to_set: The pool's map.
         accuracy: Per evaluation, the accuracy of each seen task in percent.
         retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
         coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
             choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
-        others: Per evaluation, further percentages (means over tasks) by their names among the metrics:
-            samples whose predicted class is one of their own task, and what other answers of the same sets
-            would have reached.
+        metrics: Per evaluation, the values of all metrics by name.
+        definitions: The definitions of plugins' metrics, by name.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
             evaluation (samples that kept their set); None where it is not known.
         stale: Per evaluation and old task, whether features of its own images may have changed since its end:
@@ -77,11 +80,13 @@ class Ledger:
         precision: What was asked for, what is used, and why.
     """
 
+    tasks: list[dict[str, Any]] = attrs.field(factory=list)
     task_to_set: list[int] = attrs.field(factory=list)
     accuracy: list[list[float]] = attrs.field(factory=list)
     retrieval: list[list[float]] = attrs.field(factory=list)
     coverage: list[list[float]] = attrs.field(factory=list)
-    others: list[dict[str, float]] = attrs.field(factory=list)
+    metrics: list[dict[str, float | None]] = attrs.field(factory=list)
+    definitions: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     drift: list[list[float | None]] = attrs.field(factory=list)
     stale: list[list[bool]] = attrs.field(factory=list)
     decisions: list[dict[str, Any]] = attrs.field(factory=list)
@@ -103,7 +108,7 @@ class Ledger:
         """Note a decision of a policy and the set that the task got; return its entry."""
         entry: dict[str, Any] = {
             "task": task,
-            "candidates": [one.as_mapping() for one in evidence.candidates if _tells(one)],
+            "candidates": [candidate.as_mapping() for candidate in evidence.candidates if _tells(candidate)],
             "decision": "grow" if isinstance(decision, Grow) else "reuse",
             "set": set_id,
             "margin": getattr(policy, "margin", 0.0),
@@ -115,22 +120,37 @@ class Ledger:
         self.decisions.append(entry)
         return entry
 
+    @classmethod
+    def restored(cls, kept: Mapping[str, Any]) -> Ledger:
+        """Return the ledger of a checkpoint.
+
+        Raises:
+            DataError: It is of an older lw2g.
+        """
+        if kept.keys() != Ledger().as_mapping().keys():
+            raise DataError(
+                "the checkpoints are of another lw2g", "run it anew: lw2g run RUN/config.toml --out NEW"
+            )
+        return cls(**kept)
+
     def evaluate(
-        self, predictions: Predictions, drift: list[float | None], moved: list[bool]
+        self,
+        session: Session,
+        predictions: Predictions,
+        drift: list[float | None],
+        warn: Callable[[str], None],
     ) -> tuple[list[float], list[float] | None]:
         """Note an evaluation; return the accuracies and retrieval accuracies by task.
 
         Args:
+            session: What was evaluated.
             predictions: Of all test samples of the seen tasks.
             drift: An entry of the attribute.
-            moved: Of each old task, whether its features may have changed since the last evaluation.
+            warn: Called with a line for each metric that cannot be computed.
         """
         accuracies = predictions.accuracies()
         retrievals = predictions.retrievals(self.task_to_set)
         self.accuracy.append(accuracies)
-        shares = {f"faa_{name}": found for name, found in predictions.other_accuracies().items()}
-        shares["task_accuracy"] = predictions.task_accuracies()
-        self.others.append({name: sum(share) / len(share) for name, share in shares.items()})
         if retrievals is not None:
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
@@ -138,8 +158,18 @@ class Ledger:
             self.coverage.append([sum(share) / len(share) for share in covered])
         self.drift.append(drift)
         before = [*self.stale[-1], False] if self.stale else []
+        moved = session.evaluator.moved
         self.stale.append([old or now for old, now in zip(before, moved, strict=True)])
         self._written.take_up(self)
+        inputs = inputs_of(
+            {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)},
+            self._written.accuracy.values,
+            self._written.retrieval.values if self.retrieval else None,
+            self.task_to_set if _has_sets(session) else None,
+            session.stream.planted_groups,
+        )
+        self.metrics.append(compute_metrics(session.metrics, inputs, warn))
+        self.definitions |= describe_metrics(session.metrics)
         return accuracies, retrievals
 
     def as_mapping(self) -> dict[str, Any]:
@@ -152,7 +182,7 @@ class Ledger:
         return {**self.files, **predictions}
 
     def tables(self) -> dict[str, Lines | None]:
-        """Return what the record says of tasks and evaluations, in lines that are written once each."""
+        """Return the record's entries on tasks and evaluations, as lines that are formatted once."""
         written = self._written
         # the decision on a task under way may still change
         late = [json.dumps(entry, allow_nan=False) for entry in self.decisions[len(written.decisions) :]]
@@ -163,27 +193,15 @@ class Ledger:
             "feature_drift": Lines(written.drift),
         }
 
-    def metrics(self, session: Session) -> dict[str, Any]:
-        """Return all metrics of the run so far."""
-        tasks = len(self.accuracy)
-        return run_metrics(
-            self._written.accuracy.values,
-            self._written.retrieval.values if self.retrieval else None,
-            self.coverage[-1] if self.coverage else None,
-            self.others[-1] if self.others else {},
-            self.task_to_set[:tasks] if _has_sets(session) else None,
-            session.evaluator.sizes(tasks),
-        )
-
 
 def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:
-    """Return what each measure of each set was held against, as a record holds it."""
-    found = policy.limits(evidence) if isinstance(policy, Limiting) else {}
-    return {name: {str(one): limit for one, limit in sets.items()} for name, sets in found.items()}
+    """Return the limit of each measure of each set, as in a record."""
+    limits = policy.limits(evidence) if isinstance(policy, Limiting) else {}
+    return {name: {str(set_id): limit for set_id, limit in sets.items()} for name, sets in limits.items()}
 
 
 def _tells(candidate: CandidateEvidence) -> bool:
-    """Whether anything is known of a set; a record would grow with every set that nobody looked at."""
+    """Return whether anything is known of a set; the record leaves out the others."""
     return bool(candidate.measures) or bool(candidate.rank) or candidate.excluded is not None
 
 
@@ -217,7 +235,8 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "retrieval_matrix": tables["retrieval_matrix"],
         "decisions": tables["decisions"],
         "task_to_set": list(ledger.task_to_set),
-        "metrics": ledger.metrics(session),
+        "metrics": ledger.metrics[-1] if ledger.metrics else {},
+        "metric_definitions": ledger.definitions,
         "planted_groups": list(planted) if planted is not None else None,
         "adjusted_rand_index": None if planted is None or sets is None else _agreement(sets, planted),
         "feature_drift": tables["feature_drift"],
@@ -247,7 +266,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
 
 
 def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
-    """Return which share of the seen classes has stale statistics, after each task and in the end."""
+    """Return the share of the seen classes with stale statistics, after each task and at the end."""
     sizes = [len(info.classes) for info in session.infos[: len(ledger.stale)]]
     shares = [
         sum(size for size, stale in zip(sizes, flags, strict=False) if stale) / sum(sizes[: task + 1])
@@ -257,8 +276,8 @@ def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
 
 
 def _routing(session: Session, ledger: Ledger) -> dict[str, Any] | None:
-    """Return how test images found their sets; None where one network answers for all of them."""
-    if not ledger.coverage and session.baseline.feature_scope != "each":
+    """Return how test images get their sets; None where one network answers for all of them."""
+    if not ledger.coverage and not session.baseline.scope.each:
         return None
     mixer = session.mixer
     return {
@@ -290,7 +309,7 @@ def _agreement(sets: list[int], planted: tuple[int, ...]) -> float | None:
 
 
 def _vectors(session: Session) -> float:
-    """Return how many vectors of the backbone's width the live sets hold."""
+    """Return the number of vectors of the backbone's width in the live sets."""
     vectors = session.pool.size / session.backbone.dim
     return int(vectors) if vectors.is_integer() else vectors
 

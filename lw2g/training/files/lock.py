@@ -67,7 +67,7 @@ def one_writer(directory: Path) -> Iterator[Writer | None]:
             yield before
     except BusyError as error:
         raise BusyError(
-            f"{str(directory)!r} is being written by {error}; wait for it, or stop it first"
+            f"{str(directory)!r} is being written by {error}", "wait for it, or stop it first"
         ) from error
 
 
@@ -110,7 +110,7 @@ def holder_of(path: Path) -> Writer | None:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _owner(handle)
-    except OSError:  # where there are no locks nobody holds one
+    except OSError:  # a file system without locks
         return None
     finally:
         os.close(handle)
@@ -133,7 +133,7 @@ os.register_at_fork(after_in_child=_forget)
 def _locked(path: Path) -> int:
     """Return the file, open and locked."""
     owner = Writer()
-    for _ in range(_TRIES):  # who only looks (holder_of) has it for a moment, too
+    for _ in range(_TRIES):  # holder_of takes it for a moment, too
         handle = _opened(path)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,8 +142,8 @@ def _locked(path: Path) -> int:
             os.close(handle)
             if not isinstance(error, BlockingIOError):
                 raise DataError(
-                    f"{str(path)!r} cannot be locked ({error.strerror}): two processes could write there; "
-                    "name a place on a file system that has locks"
+                    f"{str(path)!r} cannot be locked ({error.strerror}): two processes could write there",
+                    "name a place on a file system that has locks",
                 ) from error
             time.sleep(_PAUSE)
             continue
@@ -160,7 +160,7 @@ def _opened(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise DataError(f"{str(path)!r} is a link and no lock of lw2g; remove it") from error
+        raise DataError(f"{str(path)!r} is a link and no lock of lw2g", "remove it") from error
 
 
 def _is_at(handle: int, path: Path) -> bool:
@@ -172,18 +172,18 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _sign(handle: int) -> None:
-    told = {"pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now(UTC):%F %T} UTC"}
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now(UTC):%F %T} UTC"}
     os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(told).encode(), 0)
+    os.pwrite(handle, json.dumps(holder).encode(), 0)
 
 
 def _owner(handle: int) -> Writer:
     """Return what a lock's file says of its owner."""
     try:
-        told = json.loads(os.pread(handle, 4096, 0))
+        holder = json.loads(os.pread(handle, 4096, 0))
     except (ValueError, RecursionError):
-        told = None
-    match told:
+        holder = None
+    match holder:
         case {"pid": int(pid), "host": str(host), "since": str(since)}:
             return Writer(pid=pid, host=host, since=since)
     return Writer()

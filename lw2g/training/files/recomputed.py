@@ -1,4 +1,4 @@
-"""The metrics of a run once more, in plain numpy, from what it predicted: as any reader of its files could.
+"""The metrics of a run, recomputed in plain numpy from its predictions, as any reader could.
 
 Nothing here is shared with the code that wrote the record (:mod:`lw2g.metrics`), so that the two can be
 compared.
@@ -101,6 +101,6 @@ def rand_index(left: Sequence[int], right: Sequence[Any]) -> float | None:
     together = np.equal.outer(np.asarray(left), np.asarray(left))
     planted = np.equal.outer(np.asarray(right), np.asarray(right))
     pairs = np.triu(np.ones_like(together), 1)
-    both, one, other = (np.sum(each & pairs) for each in (together & planted, together, planted))
-    expected, most = one * other / np.sum(pairs), (one + other) / 2
+    both, first, second = (np.sum(each & pairs) for each in (together & planted, together, planted))
+    expected, most = first * second / np.sum(pairs), (first + second) / 2
     return 1.0 if most == expected else float((both - expected) / (most - expected))

@@ -1,4 +1,4 @@
-"""The run directory: configuration, events, predictions and the record, in files that anything can read.
+"""The run directory: configuration, events, predictions and the record, in common file formats.
 
 ``record.json`` carries its own checksum and, under ``files``, those of the configuration, the sample ids and
 all predictions. Its keys are stable. Percentages are 0 to 100, undefined values are null, never NaN.
@@ -18,7 +18,6 @@ import attrs
 import numpy as np
 from safetensors.numpy import load_file, save
 
-from lw2g import metrics
 from lw2g.config.directory import GOAL, PROGRESS, RECORD, missing_run
 from lw2g.config.model import Chosen
 from lw2g.config.sources import dump_source, load_source
@@ -35,7 +34,6 @@ __all__ = [
     "RunDirectory",
     "packed",
     "prediction_name",
-    "run_metrics",
     "samples_name",
 ]
 
@@ -65,11 +63,11 @@ class RunDirectory:
         return self.path / "config.toml"
 
     def listeners(self) -> list[Tracker]:
-        """Return what writes the run's events down here."""
+        """Return the tracker that writes the run's events here."""
         return [EventLog(self.path / "events.jsonl")]
 
     def exists(self) -> bool:
-        """Whether a run was begun here."""
+        """Return whether a run has begun here."""
         return self.config.exists()
 
     def require_run(self) -> None:
@@ -92,8 +90,8 @@ class RunDirectory:
         """
         if sha256_of(self.config) != checksum:
             raise DataError(
-                f"{str(self.config)!r} is not the one the run began with{self._differences()}; put it back, "
-                f"or run it as a new one: lw2g run {self.config} --out NEW"
+                f"{str(self.config)!r} is not the one the run began with{self._differences()}",
+                f"put it back, or run it as a new one: lw2g run {self.config} --out NEW",
             )
 
     def _differences(self) -> str:
@@ -104,15 +102,15 @@ class RunDirectory:
             )
         except (ConfigError, DataError):
             return ""
-        found = [
+        differences = [
             f"{key} is {now.get(key)!r} and was {value!r}"
             for key, value in before.items()
             if value is not None and now.get(key) != value
         ]
-        return f" ({', '.join(found)})" if found else ""
+        return f" ({', '.join(differences)})" if differences else ""
 
     def prepare(self) -> None:
-        """Clear away what a killed process was writing.
+        """Remove the unfinished files of a killed process.
 
         Raises:
             DataError: A folder that lw2g writes to is a link to somewhere else.
@@ -120,14 +118,15 @@ class RunDirectory:
         for folder in (self.path, self.checkpoints, self.path / PREDICTIONS):
             if folder is not self.path and folder.is_symlink():
                 raise DataError(
-                    f"{str(folder)!r} is a link; lw2g writes and clears up in a run's own folders only: "
-                    "replace it by a folder, or move or link the whole run"
+                    f"{str(folder)!r} is a link",
+                    "lw2g writes and clears up in a run's own folders only: replace it by a folder, or "
+                    "move or link the whole run",
                 )
             for leftover in folder.glob(LEFTOVER):
                 leftover.unlink(missing_ok=True)
 
     def read_goal(self) -> int | None:
-        """Return after how many tasks the run is to stop; None: after those of the whole stream.
+        """Return the number of tasks after which the run stops; None: those of the whole stream.
 
         Raises:
             DataError: What says so is damaged.
@@ -139,18 +138,18 @@ class RunDirectory:
             return int(read_sealed(path, Goal)["tasks"])
         except DataError as error:
             raise DataError(
-                f"{error}; say where to stop anew: lw2g continue {self.path} [--tasks N]"
+                error.what, f"say where to stop anew: lw2g continue {self.path} [--tasks N]"
             ) from error
 
     def write_goal(self, tasks: int | None) -> None:
-        """Write down after how many tasks the run is to stop; None: after those of the whole stream."""
+        """Write the number of tasks after which the run stops; None: those of the whole stream."""
         if tasks is not None:
             write_atomically(self.path / GOAL, seal_json({"tasks": tasks}))
         else:
             (self.path / GOAL).unlink(missing_ok=True)
 
     def unsaved_tasks(self, finished: Sequence[int]) -> range:
-        """Return the last tasks that the record tells of and that have no checkpoint.
+        """Return the last tasks of the record that have no checkpoint.
 
         A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
         task is not finished, unless the run was to stop after it.
@@ -164,9 +163,9 @@ class RunDirectory:
         if not (self.path / RECORD).exists():
             return range(0)
         record = self.read_record()
-        told = len(record["accuracy_matrix"])
-        stopped = told == (self.read_goal() or record.get("tasks"))
-        return range(1 + max(finished, default=-1), told if stopped else told - 1)
+        rows = len(record["accuracy_matrix"])
+        stopped = rows == (self.read_goal() or record.get("tasks"))
+        return range(1 + max(finished, default=-1), rows if stopped else rows - 1)
 
     def write_config(self, text: str) -> str:
         """Write ``config.toml`` and return its checksum."""
@@ -187,44 +186,50 @@ class RunDirectory:
         Raises:
             DataError: One cannot be read.
         """
-        found = [name for name in sorted(names, key=lambda one: (len(one), one)) if _SAMPLES.fullmatch(name)]
-        return [one for name in found for one in read_json(self.path / name)]
+        lists = [
+            name for name in sorted(names, key=lambda name: (len(name), name)) if _SAMPLES.fullmatch(name)
+        ]
+        return [sample for name in lists for sample in read_json(self.path / name)]
 
     def write_source(self, chosen: Chosen, source: int) -> dict[str, str]:
-        """Write down what benchmark a later source is and return the file's checksum by its name."""
+        """Write the benchmark of a later source and return the file's checksum by its name."""
         name = f"source-{source + 1}.toml"
         return {name: self.write(name, dump_source(chosen).encode())}
 
-    def require_begun(self, told: Mapping[str, str]) -> None:
-        """Refuse a run to which classes were to be added by a process that ended before it had begun.
+    def require_begun(self, checksums: Mapping[str, str]) -> None:
+        """Refuse a run whose continuation with new classes ended before its first checkpoint.
 
         Args:
-            told: Checksums by name, as the newest checkpoint tells them.
+            checksums: Checksums by name, as the newest checkpoint tells them.
 
         Raises:
             DataError: There is a source that no checkpoint knows of.
         """
-        unknown = [path for path in self.path.glob("source-*.toml") if path.name not in told]
+        unknown = [path for path in self.path.glob("source-*.toml") if path.name not in checksums]
         if unknown:
             raise DataError(
-                f"`lw2g continue {self.path} --benchmark ...` ended before it had begun; run it again, or "
-                f"remove {unknown[0].name!r} (and {GOAL!r}) to leave the run as it was"
+                f"`lw2g continue {self.path} --benchmark ...` ended before it had begun",
+                f"run it again, or remove {unknown[0].name!r} (and {GOAL!r}) to leave the run as it was",
             )
 
-    def read_sources(self, told: Mapping[str, str], catalogue: Catalogue) -> tuple[Chosen, ...]:
+    def read_sources(self, checksums: Mapping[str, str], catalogue: Catalogue) -> tuple[Chosen, ...]:
         """Return the benchmarks that follow that of the configuration.
 
         Args:
-            told: Checksums by name, as checkpoints and records tell them.
+            checksums: Checksums by name, as checkpoints and records tell them.
             catalogue: Where benchmarks are looked up.
 
         Raises:
             DataError: A file that says which is lost or edited.
         """
-        names = sorted((name for name in told if _SOURCE.fullmatch(name)), key=lambda one: (len(one), one))
+        names = sorted(
+            (name for name in checksums if _SOURCE.fullmatch(name)), key=lambda name: (len(name), name)
+        )
         for name in names:
-            if sha256_of(self.path / name) != told[name]:
-                raise DataError(f"{str(self.path / name)!r} is not the one the run went on with; put it back")
+            if sha256_of(self.path / name) != checksums[name]:
+                raise DataError(
+                    f"{str(self.path / name)!r} is not the one the run went on with", "put it back"
+                )
         return tuple(load_source(catalogue, self.path / name) for name in names)
 
     def write_predictions(self, task: int, predictions: Predictions) -> str:
@@ -244,12 +249,12 @@ class RunDirectory:
         """Return the predictions that were made after a task.
 
         Raises:
-            DataError: There are none, or they are not those that the record tells of.
+            DataError: There are none, or they do not match their checksum in the record.
         """
         path = self.path / prediction_name(task)
         checksum = sha256_of(path)
         if checksum is None:
-            raise DataError(f"no predictions at {str(path)!r}; the run has not finished task {task + 1}")
+            raise DataError(f"no predictions at {str(path)!r}", f"the run has not finished task {task + 1}")
         recorded = self.read_record()["files"] if (self.path / RECORD).exists() else {}
         if recorded.get(prediction_name(task), checksum) != checksum:
             raise DataError(
@@ -267,7 +272,7 @@ class RunDirectory:
         return read_record(self.path)
 
     def recorded_files(self) -> dict[str, str]:
-        """Return the checksums by name that the record tells; none where it is lost or damaged."""
+        """Return the record's checksums by name; none if it is lost or damaged."""
         try:
             return dict(read_sealed(self.path / RECORD, Record)["files"])
         except DataError:
@@ -297,9 +302,9 @@ def prediction_name(task: int) -> str:
 
 
 class EventLog:
-    """The tracker that every run has: one JSON object a line in ``events.jsonl``.
+    """The tracker of every run: one JSON object a line in ``events.jsonl``.
 
-    Where the run stands lies in ``progress.json`` while it is written, for those who watch from outside.
+    While the run is active, ``progress.json`` holds its newest step for other processes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -324,41 +329,6 @@ class EventLog:
             new.replace(self._progress)  # a reader sees a whole file; after a crash nobody misses it
 
     def close(self) -> None:
-        """Close the log; nothing is under way any more."""
+        """Close the log and remove the progress."""
         self._file.close()
         self._progress.unlink(missing_ok=True)
-
-
-def run_metrics(
-    accuracy: metrics.AccuracyMatrix,
-    retrieval: metrics.AccuracyMatrix | None,
-    coverage: Sequence[float] | None,
-    others: Mapping[str, float],
-    task_to_set: Sequence[int] | None,
-    samples: Sequence[int],
-) -> dict[str, Any]:
-    """Return all metrics of a run, finished or not (definitions: ruling r).
-
-    Args:
-        accuracy: ``A[i][t]`` in percent, undefined for ``i > t``.
-        retrieval: The same for retrieved sets; None where the baseline makes no hard choice.
-        coverage: Of the first choice of retrieval, the first two and so on, in percent; None likewise.
-        others: Further means over tasks in percent by name, as far as they are known: ``task_accuracy``, and
-            where several sets answer ``faa_hard``, ``faa_told`` and ``faa_within``.
-        task_to_set: The map; None where sets mean nothing.
-        samples: Test samples of each seen task.
-    """
-    sets = dict(enumerate(task_to_set)) if task_to_set is not None else None
-    return {
-        "faa": metrics.faa(accuracy),
-        "faa_samples": metrics.faa_samples(accuracy, samples),
-        "caa": metrics.caa(accuracy),
-        "ffm": metrics.ffm(accuracy),
-        "ffm_code": metrics.ffm_code(accuracy),
-        "bwt": metrics.bwt(accuracy),
-        "pra": None if retrieval is None else metrics.pra(retrieval),
-        **{name: others.get(name) for name in ("task_accuracy", "faa_hard", "faa_told", "faa_within")},
-        "coverage_3": coverage[min(3, len(coverage)) - 1] if coverage else None,
-        "ssp": None if sets is None else metrics.ssp(sets),
-        "chance_pra": None if retrieval is None or sets is None else metrics.chance_pra(sets),
-    }

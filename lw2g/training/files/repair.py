@@ -1,4 +1,4 @@
-"""Predictions made anew from checkpoints, where their files are lost or damaged."""
+"""Repair of lost or damaged files of predictions, from checkpoints."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def predicted(session: Session, task: int) -> Predictions:
 def remake_predictions(
     files: RunDirectory, checkpoint: Checkpoint, config: ExperimentConfig, catalogue: Catalogue
 ) -> list[str]:
-    """Make predictions anew that are not what a checkpoint says; return one line for each.
+    """Compute predictions again whose file does not match its checksum; return one line for each.
 
-    They are written only if they have the bits they had.
+    Write them only if they match the checksum.
 
     Args:
         files: The run.
@@ -36,7 +36,7 @@ def remake_predictions(
         config: What is run.
         catalogue: Where its components come from.
     """
-    said = []
+    messages = []
     for task, checksum in enumerate(checkpoint.ledger["predictions"]):
         name = prediction_name(task)
         if sha256_of(files.path / name) == checksum:
@@ -47,9 +47,9 @@ def remake_predictions(
         made = predicted(session, task)
         if hashlib.sha256(packed(made)).hexdigest() == checksum:
             files.write_predictions(task, made)
-            said.append(f"{name} is lost or damaged; written anew from its checkpoint")
+            messages.append(f"{name} is lost or damaged; written anew from its checkpoint")
         else:
-            said.append(
+            messages.append(
                 f"{name} is lost or damaged, and its checkpoint predicts other bits here; put it back"
             )
-    return said
+    return messages

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and that tell when a bit of them has changed.
+"""Files that are written whole or not at all, and that carry a checksum.
 
 Two kinds of file carry their own checksum, over every byte:
 
@@ -50,9 +50,9 @@ _SEAL = ' "sha256": "{}"\n}}\n'
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is either whole or not there, even after a crash.
+    """Write a file whole or not at all, even in a crash.
 
-    The temporary name is new and cannot be foreseen, so that no link laid there is followed.
+    The temporary name is unpredictable, so that nobody can place a link there.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -66,13 +66,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say what it was asked to hold
+            error.filename = str(path)  # the error of a full disk does not name the file
         raise
     sync_entries(path.parent)
 
 
 def sync_entries(directory: Path) -> None:
-    """Bring the names in a directory onto the disk: which files it has outlives a power cut."""
+    """Write a directory's list of files to the disk, so that it survives a power cut."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -92,7 +92,7 @@ def sha256_of(path: Path) -> str | None:
 
 
 class Lines(list[str]):
-    """A list for :func:`seal_json` whose entries are JSON already, because they were written before."""
+    """A list for :func:`seal_json` whose entries are JSON text already."""
 
 
 def seal_json(content: Mapping[str, Any]) -> bytes:
@@ -168,9 +168,9 @@ def unseal_tensors(path: Path) -> tuple[bytes, dict[str, Any], str]:
         place = content.index(_MARK) + len(_MARK)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path.name!r} cannot be read ({type(error).__name__})") from error
-    found = hashlib.sha256(content[:place])
-    found.update(UNSEALED.encode())
-    found.update(memoryview(content)[place + len(UNSEALED) :])
-    if found.hexdigest() != written or not isinstance(entry, dict):
+    digest = hashlib.sha256(content[:place])
+    digest.update(UNSEALED.encode())
+    digest.update(memoryview(content)[place + len(UNSEALED) :])
+    if digest.hexdigest() != written or not isinstance(entry, dict):
         raise DataError(f"{path.name!r} does not match its checksum")
     return content, entry, written

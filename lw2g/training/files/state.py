@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.pool import Pool
 from lw2g.training.files.checkpoint import Checkpoint, part, under
+from lw2g.training.models.manifest import described, note_of
 from lw2g.training.models.parts import fill, tensors_of
 from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
@@ -57,7 +58,7 @@ def snapshot(
     optimizer: torch.optim.Optimizer | None = None,
     base: Mapping[str, Tensor] | None = None,
 ) -> Checkpoint:
-    """Return a checkpoint of everything that a continuation needs.
+    """Return a checkpoint with everything that a continuation needs.
 
     Args:
         session: The run.
@@ -84,7 +85,7 @@ def snapshot(
 
 
 def kept_numbers(session: Session) -> int:
-    """Return how many numbers a session keeps from task to task, learned or noted."""
+    """Return the number of values that a session keeps from task to task."""
     tensors = snapshot(session, Position(), {}).tensors.values()
     return sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
 
@@ -103,7 +104,7 @@ def _of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -> Checkpoint:
-    """Return a checkpoint without any state: what a run starts from, as it was opened."""
+    """Return a checkpoint of a newly opened session, without any state."""
     progress = {
         "position": {
             "task": position.task,
@@ -113,12 +114,15 @@ def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -
             "step": position.progress.step,
         },
         "fingerprints": fingerprints(session),
+        "model": described(session),
     }
-    return Checkpoint(tensors={}, progress=progress, ledger=ledger)
+    begun = session.infos[: position.task + int(position.within)]
+    entries = {**ledger, "tasks": [note_of(info) for info in begun]}
+    return Checkpoint(tensors={}, progress=progress, ledger=entries)
 
 
 def require_same(session: Session, checkpoint: Checkpoint) -> None:
-    """Refuse to go on with other data or weights than a run began with.
+    """Refuse data or weights other than those the run began with.
 
     Raises:
         DataError: The benchmark or the weights are not those the run began with.
@@ -129,12 +133,13 @@ def require_same(session: Session, checkpoint: Checkpoint) -> None:
         if before[what] != now and not (what == "benchmark" and before[what] in beginnings):
             raise DataError(
                 f"the {what} has changed since the run began (fingerprint {now[:12]} instead of "
-                f"{before[what][:12]}); restore it, or start a new run"
+                f"{before[what][:12]})",
+                "restore it, or start a new run",
             )
 
 
 def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Position:
-    """Put a session into the state of a checkpoint and return where it stands.
+    """Restore a session from a checkpoint and return the run's position.
 
     Args:
         session: A new session, or one that was restored to an earlier task.
@@ -164,7 +169,7 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
 
 
 def position_of(checkpoint: Checkpoint) -> Position:
-    """Return where a run stood when it made a checkpoint."""
+    """Return the run's position in a checkpoint."""
     tensors, place = checkpoint.tensors, checkpoint.progress["position"]
     return Position(
         task=place["task"],
@@ -180,30 +185,31 @@ def position_of(checkpoint: Checkpoint) -> Position:
 def widened(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
     """Return the state of a module with room for more classes and tasks.
 
-    What a class or a task owns is a row of a tensor or a tensor of its own. Those of old ones are taken over,
-    those of new ones stay as the module was built. A buffer that has grown with the sets keeps all its rows.
+    A class or a task owns a row of a tensor or a whole tensor. Those of old ones are taken over, those of
+    new ones stay as the module was built. A buffer that has grown with the sets keeps all its rows.
 
     Args:
         state: What was learned.
-        fresh: The state of the module as it was built for more.
+        fresh: The state of the larger module as built.
         whose: Whose module it is, for messages.
 
     Raises:
         ConfigError: Something else has changed its shape.
     """
-    found = dict(state)
+    completed = dict(state)
     for name, new in fresh.items():
         old = state.get(name)
         if old is None:
-            found[name] = new
+            completed[name] = new
         elif old.shape != new.shape:
             if old.ndim != new.ndim or old.shape[1:] != new.shape[1:]:
                 raise ConfigError(
-                    f"{whose} takes no more classes than it was built for: its {name!r} of {list(old.shape)} "
-                    f"would become {list(new.shape)}; run it on all classes from the beginning"
+                    f"{whose} takes no more classes than it was built for: its {name!r} of "
+                    f"{list(old.shape)} would become {list(new.shape)}",
+                    "run it on all classes from the beginning",
                 )
-            found[name] = torch.cat([old, new[len(old) :].to(old)])
-    return found
+            completed[name] = torch.cat([old, new[len(old) :].to(old)])
+    return completed
 
 
 def fingerprints(session: Session) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Whether what a run left holds: every checksum, and every metric recomputed from the predictions."""
+"""Verification of a run's files: every checksum, and every metric recomputed from the predictions."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ import attrs
 import numpy as np
 
 from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
-from lw2g.errors import DataError
+from lw2g.errors import DataError, error_text
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.computed import inputs_of
 from lw2g.training.files.contents import Goal, Record, Seeds, Summary, read_sealed
 from lw2g.training.files.recomputed import Columns, matrices, metrics, rand_index, read_columns
 from lw2g.training.files.record import RunDirectory, prediction_name
 from lw2g.training.files.sealed import sha256_of
 
-__all__ = ["Finding", "verify"]
+__all__ = ["Verdict", "verify"]
 
 _TOLERANCE = 1e-9
 _FIRST = ("config.toml", "samples.json")
 
 
 @attrs.frozen(kw_only=True)
-class Finding:
-    """What was found of a file, or of a value in it.
+class Verdict:
+    """The result for a file, or for a value in it.
 
     Attributes:
         what: The file, relative to the directory, and the value after a colon.
-        holds: Whether it is what it says; None where nothing tells.
-        text: Why not, or what was compared.
+        holds: Whether it is right; None where that is not known.
+        text: What was compared, or what is wrong.
     """
 
     what: str
@@ -39,35 +41,39 @@ class Finding:
     text: str
 
 
-def verify(directory: Path) -> list[Finding]:
+def verify(directory: Path, catalogue: Catalogue | None = None) -> list[Verdict]:
     """Examine a run, or a directory of several seeds.
+
+    Args:
+        directory: The run, or the runs.
+        catalogue: Has the metrics of plugins; by default everything installed.
 
     Raises:
         DataError: There is neither.
     """
     if (directory / SEEDS).exists():
-        return list(_seeds(directory))
+        return list(_seeds(directory, catalogue))
     files = RunDirectory(directory)
     files.require_run()
-    return list(_run(files))
+    return list(_run(files, catalogue))
 
 
-def _run(files: RunDirectory) -> Iterator[Finding]:
+def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
     record = _unsealed(files.path / RECORD, Record)
-    told = dict(record["files"]) if isinstance(record, dict) else {}
-    checkpoints, saved = _checkpoints(files, told)
+    recorded = dict(record["files"]) if isinstance(record, dict) else {}
+    checkpoints, saved = _checkpoints(files, recorded)
     done = sum(name.startswith("predictions/") for name in saved)
     if isinstance(record, dict):
-        yield Finding(what=RECORD, holds=True, text="matches its checksum")
+        yield Verdict(what=RECORD, holds=True, text="matches its checksum")
     elif (files.path / RECORD).exists() or done:
-        yield Finding(what=RECORD, holds=False, text=str(record))
+        yield Verdict(what=RECORD, holds=False, text=str(record))
     else:
-        yield Finding(what=RECORD, holds=None, text="not written yet: no task is finished")
+        yield Verdict(what=RECORD, holds=None, text="not written yet: no task is finished")
     if (files.path / GOAL).exists():
         goal = _unsealed(files.path / GOAL, Goal)
         holds = isinstance(goal, dict)
-        yield Finding(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
-    sums = saved | told
+        yield Verdict(what=GOAL, holds=holds, text="matches its checksum" if holds else str(goal))
+    sums = saved | recorded
     named = [name for name in sums if not name.startswith("predictions/")]
     texts = [_checksum(files.path, name, sums.get(name)) for name in _FIRST]
     texts += [_checksum(files.path, name, sums[name]) for name in named if name not in _FIRST]
@@ -75,18 +81,18 @@ def _run(files: RunDirectory) -> Iterator[Finding]:
     evaluations: list[Columns] = []
     for task in range(sum(name.startswith("predictions/") for name in sums)):
         name = prediction_name(task)
-        found = _checksum(files.path, name, sums.get(name))
-        if found.holds:
+        finding = _checksum(files.path, name, sums.get(name))
+        if finding.holds:
             evaluations.append(read_columns(files.path / name))
-            found = _consistent(task, evaluations, record)
-        yield found
+            finding = _consistent(task, evaluations, record)
+        yield finding
     if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
-        yield from _recomputed(record, evaluations)
-        if all(one.holds for one in texts) and evaluations:
+        yield from _recomputed(record, evaluations, catalogue)
+        if all(finding.holds for finding in texts) and evaluations:
             yield _samples(files.read_samples(named), evaluations)
     elif isinstance(record, dict):
         text = "not recomputed: predictions are damaged"
-        yield Finding(what=f"{RECORD}: metrics", holds=False, text=text)
+        yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
     yield from checkpoints
     if isinstance(record, dict):
         yield from _unsaved(files)
@@ -99,17 +105,17 @@ def _unsealed(path: Path, kind: type[Any]) -> dict[str, Any] | DataError:
         return error
 
 
-def _checksum(directory: Path, name: str, wanted: str | None) -> Finding:
-    found = sha256_of(directory / name)
+def _checksum(directory: Path, name: str, wanted: str | None) -> Verdict:
+    checksum = sha256_of(directory / name)
     if wanted is None:
-        return Finding(what=name, holds=None, text="nothing tells its checksum")
-    text = "matches its checksum" if found == wanted else "is missing"
-    if found not in (None, wanted):
+        return Verdict(what=name, holds=None, text="nothing tells its checksum")
+    text = "matches its checksum" if checksum == wanted else "is missing"
+    if checksum not in (None, wanted):
         text = "does not match its checksum: it is damaged or was edited"
-    return Finding(what=name, holds=found == wanted, text=text)
+    return Verdict(what=name, holds=checksum == wanted, text=text)
 
 
-def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Finding:
+def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdict:
     """Whether predictions are of the samples they should be of, and choose among what was there."""
     columns, before = evaluations[-1], evaluations[max(len(evaluations) - 2, 0)]
     rows, chosen = len(columns["sample"]), columns["retrieved"] >= 0
@@ -127,18 +133,20 @@ def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Findi
             held[np.minimum(columns["retrieved"][chosen], len(held) - 1)], columns["set"][chosen]
         ),
     }
-    found = [text for text, is_so in wrong.items() if is_so]
-    text = ", ".join(found) or f"{rows} samples, matches its checksum"
-    return Finding(what=prediction_name(task), holds=not found, text=text)
+    complaints = [text for text, is_so in wrong.items() if is_so]
+    text = ", ".join(complaints) or f"{rows} samples, matches its checksum"
+    return Verdict(what=prediction_name(task), holds=not complaints, text=text)
 
 
-def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Finding:
+def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:
     count = len(evaluations[-1]["sample"])
     holds = len(set(ids)) == len(ids) >= count
-    return Finding(what="samples.json: ids", holds=holds, text=f"{count} samples predicted, {len(ids)} ids")
+    return Verdict(what="samples.json: ids", holds=holds, text=f"{count} samples predicted, {len(ids)} ids")
 
 
-def _recomputed(record: Mapping[str, Any], evaluations: Sequence[Columns]) -> Iterator[Finding]:
+def _recomputed(
+    record: Mapping[str, Any], evaluations: Sequence[Columns], catalogue: Catalogue | None
+) -> Iterator[Verdict]:
     held = record["task_to_set"][: len(evaluations)]
     accuracy, retrieval = matrices(evaluations, held)
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
@@ -146,21 +154,36 @@ def _recomputed(record: Mapping[str, Any], evaluations: Sequence[Columns]) -> It
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
     sets = record["storage"].get("prompt_vectors", 0) > 0
     values = metrics(evaluations, held, sets=sets)
+    planted = record["planted_groups"]
+    inputs = inputs_of(evaluations[-1], accuracy, retrieval, held if sets else None, planted)
     for name, written in record["metrics"].items():
         if name in values:
             yield _value(f"metrics.{name}", written, values[name])
         else:
-            yield Finding(what=f"{RECORD}: metrics.{name}", holds=None, text="not recomputed")
-    planted = record["planted_groups"]
+            plugin = record.get("metric_definitions", {}).get(name, {}).get("plugin", "a plugin")
+            yield _further(name, written, inputs, plugin, catalogue or load_catalogue())
     if planted is not None and sets:
         expected = rand_index(held, planted[: len(held)])
         yield _value("adjusted_rand_index", record["adjusted_rand_index"], expected)
 
 
-def _matrix(name: str, written: Any, recomputed: Any) -> Finding:
+def _further(
+    name: str, written: float | None, inputs: Mapping[str, Any], plugin: str, catalogue: Catalogue
+) -> Verdict:
+    """Compute a metric of a plugin again, where the plugin is installed."""
+    what = f"{RECORD}: metrics.{name}"
+    if name not in catalogue.names("metric"):
+        return Verdict(what=what, holds=None, text=f"not recomputed: {plugin} is not installed")
+    try:
+        return _value(f"metrics.{name}", written, catalogue.get("metric", name).of(inputs))
+    except Exception as error:  # a stranger's code
+        return Verdict(what=what, holds=None, text=f"not recomputed: {error_text(error)}")
+
+
+def _matrix(name: str, written: Any, recomputed: Any) -> Verdict:
     what = f"{RECORD}: {name}"
     if written is None or recomputed is None or len(written) != len(recomputed):
-        return Finding(what=what, holds=False, text="other size than the predictions have")
+        return Verdict(what=what, holds=False, text="other size than the predictions have")
     stored = np.array([[np.nan if entry is None else entry for entry in row] for row in written])
     same = np.isclose(stored, recomputed, rtol=0, atol=_TOLERANCE, equal_nan=True)
     text = f"{same.size} entries equal those recomputed from the predictions"
@@ -170,78 +193,80 @@ def _matrix(name: str, written: Any, recomputed: Any) -> Finding:
             f"task {task + 1} after task {after + 1}: {written[task][after]} written, "
             f"{recomputed[task, after]:.6g} recomputed"
         )
-    return Finding(what=what, holds=bool(same.all()), text=text)
+    return Verdict(what=what, holds=bool(same.all()), text=text)
 
 
-def _value(name: str, written: float | None, recomputed: float | None) -> Finding:
+def _value(name: str, written: float | None, recomputed: float | None) -> Verdict:
     holds = _equal(written, recomputed)
     text = _number(written) if holds else f"{_number(written)} written, {_number(recomputed)} recomputed"
-    return Finding(what=f"{RECORD}: {name}", holds=holds, text=text)
+    return Verdict(what=f"{RECORD}: {name}", holds=holds, text=text)
 
 
-def _equal(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=0, abs_tol=_TOLERANCE)
+def _equal(left: float | None, right: float | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return math.isclose(left, right, rel_tol=0, abs_tol=_TOLERANCE)
 
 
 def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.6g}"
 
 
-def _checkpoints(files: RunDirectory, told: Mapping[str, str]) -> tuple[list[Finding], dict[str, str]]:
-    """Return what was found of checkpoints, and the checksums of other files that they tell."""
-    found: list[Finding] = []
+def _checkpoints(files: RunDirectory, recorded: Mapping[str, str]) -> tuple[list[Verdict], dict[str, str]]:
+    """Return the findings on checkpoints, and the checksums of other files that they hold."""
+    findings: list[Verdict] = []
     sums: dict[str, str] = {}
     for name, task, complaint, ledger in CheckpointStore(files.checkpoints).examine():
         tells = dict(ledger.get("files", {}))
-        tells |= {prediction_name(at): one for at, one in enumerate(ledger.get("predictions", ()), task)}
-        others = [other for other, checksum in tells.items() if told.get(other, checksum) != checksum]
+        tells |= {
+            prediction_name(at): checksum for at, checksum in enumerate(ledger.get("predictions", ()), task)
+        }
+        others = [other for other, checksum in tells.items() if recorded.get(other, checksum) != checksum]
         if complaint is None and others:
             complaint = f"tells another checksum of {', '.join(others)} than {RECORD}"
         if complaint is None:
             sums |= tells
         text = complaint or "matches its checksum and what it builds on"
-        found.append(Finding(what=f"{files.checkpoints.name}/{name}", holds=complaint is None, text=text))
-    return found, sums
+        findings.append(Verdict(what=f"{files.checkpoints.name}/{name}", holds=complaint is None, text=text))
+    return findings, sums
 
 
-def _unsaved(files: RunDirectory) -> Iterator[Finding]:
-    """Yield the last checkpoints that the record tells of and that are not there."""
+def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
+    """Yield the last checkpoints that are missing although the record has their tasks."""
     try:
         lost = files.unsaved_tasks(CheckpointStore(files.checkpoints).finished)
-    except DataError:  # the record, the goal or the configuration, which has been told
+    except DataError:  # the record, the goal or the configuration, which has its own finding
         return
     for task in lost:
         name = f"{files.checkpoints.name}/task-{task:03d}.safetensors"
-        yield Finding(what=name, holds=False, text=f"is missing: {RECORD} tells of task {task + 1}")
+        yield Verdict(what=name, holds=False, text=f"is missing: {RECORD} tells of task {task + 1}")
 
 
-def _seeds(directory: Path) -> Iterator[Finding]:
-    told = read_sealed(directory / SEEDS, Seeds)
-    yield Finding(what=SEEDS, holds=True, text="matches its checksum")
-    yield _checksum(directory, EXPERIMENT, told["experiment"])
+def _seeds(directory: Path, catalogue: Catalogue | None) -> Iterator[Verdict]:
+    seeds = read_sealed(directory / SEEDS, Seeds)
+    yield Verdict(what=SEEDS, holds=True, text="matches its checksum")
+    yield _checksum(directory, EXPERIMENT, seeds["experiment"])
     records = []
-    for seed in told["seeds"]:
+    for seed in seeds["seeds"]:
         files = RunDirectory(directory / f"seed-{seed}")
         if not files.exists():
-            yield Finding(what=files.path.name, holds=None, text="not begun")
+            yield Verdict(what=files.path.name, holds=None, text="not begun")
             continue
-        for found in _run(files):
-            yield attrs.evolve(found, what=f"{files.path.name}/{found.what}")
+        for finding in _run(files, catalogue):
+            yield attrs.evolve(finding, what=f"{files.path.name}/{finding.what}")
         records.append(_unsealed(files.path / RECORD, Record))
     if not (directory / SUMMARY).exists():
-        yield Finding(what=SUMMARY, holds=None, text="not written yet: not all seeds are finished")
+        yield Verdict(what=SUMMARY, holds=None, text="not written yet: not all seeds are finished")
         return
     summary = _unsealed(directory / SUMMARY, Summary)
     holds = isinstance(summary, dict)
-    yield Finding(what=SUMMARY, holds=holds, text="matches its checksum" if holds else str(summary))
+    yield Verdict(what=SUMMARY, holds=holds, text="matches its checksum" if holds else str(summary))
     if isinstance(summary, dict):
         whole = [record for record in records if isinstance(record, dict)]
         yield from (_summary(name, entry, whole) for name, entry in summary["metrics"].items())
 
 
-def _summary(name: str, entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Finding:
+def _summary(name: str, entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Verdict:
     values = [record["metrics"].get(name) for record in records]
     known = [value for value in values if value is not None]
     whole = len(known) == len(values)
@@ -249,4 +274,4 @@ def _summary(name: str, entry: Mapping[str, Any], records: Sequence[Mapping[str,
     spread = float(np.std(known, ddof=1)) if whole and len(known) > 1 else None
     holds = values == entry["values"] and _equal(entry["mean"], mean) and _equal(entry["std"], spread)
     text = "equals mean and deviation of the seeds" if holds else "other values than the seeds have"
-    return Finding(what=f"summary.json: {name}", holds=holds, text=text)
+    return Verdict(what=f"summary.json: {name}", holds=holds, text=text)

@@ -1,4 +1,4 @@
-"""Feature rows that belong to samples: computed once, or kept as long as what they come from is the same."""
+"""Feature rows of samples: computed once, or kept while their source and its version stay the same."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class FeatureCache:
 
 
 class VersionedRows:
-    """Feature rows of samples, each with what it came from (a set, say) and that one's version.
+    """Feature rows of samples, each with its source (a set, say) and the source's version.
 
-    A sample has a *slot* for each set that answers for it: memory goes with the sets that answer, not with
-    those that there are.
+    A sample has a *slot* for each set that answers for it: memory grows with the number of answering sets,
+    not of all sets.
 
     Args:
         size: Number of samples.
@@ -74,16 +74,15 @@ class VersionedRows:
         return self._slots[slot]
 
     def forget(self) -> None:
-        """Let no row be valid any longer."""
+        """Mark all rows as invalid."""
         self._versions[:] = -1
 
     def place(self, sources: Integers, *, all_of_them: bool) -> Integers:
-        """Return what answers for the first samples, rearranged so that what answered before keeps its slot.
+        """Return the sources of the first samples, arranged so that earlier sources keep their slots.
 
         Args:
-            sources: What answers, ``[n, k]``, ascending in every row; from evaluation to evaluation k only
-                grows.
-            all_of_them: Whether it is all that there is, which has its place anyway.
+            sources: The sources that answer, ``[n, k]``, ascending in every row; k never shrinks.
+            all_of_them: Whether all sources answer, so that each has a fixed slot.
         """
         count, slots = sources.shape
         more = slots - self._sources.shape[1]
@@ -101,7 +100,7 @@ class VersionedRows:
     def compare(
         self, sources: Integers, versions: Integers
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return of the first samples whether their rows are valid, and whether there are any of that source.
+        """Return whether the rows of the first samples are valid, and whether they have rows of that source.
 
         Args:
             sources: What the rows should come from, ``[n, k]``.
@@ -134,5 +133,5 @@ class VersionedRows:
         return change
 
     def note(self, sources: Integers, versions: Integers) -> None:
-        """Say what the rows of the first samples have come from by now."""
+        """Note the present sources and versions of the rows of the first samples."""
         self._sources[: len(sources)], self._versions[: len(sources)] = sources, versions

@@ -1,4 +1,4 @@
-"""Whatever a user calls an image, as decoded pixels: files, PIL images, tensors."""
+"""A user's images (files, PIL images, tensors) as decoded pixels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from lw2g.blocks.image_files import read_image, to_rgb
 from lw2g.errors import DataError
 
-__all__ = ["Picture", "as_list", "pixels_of"]
+__all__ = ["ImageLike", "as_list", "pixels_of"]
 
-Picture: TypeAlias = "Tensor | Image.Image | str | Path"
+ImageLike: TypeAlias = "Tensor | Image.Image | str | Path"
 
 
-def as_list(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
+def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
     """Return images one by one: a batch ``[B, 3, H, W]`` cut into its rows, a single image alone in a list.
 
     Raises:
@@ -28,12 +28,12 @@ def as_list(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
     elif isinstance(images, str | Path | Image.Image) or not isinstance(images, Sequence):
         images = [images]
     if not len(images):
-        raise DataError("no image was given; give at least one")
+        raise DataError("no image was given", "give at least one")
     for image in images:
         if not isinstance(image, Tensor | Image.Image | str | Path):
             raise DataError(
-                f"a {type(image).__name__} is no image; give paths, PIL images, or tensors [3, H, W] (from "
-                "an array: PIL.Image.fromarray)"
+                f"a {type(image).__name__} is no image",
+                "give paths, PIL images, or tensors [3, H, W] (from an array: PIL.Image.fromarray)",
             )
     return images
 

@@ -1,12 +1,14 @@
-"""Images in memory: what is decoded once and kept, as bytes where the transform leaves bytes, under a limit.
+"""Images in memory: decoded once and kept under a limit, as bytes where the transform leaves bytes.
 
 Nothing is evicted: training and evaluation walk over all their images again and again, an order in which
-evicting the oldest would never hit. The tables of a task's training images go with the task.
+evicting the oldest would never hit. A task's training images are dropped with the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import attrs
 import numpy as np
@@ -15,162 +17,159 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import TaskData
 
-__all__ = ["Originals", "Room", "Table", "handed_over"]
+__all__ = ["Kept", "Originals", "Packed", "Room", "handed_over"]
 
 _CPU = torch.device("cpu")
 _DEVICE_SHARE = 8
-"""A room on a GPU is one part in this many of the memory that is free."""
+"""A room takes one part in this many of a GPU's free memory."""
 
 
-def handed_over(rows: Tensor, device: torch.device) -> Tensor:
-    """Return rows on the device without waiting for it: a copy from memory that may move would wait."""
-    if device.type == "cuda" and rows.device.type == "cpu" and not rows.is_pinned():
-        rows = rows.pin_memory()
-    return rows.to(device, non_blocking=True)
+def handed_over(values: Tensor, device: torch.device) -> Tensor:
+    """Return values on the device without waiting for it: a copy from memory that may move would wait."""
+    if device.type == "cuda" and values.device.type == "cpu" and not values.is_pinned():
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
+
+
+class Packed(NamedTuple):
+    """Images of any sizes in one tensor, for a single copy to a process or a device.
+
+    Attributes:
+        values: All values, ``[sum of h * w * 3]``.
+        shapes: The shape of each image.
+    """
+
+    values: Tensor
+    shapes: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(cls, images: Sequence[Tensor]) -> Packed:
+        """Pack images of one dtype."""
+        values = torch.cat([image.flatten() for image in images]) if images else torch.empty(0)
+        return cls(values, [tuple(image.shape) for image in images])
+
+    def to(self, device: torch.device) -> Packed:
+        """Return the images on a device."""
+        return self._replace(values=handed_over(self.values, device))
+
+    def batch(self) -> Tensor:
+        """Return images of one shape as a batch ``[B, ...]``."""
+        return self.values.view(len(self.shapes), *self.shapes[0])
+
+    def images(self) -> list[Tensor]:
+        """Return the images; they share the memory of ``values``."""
+        parts = torch.split(self.values, [math.prod(shape) for shape in self.shapes])
+        return [part.view(*shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
 @attrs.define
 class Room:
-    """Memory that several tables share.
+    """A limit on memory that several stores of images share.
 
     Attributes:
         left: Bytes that are not taken.
+        device: Where it is.
     """
 
     left: int
+    device: torch.device = _CPU
 
     @classmethod
     def on(cls, device: torch.device) -> Room:
         """Return an eighth of the memory that is free on a GPU."""
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return cls((torch.cuda.mem_get_info(device)[0] + reusable) // _DEVICE_SHARE)
+        return cls((torch.cuda.mem_get_info(device)[0] + reusable) // _DEVICE_SHARE, device)
 
-    def take(self, size: int) -> bool:
-        """Take some bytes; False where they are not left."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
+
+class Kept:
+    """Images by position: the first ones, as far as there is room.
+
+    Args:
+        room: Of which they take, and to which they give back when nobody holds this any longer.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self._images: dict[int, Tensor] = {}
+        self._taken = 0
+
+    def __del__(self) -> None:
+        """Release the room."""
+        self.room.left += self._taken
+
+    def __contains__(self, position: int) -> bool:
+        return position in self._images
+
+    def __getitem__(self, position: int) -> Tensor:
+        return self._images[position]
+
+    def keep(self, images: Mapping[int, Tensor]) -> None:
+        """Keep images that lie on the room's device and are not kept yet."""
+        for position, image in images.items():
+            size = image.numel() * image.element_size()
+            if size > self.room.left or position in self._images:
+                continue
+            self.room.left -= size
+            self._taken += size
+            # a tensor from another process holds shared memory and a file handle
+            self._images[position] = image if image.is_cuda else image.clone()
 
 
 class Originals:
-    """Images of some tasks as they are decoded, uint8 ``[3, H, W]`` of any size, and memory for them.
+    """Decoded images of some tasks, uint8 ``[3, H, W]`` of any size, and memory for them.
 
-    What a source gives as a view of a larger tensor lies in memory already and is not kept.
+    A source's view of a larger tensor is in memory already and is not kept again.
 
     Args:
         parts: One entry per task.
         device: Of the run.
         limit: Bytes of host memory for these images, and for what is made of them.
         keep: Whether decoded images are kept, for several transforms or a random one.
+
+    Attributes:
+        sizes: Height and width of the images that have been decoded, ``[n, 2]`` int64.
     """
 
     def __init__(self, parts: Sequence[TaskData], device: torch.device, *, limit: int, keep: bool) -> None:
         self.parts, self._keep, self.device = tuple(parts), keep, device
         self._owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         self._offset = np.concatenate([np.arange(len(part)) for part in parts])
-        self._kept: dict[int, Tensor] = {}
         self._host = Room(limit)
         self._near = Room.on(device) if device.type == "cuda" else self._host
-
-    def table(self, row: Tensor) -> Table:
-        """Return a table for what is made of the images: on the run's device where all of it fits."""
-        fits = len(self) * row.numel() * row.element_size() <= self._near.left
-        return Table(len(self), row, self._near if fits else self._host, self.device if fits else _CPU)
+        self._kept = Kept(self._host)
+        self.sizes = torch.zeros(len(self), 2, dtype=torch.int64)
 
     def __len__(self) -> int:
         return len(self._owner)
 
     def __getstate__(self) -> dict[str, object]:
         """A spawned worker gets none of the kept images: each would cost it a file handle."""
-        return {**self.__dict__, "_kept": {}}
+        return {**self.__dict__, "_kept": Kept(Room(0))}
+
+    def room_for(self, image: Tensor) -> Room:
+        """Return the room for transformed images: on the run's device if they all fit."""
+        fits = len(self) * image.numel() * image.element_size() <= self._near.left
+        return self._near if fits else self._host
 
     def get(self, position: int, fresh: dict[int, Tensor]) -> Tensor:
         """Return an image; one that had to be decoded and is worth keeping is also put into ``fresh``."""
-        kept = self._kept.get(position)
-        if kept is not None:
-            return kept
+        if position in self._kept:
+            return self._kept[position]
         part, number = self._find(position)
         image = part.source.image(number)
         if self._keep and self._host.left >= image.numel() == image.untyped_storage().nbytes():
             fresh[position] = image
         return image
 
+    def keep(self, images: Mapping[int, Tensor]) -> None:
+        """Keep decoded images by position, as far as there is room."""
+        self._kept.keep(images)
+
     def name(self, position: int) -> str:
         """Return the id of a sample."""
         part, number = self._find(position)
         return part.source.ids[number]
 
-    def keep(self, images: Mapping[int, Tensor]) -> None:
-        """Keep decoded images by position, as far as there is room."""
-        for position, image in images.items():
-            if position not in self._kept and self._host.take(image.numel()):
-                # a copy: what another process hands over holds on to shared memory and a file handle
-                self._kept[position] = image.clone()
-
     def _find(self, position: int) -> tuple[TaskData, int]:
         part = self.parts[self._owner[position]]
         return part, int(part.indices[self._offset[position]])
-
-
-class Table:
-    """Rows of one shape by position, on one device: the first that come, as far as there is room.
-
-    Args:
-        size: Number of positions.
-        row: One of the rows.
-        room: For the rows; on the CPU taken as they come, elsewhere at once.
-        device: Where the rows lie.
-    """
-
-    def __init__(self, size: int, row: Tensor, room: Room, device: torch.device) -> None:
-        self.device = device
-        self._bytes, self._room = row.numel() * row.element_size(), room
-        self._lazy = device.type == "cpu"  # where memory that is not written to takes no place
-        places = min(size, room.left // max(1, self._bytes))
-        self._taken = 0
-        if not self._lazy:
-            self._take(places)
-        self._rows = torch.empty(places, *row.shape, dtype=row.dtype, device=device)
-        self._place = np.full(size, -1, dtype=np.int64)
-        self._used = 0
-
-    def _take(self, rows: int) -> None:
-        self._room.take(rows * self._bytes)
-        self._taken += rows * self._bytes
-
-    def __del__(self) -> None:
-        """Give the room back."""
-        self._room.left += self._taken
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of a row."""
-        return self._rows.shape[1:]
-
-    def without(self, positions: Sequence[int]) -> list[int]:
-        """Return the positions whose rows are not here, each once and in order."""
-        return [position for position in dict.fromkeys(positions) if self._place[position] < 0]
-
-    def store(self, positions: Sequence[int], rows: Tensor) -> None:
-        """Keep rows ``[n, ...]`` of different positions, as far as there is room."""
-        new = [number for number, position in enumerate(positions) if self._place[position] < 0]
-        new = new[: len(self._rows) - self._used]
-        if self._lazy:
-            new = new[: self._room.left // max(1, self._bytes)]
-            self._take(len(new))
-        end = self._used + len(new)
-        self._rows[self._used : end] = rows if len(new) == len(rows) else rows[new]
-        self._place[[positions[number] for number in new]] = np.arange(self._used, end)
-        self._used = end
-
-    def rows(self, positions: Sequence[int]) -> Tensor:
-        """Return the rows of positions that are here, ``[n, ...]``."""
-        return next(self.walk([positions]))
-
-    def walk(self, order: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-        """Yield the rows of one batch of positions after another; the device is told them all at once."""
-        places = torch.from_numpy(self._place[[position for part in order for position in part]])
-        there = places.to(self.device, non_blocking=True)
-        for part in torch.split(there, [len(part) for part in order]):
-            yield self._rows[part]

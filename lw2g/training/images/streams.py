@@ -1,4 +1,4 @@
-"""Streams made of streams: several sources one after another, and all tasks as one."""
+"""Combined streams: several sources one after another, or all tasks as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Source", "as_one_task", "hold_back", "joined"]
 
 @attrs.frozen(kw_only=True)
 class Source:
-    """Where a stretch of a stream comes from.
+    """The source of a part of a stream.
 
     Attributes:
         benchmark: What it is.
@@ -58,8 +58,8 @@ def joined(
 ) -> tuple[tuple[Source, ...], TaskStream]:
     """Return the sources of a stream, and the stream of all of them one after another.
 
-    From the second source on, ids of samples begin with its name and number, classes whose name is taken get
-    the same in front, and raw labels count on.
+    From the second source on, ids of samples get its name and number as a prefix, so do class names that are
+    taken, and raw labels count on.
 
     Args:
         benchmarks: What the streams are of.
@@ -73,8 +73,8 @@ def joined(
     for number, (benchmark, stream) in enumerate(zip(benchmarks, streams, strict=True)):
         if stream.fingerprint in {source.own for source in sources}:
             raise ConfigError(
-                f"benchmark {benchmark.name!r} is what the run has learned already; name another one, or "
-                "other classes of it"
+                f"benchmark {benchmark.name!r} is what the run has learned already",
+                "name another one, or other classes of it",
             )
         first = 0 if number == 0 else len(whole.tasks)
         if number:
@@ -86,7 +86,7 @@ def joined(
 
 
 def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
-    """Return two streams as one; all that is new in the second gets the prefix."""
+    """Return two streams as one; ids and clashing names of the second get the prefix."""
     shift, labels = before.num_classes, 1 + max(before.class_order)
     renamed: dict[int, _Renamed] = {}
     taken = set(before.class_names)
@@ -128,7 +128,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
     def merged(parts: Sequence[TaskData]) -> TaskData:
         source = parts[0].source
         if any(part.source is not source for part in parts):
-            raise ConfigError("benchmark: tasks come from several image sources; joint training needs one")
+            raise ConfigError("benchmark: tasks come from several image sources", "joint training needs one")
         return TaskData(
             source=source,
             indices=np.concatenate([part.indices for part in parts]),
@@ -147,11 +147,11 @@ def as_one_task(stream: TaskStream) -> TaskStream:
 
 
 _LARGEST_SHARE = 5
-"""At most one image in so many of a class is held back."""
+"""At most one in this many images of a class is held back."""
 
 
 def hold_back(stream: TaskStream, images: int, seed: int) -> tuple[TaskStream, tuple[TaskData | None, ...]]:
-    """Return the stream without some training images of each task, and these; None where there are none.
+    """Return the stream without some training images of each task, and those images (None for none).
 
     Args:
         stream: The stream.

@@ -1,9 +1,8 @@
-"""What answers for images: the parts of a run that a prediction needs, and how they are built."""
+"""The parts of a run that a prediction needs, and how they are built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import attrs
@@ -19,22 +18,21 @@ from lw2g.interfaces.stream import ImageTransform
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import build
 from lw2g.training.devices.engine import BF16, FP32, Engine, open_engine, require_compiler
-from lw2g.training.devices.precision import Choice, choose_precision
+from lw2g.training.devices.precision import PrecisionChoice, choose_precision
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.room import bounded, bytes_per_image, require_room
+from lw2g.vit.room import bytes_per_image, require_room
 
 __all__ = [
-    "Foundation",
     "ModelParts",
     "build_methods",
     "engine_of",
     "fill",
     "lasting",
-    "lay_foundation",
     "mixer_of",
     "names_of",
+    "open_backbone",
     "tensors_of",
 ]
 
@@ -43,7 +41,7 @@ Config = TypeVar("Config", bound=ModelConfig)
 
 @attrs.frozen(kw_only=True, eq=False)
 class ModelParts:
-    """What a trained model answers with. The learned state lies in baseline, retrieval, pool and mixer.
+    """The parts of a model that predict. The learned state lies in baseline, retrieval, pool and mixer.
 
     Attributes:
         config: In which ``run.precision`` is settled.
@@ -52,7 +50,7 @@ class ModelParts:
         baseline: The method.
         retrieval: None where the baseline makes no hard choice of a set.
         pool: The sets and the map from tasks to them.
-        mixer: Where several sets answer for an image, it makes one answer of theirs; else None.
+        mixer: Combines the answers where several sets answer for an image; else None.
         still: The test transform.
         infos: What is known of each task before it is learned.
     """
@@ -78,23 +76,18 @@ class ModelParts:
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients."""
-        with self._bounded():
-            made = self.baseline.new_set(source)
+        made = self.baseline.new_set(source)
         return made.to(self.engine.device).requires_grad_(False).eval()
 
     def begin_task(self, index: int) -> None:
         """Let the baseline make room for a task; its draws depend on the task alone."""
         torch.manual_seed(self.seed_of(index, "begin"))
-        with self._bounded():
-            self.baseline.begin_task(self.info(index))
+        self.baseline.begin_task(self.info(index))
         self.baseline.to(self.engine.device).requires_grad_(False).eval()
 
     def seed_of(self, index: int, purpose: str) -> int:
         """Return the seed of one purpose within a task."""
         return derive_seed(self.config.run.seed, "task", index, purpose)
-
-    def _bounded(self) -> AbstractContextManager[None]:
-        return bounded(self.names[0], self.engine.device)
 
 
 def tensors_of(parts: ModelParts, sets: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -104,13 +97,13 @@ def tensors_of(parts: ModelParts, sets: Mapping[str, Tensor] | None = None) -> d
         parts: Whose.
         sets: The state of all sets by these names, where it is known.
     """
-    found = under("baseline", parts.baseline.state_dict())
-    found |= under("pool", parts.pool.state_dict()) if sets is None else sets
+    tensors = under("baseline", parts.baseline.state_dict())
+    tensors |= under("pool", parts.pool.state_dict()) if sets is None else sets
     if parts.retrieval is not None:
-        found |= under("retrieval", parts.retrieval.state_dict())
+        tensors |= under("retrieval", parts.retrieval.state_dict())
     if parts.mixer is not None:
-        found |= under("routing", parts.mixer.state_dict())
-    return found
+        tensors |= under("routing", parts.mixer.state_dict())
+    return tensors
 
 
 def fill(
@@ -127,33 +120,24 @@ def fill(
         task_to_set: The map of the pool.
         adapt: Makes the state of a module fit: it takes the state, the module, and whose it is.
     """
-    found = part(tensors, "baseline")
-    parts.baseline.load_state_dict(adapt(found, parts.baseline, parts.names[0]))
+    state = part(tensors, "baseline")
+    parts.baseline.load_state_dict(adapt(state, parts.baseline, parts.names[0]))
     parts.pool.restore(task_to_set, part(tensors, "pool"), lambda: parts.new_set(None))
     if parts.retrieval is not None:
-        found = part(tensors, "retrieval")
-        parts.retrieval.load_state_dict(adapt(found, parts.retrieval, parts.names[1]))
+        state = part(tensors, "retrieval")
+        parts.retrieval.load_state_dict(adapt(state, parts.retrieval, parts.names[1]))
     if parts.mixer is not None:
         parts.mixer.load_state_dict(part(tensors, "routing"))
 
 
 def lasting(module: Baseline | RetrievalStrategy, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return of a module's state what is read once it has learned."""
+    """Return the part of a module's state that predictions need."""
     dropped = module.learning_only
     return {
         name: value
         for name, value in state.items()
-        if not any(name == one or name.startswith(f"{one}.") for one in dropped)
+        if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in dropped)
     }
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Foundation:
-    """Device, precision and frozen backbone, before anything is built on them."""
-
-    engine: Engine
-    precision: Choice
-    backbone: Backbone
 
 
 def names_of(config: ModelConfig) -> tuple[str, str]:
@@ -173,10 +157,10 @@ def engine_of(config: ModelConfig) -> Engine:
     return open_engine(run.device, wanted, deterministic=run.deterministic)
 
 
-def lay_foundation(
+def open_backbone(
     config: Config, engine: Engine, build: Callable[[], Backbone]
-) -> tuple[Config, Foundation]:
-    """Return the configuration with its precision settled, and what all else is built on.
+) -> tuple[Config, Engine, PrecisionChoice, Backbone]:
+    """Return configuration and engine with their precision settled, how it was chosen, and the backbone.
 
     Args:
         config: The configuration.
@@ -194,14 +178,14 @@ def lay_foundation(
         engine = open_engine(run.device, choice.used, deterministic=run.deterministic)
         config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
     else:
-        choice = Choice(asked=run.precision, used=run.precision, reason="as configured")
+        choice = PrecisionChoice(asked=run.precision, used=run.precision, reason="as configured")
     if choice.used == BF16:
         backbone.to_bf16()
     if run.compile:
         require_compiler(engine.device)
         parts = (config.baseline, config.retrieval)
-        sizes = (getattr(one.config, "batch_size", None) for one in parts if one is not None)
-        # as configured, not as met: what a batch runs as must not depend on where a run was resumed
+        sizes = (getattr(choice.config, "batch_size", None) for choice in parts if choice is not None)
+        # the configured sizes, so that a batch runs alike wherever a run was resumed
         backbone.compile_blocks({run.evaluation_batch, *(size for size in sizes if size)})
     require_room(
         run.evaluation_batch * bytes_per_image(backbone.model),
@@ -209,7 +193,7 @@ def lay_foundation(
         "lower it",
         engine.device,
     )
-    return config, Foundation(engine=engine, precision=choice, backbone=backbone)
+    return config, engine, choice, backbone
 
 
 def build_methods(
@@ -222,8 +206,7 @@ def build_methods(
     """
     seed, device = context.seed, context.device
     torch.manual_seed(derive_seed(seed, "build"))
-    with bounded(names_of(config)[0], device):
-        baseline = build(catalogue, "baseline", config.baseline, context)
+    baseline = build(catalogue, "baseline", config.baseline, context)
     baseline.to(device).requires_grad_(False)
     if config.retrieval is None:
         return baseline, None
@@ -233,5 +216,5 @@ def build_methods(
 
 
 def mixer_of(config: ModelConfig, engine: Engine) -> Mixer | None:
-    """Return what makes one answer of those of several sets; None where one set answers."""
+    """Return the mixer of several sets' answers; None where one set answers."""
     return None if config.routing.mix == 1 else Mixer(config.routing).to(engine.device)

@@ -1,26 +1,50 @@
-"""Opening what was learned for use: a run, from its newest or a named task's checkpoint, or an export."""
+"""Opening a trained model: a run after its newest or a named task, or an export."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
+from torch import Tensor
 
-from lw2g.config.model import ExperimentConfig
-from lw2g.config.resolve import load_resolved
+from lw2g.blocks.preprocessing import Preprocessing
+from lw2g.config.model import BackboneChoice, ModelConfig
+from lw2g.config.structure import read_plain
+from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.component import Kind
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.stream import ImageTransform
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
-from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.checkpoint import CheckpointStore, part, under
+from lw2g.training.files.contents import require_fit
 from lw2g.training.files.record import RunDirectory
-from lw2g.training.files.state import restore
-from lw2g.training.models.export import require_free, write_export
-from lw2g.training.models.exported import is_export, open_export
+from lw2g.training.models.exported import is_export, read_export, require_free, write_export
+from lw2g.training.models.manifest import ComponentOrigin, Manifest, sections
 from lw2g.training.models.model import TrainedModel
-from lw2g.training.session import Session, open_session
+from lw2g.training.models.parts import (
+    ModelParts,
+    build_methods,
+    engine_of,
+    fill,
+    lasting,
+    mixer_of,
+    open_backbone,
+    tensors_of,
+)
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.weights import state_sha256
 
 __all__ = ["export_run", "open_model"]
+
+_OF_THE_RUN = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
+"""Options of the section ``run`` that an answer depends on."""
 
 
 def open_model(
@@ -32,7 +56,7 @@ def open_model(
     batch_size: int | None = None,
     weights: Path | None = None,
 ) -> TrainedModel:
-    """Open a run or an exported model for use.
+    """Open a run or an exported model for use; neither needs data, benchmark or policy.
 
     Args:
         directory: Its directory.
@@ -43,20 +67,20 @@ def open_model(
         weights: A file with the backbone's weights; None for where they were.
 
     Raises:
-        DataError: There is no such model, it is damaged, has not finished a task (or not this one), or its
-            backbone is another one or nowhere.
+        DataError: There is no such model, it is damaged, has not finished a task (or not this one), a
+            component is not installed, or its backbone is another one or nowhere.
         ConfigError: The device is not there.
     """
-    if not is_export(directory):
-        session, found, config = _restored(directory, catalogue, task, device, batch_size, weights)
-        return TrainedModel(session, found, partial(guarded, catalogue, config))
-    model = open_export(directory, catalogue, device=device, batch_size=batch_size, weights=weights)
-    if task not in (None, model.task):
+    manifest, tensors = read_export(directory) if is_export(directory) else _read_run(directory, task)
+    last = len(manifest.tasks) - 1
+    if task not in (None, last):
         raise DataError(
-            f"{str(directory)!r} holds the model after task {model.task + 1} alone; export another one of "
-            f"its run: lw2g export RUN OUT --task {task + 1}"
+            f"{str(directory)!r} holds the model after task {last + 1} alone",
+            f"export another one of its run: lw2g export RUN OUT --task {task + 1}",
         )
-    return model
+    config = manifest.config(catalogue, device=device, batch_size=batch_size, weights=weights)
+    parts = _filled(manifest, tensors, config, catalogue)
+    return TrainedModel(parts, last, partial(guarded, catalogue, config))
 
 
 def export_run(
@@ -66,6 +90,7 @@ def export_run(
     task: int | None = None,
     *,
     with_backbone: bool = False,
+    weights: Path | None = None,
 ) -> int:
     """Write the model of a run into a new folder, from where :func:`open_model` opens it.
 
@@ -75,6 +100,7 @@ def export_run(
         out: The folder.
         task: The task (from 0) after which it is wanted; None for the last finished one.
         with_backbone: Whether the frozen weights are put inside.
+        weights: A file with the backbone's weights; None for where they were.
 
     Returns:
         The bytes of what was written.
@@ -85,46 +111,232 @@ def export_run(
             be put inside.
     """
     require_free(out)
-    session, found, config = _restored(directory, catalogue, task, "cpu", None, None)
-    if getattr(session.retrieval, "control", False):
+    manifest, learned = _read_run(directory, task)
+    config = manifest.config(catalogue, device="cpu", batch_size=None, weights=weights)
+    parts = _filled(manifest, learned, config, catalogue)
+    if parts.retrieval is not None and parts.retrieval.control:
         raise ConfigError(
-            f"{session.names[1]} is told the task, so that nobody could use the model; export another run"
+            f"{parts.names[1]} is told the task, so that nobody could use the model", "export another run"
         )
-    with guarded(catalogue, config):
-        return write_export(session, found, catalogue, out, with_backbone=with_backbone)
+    tensors = tensors_of(parts)
+    for prefix, module in (("baseline", parts.baseline), ("retrieval", parts.retrieval)):
+        if module is not None:
+            kept = under(prefix, lasting(module, part(tensors, prefix)))
+            tensors = {
+                name: value for name, value in tensors.items() if not name.startswith(f"{prefix}/")
+            } | kept
+    state, file = parts.backbone.model.state_dict(), config.backbone.weights
+    if with_backbone:
+        _require_rebuilt(config.backbone, state, catalogue)
+        tensors |= under("backbone", state)
+    exported = attrs.evolve(
+        _as_exported(manifest, catalogue),
+        state=state_sha256(state),
+        backbone=attrs.evolve(
+            manifest.backbone, weights=None if with_backbone or file is None else str(file.absolute())
+        ),
+    )
+    return write_export(exported, tensors, out)
 
 
-def _restored(
-    directory: Path,
-    catalogue: Catalogue,
-    task: int | None,
-    device: str | None,
-    batch_size: int | None,
-    weights: Path | None,
-) -> tuple[Session, int, ExperimentConfig]:
-    """Return the session as it stood after a task, the task, and its configuration."""
+def _as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
+    """Return a run's manifest with the origins of components, and without what only the run needs."""
+    used: list[tuple[Kind, Any]] = [
+        ("baseline", manifest.baseline),
+        ("retrieval", manifest.retrieval),
+        ("backbone", manifest.backbone),
+        ("benchmark", manifest.benchmark if manifest.preprocessing is None else None),
+    ]
+    names = [(kind, section.name) for kind, section in used if section is not None]
+    origins = [
+        ComponentOrigin(kind=kind, name=name, **attrs.asdict(catalogue.entries[kind, name].origin))
+        for kind, name in names
+    ]
+    return attrs.evolve(
+        manifest,
+        benchmark=used[-1][1],
+        run={name: manifest.run[name] for name in _OF_THE_RUN},
+        components=origins,
+    )
+
+
+def _read_run(directory: Path, task: int | None) -> tuple[Manifest, Mapping[str, Tensor]]:
+    """Return manifest and state of a run's model after a task."""
     files = RunDirectory(directory)
     files.require_run()
     store = CheckpointStore(files.checkpoints)
     try:
         checkpoint = store.of_task(task)
     except DataError as error:
-        whole = "choose one of them with --task, or " if "are whole" in str(error) else ""
-        raise DataError(f"run {str(directory)!r}: {error}; {whole}go on: lw2g resume {directory}") from error
+        remedy = ", or ".join(filter(None, (error.remedy, f"go on: lw2g resume {directory}")))
+        raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
     files.require_unedited(checkpoint.ledger["files"][files.config.name])
     if task is None and (lost := files.unsaved_tasks(store.finished)):
         raise DataError(
-            f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last; learn it "
-            f"again: lw2g resume {directory}, or choose an earlier model with --task"
+            f"run {str(directory)!r} has lost the checkpoint of task {lost[-1] + 1}, its last",
+            f"learn it again: lw2g resume {directory}, or choose an earlier model with --task",
         )
-    config = load_resolved(files.config, catalogue, weights).config
-    run = attrs.evolve(
-        config.run,
-        device=config.run.device if device is None else device,
-        evaluation_batch=config.run.evaluation_batch if batch_size is None else batch_size,
-    )
-    later = files.read_sources(checkpoint.ledger["files"], catalogue)
+    written, ledger = read_toml(files.config), checkpoint.ledger
+    if "model" not in checkpoint.progress:
+        raise DataError(
+            f"run {str(directory)!r} is of an older lw2g, which did not note what its models are made of",
+            f"run it anew: lw2g run {files.config} --out NEW",
+        )
+    content = {
+        **sections(written),
+        **checkpoint.progress["model"],
+        "tasks": ledger["tasks"],
+        "task_to_set": ledger["task_to_set"],
+        "learned_from": {
+            "name": written["benchmark"]["name"],
+            "fingerprint": checkpoint.progress["fingerprints"]["benchmark"],
+        },
+    }
+    require_fit(content, files.config, Manifest)
+    manifest: Manifest = read_plain(content, Manifest)
+    return manifest, checkpoint.tensors
+
+
+def _filled(
+    manifest: Manifest, tensors: Mapping[str, Tensor], config: ModelConfig, catalogue: Catalogue
+) -> ModelParts:
+    """Return the parts of a model as they were when its state was saved."""
+    inside = part(tensors, "backbone") if config.backbone.weights is None else {}
     with guarded(catalogue, config):
-        session = open_session(attrs.evolve(config, run=run), catalogue, later)
-        position = restore(session, checkpoint)
-    return session, position.task - 1, config
+        parts = _parts(manifest, config, catalogue, inside)
+        for index in range(len(parts.infos)):
+            parts.begin_task(index)
+        with _strictly(manifest):
+            fill(parts, tensors, manifest.task_to_set, _completed)
+    return parts
+
+
+def _parts(
+    manifest: Manifest, config: ModelConfig, catalogue: Catalogue, inside: Mapping[str, Tensor]
+) -> ModelParts:
+    """Return the parts of a model, as they are before anything is learned."""
+    build = partial(_inside, manifest, inside) if inside else partial(_outside, manifest)
+    config, engine, _, backbone = open_backbone(config, engine_of(config), lambda: build(config, catalogue))
+    _require_same(manifest, backbone, config.backbone.weights)
+    context = BuildContext(
+        backbone=backbone,
+        num_tasks=manifest.num_tasks,
+        num_classes=manifest.num_classes,
+        device=engine.device,
+        seed=config.run.seed,
+    )
+    baseline, retrieval = build_methods(config, catalogue, context)
+    return ModelParts(
+        config=config,
+        engine=engine,
+        backbone=backbone,
+        baseline=baseline,
+        retrieval=retrieval,
+        pool=Pool(),
+        mixer=mixer_of(config, engine),
+        still=_transform(manifest, backbone, catalogue),
+        infos=manifest.infos,
+    )
+
+
+# -- the backbone --------------------------------------------------------------------------------------------
+
+
+def _inside(
+    manifest: Manifest, state: Mapping[str, Tensor], config: ModelConfig, catalogue: Catalogue
+) -> Backbone:
+    """Return the backbone whose weights an export brings along."""
+    plain = _untrained(config.backbone, catalogue)
+    if config.run.precision == "bf16-mixed":
+        plain.to_bf16()
+    plain.model.load_state_dict(state)
+    return Backbone(plain.model, name=manifest.weights_name, fingerprint=manifest.fingerprint)
+
+
+def _outside(manifest: Manifest, config: ModelConfig, catalogue: Catalogue) -> Backbone:
+    """Return the backbone with its weights from where they were, or from where they are said to be."""
+    chosen = config.backbone
+    try:
+        if chosen.weights is not None and not chosen.weights.is_file():
+            raise DataError(f"no weights file {str(chosen.weights)!r}")
+        return catalogue.get("backbone", chosen.name).build(chosen.config, chosen.weights, chosen.image_size)
+    except (ConfigError, DataError) as error:
+        raise DataError(error.what, _wanted(manifest)) from error
+
+
+def _require_same(manifest: Manifest, backbone: Backbone, weights: Path | None) -> None:
+    """Refuse another backbone than the model was trained on; the same numbers in another file will do."""
+    if backbone.fingerprint.sha256 == manifest.fingerprint.sha256:
+        return
+    if state_sha256(backbone.model.state_dict()) != manifest.state:
+        whose = "" if weights is None else f" of {str(weights)!r}"
+        raise DataError(
+            f"the weights{whose} have SHA-256 {backbone.fingerprint.sha256} and are not those that the model "
+            f"was trained on",
+            _wanted(manifest),
+        )
+
+
+def _wanted(manifest: Manifest) -> str:
+    return (
+        f"give the weights of {manifest.weights_name!r} with SHA-256 {manifest.fingerprint.sha256} as "
+        "--weights FILE (weights= from Python), or export with --with-backbone"
+    )
+
+
+def _require_rebuilt(chosen: BackboneChoice, held: Mapping[str, Tensor], catalogue: Catalogue) -> None:
+    """Refuse to put weights into an export that could not build its model without their file."""
+    try:
+        state = _untrained(chosen, catalogue).model.state_dict()
+    except (ConfigError, DataError):
+        state = {}
+    if {name: value.shape for name, value in state.items()} != {
+        name: value.shape for name, value in held.items()
+    }:
+        raise ConfigError(
+            f"backbone {chosen.name!r} cannot be built without its weights file, so that they cannot be put "
+            "inside",
+            "leave out --with-backbone, and give the file to whoever uses the export",
+        )
+
+
+def _untrained(chosen: BackboneChoice, catalogue: Catalogue) -> Backbone:
+    component = catalogue.get("backbone", chosen.name)
+    if component.untrained is None:
+        raise ConfigError(f"backbone {chosen.name!r} has no architecture without weights")
+    return component.untrained(chosen.config, chosen.image_size)
+
+
+# -- the rest ------------------------------------------------------------------------------------------------
+
+
+def _transform(manifest: Manifest, backbone: Backbone, catalogue: Catalogue) -> ImageTransform:
+    """Return the test transform: of numbers, or as the benchmark makes it, without its data."""
+    if manifest.preprocessing is not None:
+        return Preprocessing(**attrs.asdict(manifest.preprocessing))
+    if manifest.benchmark is None:
+        raise DataError("nothing says how images are transformed", "export the model anew")
+    known, chosen = backbone.fingerprint, manifest.chosen("benchmark", manifest.benchmark, catalogue)
+    benchmark = catalogue.get("benchmark", chosen.name).build(chosen.config)
+    return benchmark.transforms(known.image_size, known.mean, known.std).test
+
+
+@contextmanager
+def _strictly(manifest: Manifest) -> Iterator[None]:
+    """Tell of state that does not fit its module, which torch reports on many lines."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "loading state_dict" not in str(error):
+            raise
+        what = " ".join(str(error).split())
+        raise DataError(
+            f"the saved state does not fit the code that is installed ({what:.200})",
+            f"install {manifest.made_with('baseline', manifest.baseline)}",
+        ) from error
+
+
+def _completed(state: dict[str, Tensor], module: Any, whose: str) -> dict[str, Tensor]:
+    """Return the state of a module with what only learning reads as it was built."""
+    fresh = module.state_dict()
+    return {name: fresh[name] for name in fresh.keys() - lasting(module, fresh).keys()} | state

@@ -8,14 +8,17 @@ from typing import Any, cast
 
 import pytest
 import torch
+from click.testing import CliRunner
 from lw2g_peft_adapters.adapters import AdapterInjection, AdapterSet
 from torch import Tensor
 
+from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing import tiny_backbone, tiny_catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
+from lw2g.training.files.verification import verify
 from lw2g.training.runner import resume, start
 from lw2g.vit.injection import attention_of, block_at
 from lw2g.vit.taps import Tap
@@ -122,6 +125,16 @@ def test_a_set_is_reused_and_another_grown(grown: tuple[Path, dict[str, Any]]) -
             assert measured["value"] == pytest.approx(parts["hfc"] - parts["hfc_pre"])
     assert record["decisions"][1]["ranks_after"]
     assert record["metrics"]["pra"] is not None
+
+
+def test_the_metric_is_recorded_reported_and_recomputed(grown: tuple[Path, dict[str, Any]]) -> None:
+    """It stands in the record and in the table, and `lw2g verify` computes it again."""
+    directory, record = grown
+    assert record["metrics"]["worst_task"] == min(row[-1] for row in record["accuracy_matrix"])
+    assert "lw2g-peft-adapters" in record["metric_definitions"]["worst_task"]["plugin"]
+    table = CliRunner().invoke(main, ["report", str(directory)]).stdout
+    assert f"{record['metrics']['worst_task']:.1f}" in table
+    assert {one.what: one.holds for one in verify(directory)}["record.json: metrics.worst_task"] is True
 
 
 def test_what_a_reused_set_did_for_the_old_task_stays(

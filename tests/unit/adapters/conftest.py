@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lw2g.interfaces.pool import Pool, Routing
-from lw2g.testing.bench import randomise
 from lw2g.testing.tiny import tiny_backbone
 
 
@@ -19,11 +18,7 @@ def _seeded():
 @pytest.fixture(scope="session")
 def tiny():
     """A random ViT of six blocks and width 32 whose features differ between images."""
-    found = tiny_backbone()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        randomise(found, 0.1)
-    return found
+    return tiny_backbone(spread=0.1)
 
 
 @pytest.fixture

@@ -79,15 +79,6 @@ def test_scores_are_those_of_the_formula(learn, bench, rows_under, share, plain)
     torch.testing.assert_close(baseline.logits(rows), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_length_of_prototypes_does_not_matter(three, bench, rows_under):
-    """Each subspace is normalised on its own."""
-    baseline, pool, _ = three
-    rows = rows_under(baseline, pool, 0)
-    before = baseline.logits(rows)
-    baseline.subspaces[1].prototype.mul_(7.0)
-    torch.testing.assert_close(baseline.logits(rows), before)
-
-
 def test_one_shared_set_leaves_nothing_to_synthesise(learn, rows_under):
     """All tasks in one set: one pass, plain cosines to class means, whatever others would weigh."""
     baseline, pool, _ = learn(Ease, attrs.evolve(CONFIG, other_weight=5.0), sets=(None, 0, 0))

@@ -9,14 +9,13 @@ import torchvision.datasets
 from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.dataset import ROOT_VARIABLE
 from lw2g_benchmarks import arrays
 from lw2g_benchmarks.arrays import Cifar100Benchmark, FiveDatasetsBenchmark
-from lw2g_benchmarks.facts import CIFAR100, FIVE_DATASETS
+from lw2g_benchmarks.facts import DATA_SETS
 from lw2g_benchmarks.options import published_config
 
-CifarConfig = published_config(CIFAR100, 10)
-FiveConfig = published_config(FIVE_DATASETS, 10)
+CifarConfig = published_config(DATA_SETS["cifar100"], 10)
+FiveConfig = published_config(DATA_SETS["five-datasets"], 10)
 
 
 class FakeCifar100:
@@ -81,19 +80,6 @@ def test_damaged_data_name_the_remedy(tmp_path):
     (tmp_path / "cifar-100-python").mkdir()
     with pytest.raises(DataError, match=r"CIFAR100 is missing or damaged in .*`lw2g data get cifar100`"):
         stream(root=tmp_path)
-
-
-def test_root_comes_from_option_or_environment(monkeypatch, tmp_path):
-    """Without an option the environment variable counts; without both, one line names both."""
-    monkeypatch.delenv(ROOT_VARIABLE, raising=False)
-    with pytest.raises(ConfigError, match=r"environment variable LW2G_DATA .*`lw2g data get cifar100`"):
-        stream()
-    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
-    with pytest.raises(
-        DataError, match=r"no folder '.*cifar-100-python'.*`lw2g data get cifar100`"
-    ) as caught:
-        stream()
-    assert "\n" not in str(caught.value)
 
 
 def test_defaults_augment_and_follow_the_backbones_statistics():

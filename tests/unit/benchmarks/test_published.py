@@ -259,15 +259,16 @@ def test_a_published_data_set_keeps_the_contract_of_benchmarks(tmp_path):
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_missing_data_are_told_in_one_line(name, tmp_path, monkeypatch):
-    """Without a root, and with one that lacks the data, the user reads the command and the variable."""
+    """Without a root, and with one of the environment that lacks the data, the user reads what to do."""
     from lw2g.registry.catalogue import load_catalogue
 
     component = load_catalogue().get("benchmark", name)
     monkeypatch.delenv(ROOT_VARIABLE, raising=False)
     with pytest.raises(ConfigError) as without:
         component.build(component.config()).stream()
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
     with pytest.raises(DataError) as elsewhere:
-        component.build(component.config(root=tmp_path)).stream()
+        component.build(component.config()).stream()
     for message in (str(without.value), str(elsewhere.value)):
         assert f"`lw2g data get {name}`" in message
         assert "\n" not in message

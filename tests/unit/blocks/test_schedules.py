@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 from timm.scheduler import CosineLRScheduler, StepLRScheduler
 from torch.optim.lr_scheduler import LambdaLR
 
-import lw2g.blocks.schedules
 from lw2g.blocks.options import ScheduleOptions
 from lw2g.blocks.schedules import chosen_schedule, coda_cosine, cosine, late, steps, warmed_up
 
@@ -33,12 +30,6 @@ def stepped_after(scheduler, optimizer, epochs):
         seen.append([group["lr"] for group in optimizer.param_groups])
         scheduler.step(epoch)
     return seen
-
-
-def test_doctests_hold():
-    """The examples in the docstrings say what comes out."""
-    result = doctest.testmod(lw2g.blocks.schedules)
-    assert (result.failed, result.attempted) == (0, 6)
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_a_bug_keeps_its_traceback(fake_catalogue, runner_calls):
 
 def test_a_refused_run_leaves_nothing_behind(fake_catalogue, runner_calls, tmp_path):
     """Missing data end the command with one message, and the directory made for the run is gone."""
-    runner_calls.outcome["raises"] = DataError("no data; get some")
+    runner_calls.outcome["raises"] = DataError("no data", "get some")
     result = invoke("run")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "error: no data; get some")
     assert not (tmp_path / "runs").exists()

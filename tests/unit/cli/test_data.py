@@ -66,7 +66,7 @@ def test_get_tells_the_terms_first_and_needs_a_place(run, tmp_path):
     assert told.exit_code == 2
     terms, forbids, error = told.stderr.splitlines()
     assert "CC BY-NC-ND 4.0" in terms
-    assert forbids == "note: its terms forbid handing the data on"
+    assert forbids == "note: its terms forbid redistribution"
     assert "has no direct download; fetch the zip" in error
     assert "md5:f1c30808a707f9197c6c811ea52e5cbb" in error
 

@@ -33,11 +33,31 @@ def test_a_dry_run_prints_costs_and_writes_nothing(lw2g, tmp_path):
     told = lw2g(*DRY, "--tasks", "1", "--seeds", "0,1", "--json")
     assert told.exit_code == 0, told.output
     found = json.loads(told.stdout)
-    assert (found["tasks"], found["runs"], found["method"]) == (1, 2, "rehearsed")
-    assert found["sets"] == {"least": 1, "most": 1}
-    assert found["missing"] == []
-    assert found["seconds"]["least"] > 0
+    assert (found["cost"]["tasks"], found["cost"]["runs"], found["missing"]) == (1, 2, [])
+    assert found["cost"]["sets"] == {"least": 1, "most": 1}
+    assert found["cost"]["seconds"]["least"] > 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_missing_is_listed_and_nothing_is_priced(lw2g, tmp_path):
+    """A line with the remedy, in a table's place; in JSON no cost."""
+    dry = ["run", "--baseline", "simple-cil", "--benchmark", "cifar100", "--dry-run"]
+    dry += ["--set", f"benchmark.root={tmp_path}"]
+    printed = lw2g(*dry)
+    assert printed.exit_code == 0, printed.output
+    *missing, end = printed.stdout.splitlines()
+    assert all(line.startswith("missing: ") for line in missing)
+    assert "lw2g data get cifar100" in missing[0]
+    assert end == "no estimate without these"
+    found = json.loads(lw2g(*dry, "--json").stdout)
+    assert (found["cost"], len(found["missing"])) == (None, len(missing))
+
+
+def test_what_a_run_refuses_is_refused(lw2g):
+    """A number of processes that the machine has no cores for, in one line."""
+    told = lw2g(*DRY, "--devices", "1000")
+    assert told.exit_code == 2
+    assert "run.devices: 1000 is too many" in told.stderr
 
 
 def test_json_needs_a_dry_run(lw2g):

@@ -56,7 +56,7 @@ def module_of(packages):
 
 @pytest.fixture(scope="module")
 def fresh(packages):
-    """A catalogue of everything, with the five packages as plugins."""
+    """A catalogue of everything, with the packages as plugins."""
     return tiny_catalogue(*(importlib.import_module(f"fresh_{kind}.plugin") for kind in KINDS))
 
 
@@ -127,7 +127,7 @@ def test_the_baseline_learns_and_grows_under_the_paper_s_rule(fresh, tmp_path):
     assert record["metrics"]["faa"] > 25
     (candidate,) = record["decisions"][1]["candidates"]
     measured = candidate["measures"]["hindrance"]
-    assert list(measured["sites"]) == [f"blocks.{i}.prefix_key" for i in range(3)]
+    assert list(measured["sites"]) == [f"blocks.{i}.prefix_key" for i in range(6)]
     assert measured["value"] is not None
 
 
@@ -189,8 +189,7 @@ def test_the_constraint_removes_its_share_inside_the_old_space(module_of, contex
     spaces = {"a": object()}
 
     class World:
-        class task:
-            grew, set_id = False, 0
+        grew, set_id = False, 0
 
         class memory:
             @staticmethod
@@ -204,9 +203,9 @@ def test_the_constraint_removes_its_share_inside_the_old_space(module_of, contex
     assert (found.subspace, found.strength, rule.hard) == (spaces["a"], 0.25, False)
     site.soft = False
     assert rule.restriction(site, World) is None
-    site.soft, World.task.grew = True, True
+    site.soft, World.grew = True, True
     assert rule.restriction(site, World) is None
-    World.task.grew, site.name = False, "unknown"
+    World.grew, site.name = False, "unknown"
     assert rule.restriction(site, World) is None
 
 
@@ -245,7 +244,7 @@ def test_the_benchmark_s_transform_normalises(module_of):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("MyMethod", "plugin name 'MyMethod' is no kebab-case name; .* such as 'my-method'"),
+        ("MyMethod", "plugin name 'MyMethod' is not kebab-case; .* such as 'my-method'"),
         ("my_method", "such as 'my-method'"),
         ("2nd", "such as 'my-method'"),
         ("a--b", "such as 'a-b'"),
@@ -311,7 +310,8 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     assert first == 'python -m pip install -e "new-one[test]"'
     assert second == "python -m pytest -q new-one"
     assert third.startswith("lw2g run ")
-    assert "=new-one" in third if kind == "evidence" else f"--{kind} new-one" in third
+    named = {"evidence": "=new-one", "metric": "lw2g run"}  # what every run computes is not named
+    assert named.get(kind, f"--{kind} new-one") in third
     again = CliRunner().invoke(main, command)
     assert (again.exit_code, again.stderr) == (
         2,
@@ -326,11 +326,11 @@ def test_the_command_takes_a_folder_and_refuses_a_bad_name(loaded_once, tmp_path
     assert (tmp_path / "else" / "where" / "pyproject.toml").is_file()
     refused = CliRunner().invoke(main, ["new-plugin", "New", "--kind", "policy"])
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: plugin name 'New' is no kebab-case name; use")
+    assert refused.stderr.startswith("error: plugin name 'New' is not kebab-case; use")
     assert not (tmp_path / "New").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "metric"])
 def test_the_suggested_run_is_a_real_command(fresh, kind):
     """What is printed as the third command resolves to an experiment with the component."""
     words = Scaffold(name=f"fresh-{kind}", kind=kind).run.split()[2:]

@@ -135,7 +135,7 @@ def test_show_json_is_the_record_itself(tmp_path):
     ("files", "message"),
     [
         ({}, "no run at"),
-        ({"config.toml": ""}, "has finished no task yet; go on with it: lw2g resume"),
+        ({"config.toml": ""}, "has finished no task yet; resume it: lw2g resume"),
         ({"record.json": "{"}, "is no JSON"),
         ({"record.json": '{"faa": 80.0}'}, "has no checksum"),
         (

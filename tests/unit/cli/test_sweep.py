@@ -23,7 +23,7 @@ from lw2g.sweep.grid import Cell
 from lw2g.sweep.job import Attempt, Job
 from lw2g.sweep.needs import Need, needs_of
 from lw2g.sweep.store import SweepDirectory
-from lw2g.training.costs.estimate import Range
+from lw2g.training.estimate import Range
 from lw2g.training.files.lock import held, one_writer
 
 GRID = """
@@ -89,27 +89,21 @@ def test_files_of_constraints_are_needs(tmp_path):
 
 
 def test_a_dry_run_prices_every_cell(grid, monkeypatch):
-    """Each cell with its time, memory and disk, and their sum; what cannot be priced says why."""
-    priced = iter([_priced(60.0), DataError("no stand-in"), _priced(30.0)])
+    """Each cell with its time, memory and disk, and their sum; what has no price says why."""
+    priced = iter([_priced(60.0), DataError("no data"), _priced(30.0)])
 
-    class Told:
-        def __init__(self, catalogue, cells):
-            assert cells == 3
+    def priced_once(config, catalogue):
+        if isinstance(cost := next(priced), Exception):
+            raise cost
+        return cost
 
-        def __call__(self, config):
-            found = next(priced)
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-    monkeypatch.setattr("lw2g.training.costs.estimate.Estimator", Told)
-    Path("two.toml").write_text(GRID.replace("[0, 1]", "[0, 1, 2]"))
-    assert call(grid, "--dry-run").splitlines()[-4:] == [
-        "seed 0: 0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB, counted",
-        "seed 1: cost unknown (no stand-in)",
-        "seed 2: 0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB, counted",
-        "all, one after the other: 0:01:30 to 0:03:00, disk 4 KiB, and 1 cells of unknown cost",
-    ]
+    monkeypatch.setattr("lw2g.training.estimate.estimate", priced_once)
+    Path("two.toml").write_text(GRID.replace("[0, 1]", '[0, 1]\n"run.evaluation_batch" = [16, 32, 64]'))
+    printed = call(grid, "--dry-run").splitlines()[-7:]
+    assert [line.partition(": ")[2] for line in printed] == [
+        *["0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB", "cost unknown (no data)"],
+        "0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB",
+    ] * 2 + ["0:03:00 to 0:06:00, disk 8 KiB, and 2 cells of unknown cost"]
 
 
 def test_a_plan_is_had_as_json(grid):
@@ -129,8 +123,31 @@ def test_stale_cells_are_set_aside_when_asked_to(grid, finished, monkeypatch):
     call("retry", "here", code=1)
     assert Path(f"here/{cell}").exists()
     printed = call("retry", "here", "--stale", code=1)
-    assert f"note: seed 0: what it found is kept in here/.stale/{cell}-1" in printed
+    assert f"note: seed 0: the old run is kept in here/.stale/{cell}-1" in printed
     assert CliRunner().invoke(main, ["runs", "here"]).output.endswith("0 runs\n")
+
+
+def test_a_damaged_cell_is_moved_aside_and_begun_anew(grid, finished):
+    """Retry keeps the run whose record cannot be read, out of sight; the cell starts from nothing."""
+    call("--out", "here", grid, code=1)
+    cell = json.loads(call("status", "here", "--json"))[0]["name"]
+    shutil.copytree(finished[0], f"here/{cell}")
+    Path(f"here/{cell}/record.json").write_text("{")
+    printed = call("retry", "here", code=1)
+    assert f"note: seed 0: the old run is kept in here/.stale/{cell}-1" in printed
+    assert Path(f"here/logs/{cell}.log").read_text().rpartition("$ lw2g ")[2].startswith("run ")
+
+
+def test_cells_with_more_processes_than_the_machine_holds_are_refused(grid, monkeypatch):
+    """Cells at a time times processes each: one line, before anything is written."""
+    monkeypatch.setattr("lw2g.sweep.executors.local._cores", lambda: 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    printed = call("--out", "here", grid, "--jobs", "2", "--set", "run.devices=3", code=2)
+    assert printed == (
+        "error: run.devices: 3 is too many for 2 cells at a time on 4 cores (in the cell 'seed 0'); use at "
+        "most 2, or change --jobs or --gpus-per-job\n"
+    )
+    assert not Path("here").exists()
 
 
 @pytest.mark.parametrize(("busy", "shown"), [(0, (0, 12)), (20, (16, 28)), (39, (28, 40))])
@@ -142,10 +159,7 @@ def test_a_long_table_shows_what_runs(busy, shown):
 
 
 def _priced(seconds: float) -> SimpleNamespace:
-    size = Range(1024, 1024)
-    return SimpleNamespace(
-        seconds=Range(seconds, 2 * seconds), memory=size, disk=Range(2048, 2048), method="counted", missing=()
-    )
+    return SimpleNamespace(seconds=Range(seconds, 2 * seconds), memory=1024.0, disk=Range(2048, 2048))
 
 
 def test_failures_are_listed_and_tried_again(grid):
@@ -232,7 +246,7 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     store = SweepDirectory(Path("here"))
     with held(store.job(store.cells()[1]).lock):
         printed = call("cancel", "here", *named)
-    assert printed == f"1 running cells are asked to stop; no other of {cancelled} is begun\n"
+    assert printed == f"asked 1 running cells to stop; the other {cancelled - 1} will not start\n"
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
 

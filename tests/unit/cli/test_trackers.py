@@ -17,6 +17,7 @@ from lw2g.testing.evidence import measured_set
 from lw2g_trackers import plugin
 from lw2g_trackers.content import Content, content_of
 from lw2g_trackers.mlflow import MlflowTracker
+from lw2g_trackers.options import MlflowConfig, TensorboardConfig, WandbConfig
 from lw2g_trackers.pictures import heat_map
 from lw2g_trackers.tensorboard import TensorboardTracker
 from lw2g_trackers.wandb import WandbTracker
@@ -190,7 +191,7 @@ def log(monkeypatch):
 
 def test_tensorboard_writes_all_of_it_into_the_run(log, run):
     """Curves, tables as text, pictures, and options beside the final metrics, in the folder of the run."""
-    tracker = TensorboardTracker(run)
+    tracker = TensorboardTracker(TensorboardConfig(), run)
     for event in EVENTS:
         tracker.on_event(event)
     tracker.close()
@@ -208,7 +209,7 @@ def test_tensorboard_writes_all_of_it_into_the_run(log, run):
 
 def test_mlflow_keeps_all_of_it_and_goes_on_with_its_run(log, run):
     """A resumed run finds its MLflow run again; an unfinished one is marked as killed."""
-    tracker = MlflowTracker(run, uri=None, experiment="mine")
+    tracker = MlflowTracker(MlflowConfig(uri=None, experiment="mine"), run)
     for event in EVENTS[:-1]:
         tracker.on_event(event)
     tracker.close()
@@ -224,7 +225,7 @@ def test_mlflow_keeps_all_of_it_and_goes_on_with_its_run(log, run):
         ("end", "run-77", "KILLED"),
     ]
     log.clear()
-    tracker = MlflowTracker(run, uri="http://x", experiment="mine")
+    tracker = MlflowTracker(MlflowConfig(uri="http://x", experiment="mine"), run)
     tracker.on_event(EVENTS[-1])
     tracker.close()
     texts = [("text", "run-77", FINAL, "final.md"), ("text", "run-77", TASKS, "tasks.md")]
@@ -233,7 +234,7 @@ def test_mlflow_keeps_all_of_it_and_goes_on_with_its_run(log, run):
 
 def test_mlflow_keeps_a_database_in_a_folder(log, tmp_path):
     """MLflow 3 refuses a store of files: a folder holds a database, and artifacts beside it."""
-    MlflowTracker(tmp_path, uri=str(tmp_path / "kept"), experiment="mine")
+    MlflowTracker(MlflowConfig(uri=str(tmp_path / "kept"), experiment="mine"), tmp_path)
     assert log[0] == ("uri", f"sqlite:///{tmp_path}/kept/mlflow.db")
     assert log[1] == ("create", "id of mine", ("run_name", tmp_path.name))
     assert (tmp_path / "kept").is_dir()
@@ -277,7 +278,7 @@ def test_wandb_gets_all_of_it_and_goes_on_under_its_id(monkeypatch, run):
     """One call an event with its own step; the id lies in the run, and the summary has the final metrics."""
     service = Service()
     monkeypatch.setitem(sys.modules, "wandb", service)
-    tracker = WandbTracker(run, project="p", entity=None, mode="offline")
+    tracker = WandbTracker(WandbConfig(project="p", entity=None, mode="offline"), run)
     for event in EVENTS:
         tracker.on_event(event)
     tracker.close()
@@ -296,7 +297,7 @@ def test_wandb_gets_all_of_it_and_goes_on_under_its_id(monkeypatch, run):
     assert [evaluated[name] for name in PICTURES] == [("image", 3)] * 3
     assert (ended["final"][2], ended["tasks"][2]) == (3, 2)
     assert (service.summary, finish) == ({"faa": 75.0}, ("finish", 0))
-    WandbTracker(run, project="p", entity=None, mode="offline").close()
+    WandbTracker(WandbConfig(project="p", entity=None, mode="offline"), run).close()
     assert service.told[9]["id"] == kept
     assert service.told[-1] == ("finish", 1)
 
@@ -308,7 +309,7 @@ def test_a_service_that_refuses_is_told_with_what_to_do(monkeypatch, tmp_path):
     with pytest.raises(
         ConfigError, match=r"trackers\.wandb: api_key not configured; run `wandb login`, or set"
     ):
-        WandbTracker(tmp_path, project="p", entity=None, mode="online")
+        WandbTracker(WandbConfig(project="p", entity=None, mode="online"), tmp_path)
 
 
 # -- the services themselves, where they are installed -------------------------------------------------------
@@ -320,7 +321,7 @@ def test_wandb_offline_keeps_a_run_on_disk(run, monkeypatch):
     """The package itself, without network: a file to synchronise holds curves, options and the summary."""
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    tracker = WandbTracker(run, project="p", entity=None, mode="offline")
+    tracker = WandbTracker(WandbConfig(project="p", entity=None, mode="offline"), run)
     for event in EVENTS:
         tracker.on_event(event)
     tracker.close()
@@ -344,7 +345,7 @@ def test_wandb_offline_keeps_a_run_on_disk(run, monkeypatch):
 def test_tensorboard_reads_back_what_was_written(run):
     """The package itself: curves, pictures and tables of the run's folder, by their names."""
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    tracker = TensorboardTracker(run)
+    tracker = TensorboardTracker(TensorboardConfig(), run)
     for event in EVENTS:
         tracker.on_event(event)
     tracker.close()

@@ -51,7 +51,7 @@ def test_out_is_the_directory_itself(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("config.toml", "holds a run already; go on with it by `lw2g resume"),
+        ("config.toml", "holds a run already; resume it with `lw2g resume"),
         ("seeds.json", "holds a run already"),
         ("thesis.tex", "is not empty and holds no run"),
     ],

@@ -22,6 +22,7 @@ from fake_components import (
     refusal,
     write,
 )
+from lw2g.config.layers import SECTIONS
 from lw2g.config.model import GrowthConfig, RunConfig
 from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.toml import dump_resolved, parse_value, to_mapping, to_toml
@@ -47,6 +48,22 @@ def test_nothing_at_all_is_the_default_experiment():
         RunConfig(protocol="like-for-like"),
     )
     assert resolved.preset_differences == []
+
+
+def test_the_components_in_use_are_listed_in_one_place():
+    """Every field is a section of components or of options of lw2g itself, and none is left out."""
+    config = resolve(CATALOGUE).config
+    assert {field.name for field in attrs.fields(type(config))} == set(SECTIONS) == set(to_mapping(config))
+    assert {(kind, one.name) for kind, one in config.chosen()} == {
+        ("baseline", "hide-prompt"),
+        ("retrieval", "classifier"),
+        ("policy", "min"),
+        *(("evidence", one.name) for one in config.evidence),
+        ("constraint", "orthogonal"),
+        ("constraint", "cpk"),
+        ("benchmark", "glyphs"),
+        ("backbone", "micro"),
+    }
 
 
 def test_the_official_preset_reaches_every_section():

@@ -9,12 +9,11 @@ from torch import nn
 
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
-from lw2g.interfaces.constraint import ConstraintContext
-from lw2g.interfaces.context import TaskContext, TaskInfo
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.taps import Tap
+from tasks import task_context, tasks_of
 
 
 def moment(dim, directions, heads=1):
@@ -40,23 +39,10 @@ class Stage:
             self.asked.append(site.name)
             return Subspace(basis=torch.eye(6, dtype=torch.float64)[None, :, :2], ranks=(2,))
 
-        infos = tuple(
-            TaskInfo(index=i, classes=(i,), class_names=(str(i),), seen=i + 1, num_images=1)
-            for i in range(task + 1)
-        )
-        context = TaskContext(
-            task=infos[-1],
-            history=infos,
-            pool=Pool(),
-            set_id=set_id,
-            grew=grew,
-            retrieval=None,
-            backbone=None,
-            device=torch.device("cpu"),
-            seed=0,
-            statistics=lambda size: (),
-        )
-        return ConstraintContext(task=context, memory=self.memory, pretrained_space=pretrained)
+        pool = Pool()
+        pool.task_to_set = [set_id] * (task + 1)
+        history = tasks_of([1] * (task + 1))
+        return task_context(pool, history, grew=grew, memory=self.memory, pretrained_space=pretrained)
 
 
 @pytest.fixture

@@ -54,14 +54,6 @@ def test_the_losses_are_their_formulas(seed, count, scale):
         assert -1e-5 <= float(task_loss(keys, positive, None)) <= 2 + 1e-5
 
 
-def test_the_bounds_are_reached():
-    """A key on its text with orthogonal negatives costs 0; extremes are -1 and 3."""
-    x, y = torch.eye(2)
-    assert float(task_loss(7 * x[None], x, torch.stack([y, -y, y]))) == 0
-    assert float(task_loss(x[None], x, -x[None])) == float(class_loss(x[None], x[None], -x[None])) == -1
-    assert float(task_loss(-x[None], x, -x[None])) == float(class_loss(-x[None], x[None], -x[None])) == 3
-
-
 # -- a run's first and later tasks --------------------------------------------------------------------------
 
 
@@ -91,7 +83,7 @@ def test_mean_negatives_are_the_expectation_of_sampled_ones():
         world = keyed()
         contexts = [world.begin(guidance) for _ in range(3)]
     exact = loss_of(mean, contexts[-1]).detach()
-    draws = torch.stack([loss_of(sampled, contexts[-1], seed=seed).detach() for seed in range(600)])
+    draws = torch.stack([loss_of(sampled, contexts[-1], seed=seed).detach() for seed in range(200)])
     error = draws.std() / len(draws) ** 0.5
     assert draws.std() > 0.01
     assert abs(draws.mean() - exact) < 5 * error

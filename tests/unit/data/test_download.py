@@ -80,7 +80,7 @@ def test_another_file_is_refused_and_deleted(host, remote, tmp_path, quiet):
         download(remote, tmp_path, quiet)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a.bin").write_bytes(b"mine")
-    with pytest.raises(DataError, match=r"a.bin' is not sha256:.*move it away"):
+    with pytest.raises(DataError, match=r"a.bin' does not match sha256:.*move it away"):
         download(remote, tmp_path, quiet)
     assert (tmp_path / "a.bin").read_bytes() == b"mine"
 
@@ -90,7 +90,7 @@ def test_no_answer_is_told_in_one_line(host, tmp_path, quiet):
     for url, message in (
         (f"{host.address}/none", r"answers 404 \(Not Found\); try another source"),
         ("http://127.0.0.1:9/a", "cannot fetch http://127.0.0.1:9/a"),
-        ("file:///etc/passwd", "is not of http or https"),
+        ("file:///etc/passwd", "is neither http nor https"),
     ):
         with pytest.raises(DataError, match=message):
             download(RemoteFile(name="a", url=url), tmp_path, quiet)
@@ -110,7 +110,7 @@ def test_no_room_is_said_before_and_while_writing(host, remote, tmp_path, quiet,
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module, "_copy", full)
-    with pytest.raises(DataError, match=r"no room left in .*it goes on from there"):
+    with pytest.raises(DataError, match=r"no room left in .*it continues from there"):
         download(remote, tmp_path, quiet)
     monkeypatch.setattr(module, "_copy", copy)
     assert download(remote, tmp_path, quiet).read_bytes() == CONTENT

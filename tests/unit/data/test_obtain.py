@@ -84,7 +84,7 @@ def test_an_archive_with_a_checksum(host, get):
     assert get(data_set(route)) == (set(FILES), [])
     files, said = get(data_set(route))
     assert files == set(FILES)
-    assert "is there already; `lw2g data check birds`" in said[0]
+    assert "exists already; `lw2g data check birds`" in said[0]
     assert len(host.asked) == 1
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
 import torch
 
-import lw2g.geometry.hindrance
 from lw2g.geometry.hindrance import Hindrance, energy_null_hfc, hfc, null_hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, captured_shares
@@ -21,12 +19,6 @@ def row(degrees: float, size: float = 1.0) -> torch.Tensor:
     """Return a gradient row at an angle from the direction that AXIS leaves free."""
     angle = math.radians(degrees)
     return size * torch.tensor([math.sin(angle), math.cos(angle)], dtype=torch.float64)
-
-
-def test_doctests_hold() -> None:
-    """The examples in the docstrings run and say what comes out."""
-    result = doctest.testmod(lw2g.geometry.hindrance)
-    assert (result.failed, result.attempted > 2) == (0, True)
 
 
 def test_three_ways_to_reduce_by_hand() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lw2g.errors import ContractError
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate
-from lw2g.interfaces.growth import Measured
+from lw2g.interfaces.growth import Measurement
 from lw2g.testing.evidence import grouped_moments, made_sample, made_site
 from lw2g_growth.agreement import Agreement
 from lw2g_growth.energy import Energy, Novelty
@@ -302,9 +302,9 @@ def test_a_reused_set_stores_the_sum_of_its_tasks_gradients():
 def test_what_is_undefined_is_none_and_never_nan(name, bad):
     """A comparison with NaN would decide in silence."""
     with pytest.raises(ValueError, match=name):
-        Measured(**{name: bad})
+        Measurement(**{name: bad})
     with pytest.raises(ValueError, match="parts: 'x' must be finite"):
-        Measured(parts={"x": bad})
+        Measurement(parts={"x": bad})
 
 
 def test_activations_are_read_for_those_who_say_so():

@@ -9,7 +9,8 @@ from torch import nn
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.pool import Pool
 from lw2g.testing.evidence import measured_set
-from lw2g_growth.policies import AlwaysPolicy, MaxPolicy, MinPolicy, OnePolicy, RandomPolicy
+from lw2g_growth.options import MarginConfig, PlainConfig
+from lw2g_growth.policies import AlwaysPolicy, MaxPolicy, OnePolicy, RandomPolicy, RulePolicy
 
 
 def replay(policy, rows):
@@ -43,15 +44,15 @@ TABLE_7 = [
 
 def test_table_7():
     """The paper's own sequence gives two sets: tasks 1-8 and 9-10."""
-    assert replay(MinPolicy(), TABLE_7) == [0] * 8 + [1] * 2
+    assert replay(RulePolicy(MarginConfig()), TABLE_7) == [0] * 8 + [1] * 2
 
 
 def test_table_7_under_the_ablations():
     """ONE keeps one set; GROW adds ten; MAX, whose grow test is the same, returns to the first set."""
-    assert replay(OnePolicy(), TABLE_7) == [0] * 10
-    assert replay(AlwaysPolicy(), TABLE_7) == list(range(10))
-    assert replay(MaxPolicy(), TABLE_7) == [0] * 8 + [1, 0]
-    assert replay(RandomPolicy(), TABLE_7)[:9] == [0] * 8 + [1]
+    assert replay(OnePolicy(PlainConfig()), TABLE_7) == [0] * 10
+    assert replay(AlwaysPolicy(PlainConfig()), TABLE_7) == list(range(10))
+    assert replay(MaxPolicy(MarginConfig()), TABLE_7) == [0] * 8 + [1, 0]
+    assert replay(RandomPolicy(MarginConfig()), TABLE_7)[:9] == [0] * 8 + [1]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_table_7_under_the_ablations():
 )
 def test_table_7_with_a_shift(shift, expected):
     """A shift of all Z keeps every decision while it is below 1.17, the least Z that decided."""
-    assert replay(MinPolicy(), [[z + shift for z in row] for row in TABLE_7]) == expected
+    assert replay(RulePolicy(MarginConfig()), [[z + shift for z in row] for row in TABLE_7]) == expected
 
 
 def z_of_logged(old, pretrained):
@@ -72,7 +73,7 @@ def test_dual_prompt_on_cifar_grows_at_the_sixth_task():
     """The logged angles of the sixth task (old 64.96, pre-trained 67.90) leave a positive Z."""
     z = z_of_logged([64.96], [67.90])
     assert z == pytest.approx([2.94])
-    decision = MinPolicy().decide(
+    decision = RulePolicy(MarginConfig()).decide(
         Evidence(task=5, candidates=(measured_set(0, z[0]),)), np.random.default_rng(0)
     )
     assert decision == Grow()
@@ -84,7 +85,10 @@ def test_hide_prompt_on_imagenet_r_grows_at_the_fourth_task_by_the_paper():
     z = z_of_logged(old, pretrained)
     assert z == pytest.approx([1.48, 1.26, 0.18])
     candidates = tuple(measured_set(key, value) for key, value in enumerate(z))
-    assert MinPolicy().decide(Evidence(task=3, candidates=candidates), np.random.default_rng(0)) == Grow()
+    assert (
+        RulePolicy(MarginConfig()).decide(Evidence(task=3, candidates=candidates), np.random.default_rng(0))
+        == Grow()
+    )
     assert max(old) > pretrained[-1]  # the released rule
 
 
@@ -98,7 +102,7 @@ def test_bookkeeping_of_the_hide_prompt_log():
         if task in reused:
             row[reused[task]] = -1.0
         rows.append(row)
-    mapped = replay(MinPolicy(), rows)
+    mapped = replay(RulePolicy(MarginConfig()), rows)
     assert len(set(mapped)) == 6
     together = [[a == b for b in logged] for a in logged]
     assert [[a == b for b in mapped] for a in mapped] == together

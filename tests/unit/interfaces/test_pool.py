@@ -28,6 +28,12 @@ def test_a_routing_selects_by_batch_or_by_sample(pool: Pool) -> None:
     assert pool.route(torch.tensor([1, 0, 1])).select(read).flatten().tolist() == [2.0, 1.0, 2.0]
 
 
+def test_the_newest_set_is_that_of_the_last_task(pool: Pool) -> None:
+    """It is the set trained last, not the one added last; a pool without tasks has none."""
+    assert pool.newest is pool[0]
+    assert Pool().newest is None
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

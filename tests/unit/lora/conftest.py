@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from lw2g.testing.tiny import tiny_backbone
 
@@ -33,17 +32,3 @@ def moved() -> Callable[..., None]:
                 parameter.data = scale * torch.randn_like(parameter)
 
     return move
-
-
-@pytest.fixture
-def values() -> Callable[..., dict[str, Tensor]]:
-    """Copy everything that some modules hold, to be compared later."""
-
-    def copy(*modules: torch.nn.Module) -> dict[str, Tensor]:
-        return {
-            f"{place}.{name}": value.clone()
-            for place, module in enumerate(modules)
-            for name, value in module.state_dict().items()
-        }
-
-    return copy

@@ -11,7 +11,6 @@ from lw2g.blocks.lora import LowRankSet, down_sites, up_sites
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build, image
-from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.site import Activation, Site
 from lw2g.training.evidence.collecting import collect_evidence
@@ -49,6 +48,12 @@ def test_energy_behind_a_map_needs_the_map():
     """An activation that is the tapped one has no other place to be cut."""
     with pytest.raises(ValueError, match="a map beside cut = 'map'"):
         Activation(tap=Tap(0, "attn_in"), cut="map")
+
+
+def test_a_tap_stands_for_the_rows_that_are_read_there():
+    """A site may name the tap alone."""
+    tap = Tap(0, "attn_in")
+    assert Site(name="w", parameter=nn.Parameter(torch.zeros(1)), activation=tap).activation.tap is tap
 
 
 def test_factors_share_the_space_of_their_input():
@@ -94,15 +99,14 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
     for parameter in session.pool[0].parameters():
         parameter.data = 0.1 * torch.randn_like(parameter)
     images = session.image_set([session.stream.tasks[0].train], train=False)
-    context, probe = session.task_context(0, images), session.probe(0, images)
-    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
-    absorb_task(session, context, probe, rules)
+    context, d_sub = session.task_context(0, images), session.d_sub(0, images)
+    absorb_task(session, context, d_sub)
     session.begin_task(1)
-    probe = session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
-    found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
+    d_sub = session.d_sub(1, session.image_set([session.stream.tasks[1].train], train=False))
+    found = collect_evidence(session, d_sub).candidates[0].measures["hindrance"]
     sites = list(session.baseline.sites(session.pool[0]))
-    gradients = group_gradients(probe, session.baseline, session.pool, {0: sites})[0]
-    plan = disjoint_halves(len(probe.groups), probe.generator("half-samples"))
+    gradients = group_gradients(d_sub, session.baseline, session.pool, {0: sites})[0]
+    plan = disjoint_halves(len(d_sub.groups), d_sub.generator("half-samples"))
     angles = []
     for number, (gradient, weight) in enumerate(zip(plan.gradient[0], plan.whole[0], strict=True)):
         if not weight:
@@ -112,7 +116,7 @@ def test_evidence_behind_the_map_equals_its_definition(session_of):
             tap = site.activation.tap
             down = session.pool[0].down[tap.block, 0].double()
             chosen = plan.subsets[number].nonzero()[:, 0].tolist()
-            whole = sum(probe.moments([tap])[tap][group].matrix[0] for group in chosen)
+            whole = sum(d_sub.moments([tap])[tap][group].matrix[0] for group in chosen)
             rows = torch.linalg.cholesky(whole + 1e-12 * torch.eye(len(whole))).T @ down.T
             spaces.append(build(moment_of(rows), 0.5))
         own = plan.subsets[gradient].bool()
@@ -133,7 +137,7 @@ def test_rules_are_made_once_the_set_is_designed(quick, catalogue, tmp_path, mon
     seen, whole = [], Protection.for_task
 
     def for_task(constraints, sites, context, trained):
-        seen.append(float(context.task.parameters.down.norm()))
+        seen.append(float(context.parameters.down.norm()))
         return whole(constraints, sites, context, trained)
 
     monkeypatch.setattr(Protection, "for_task", for_task)

@@ -6,34 +6,24 @@ import attrs
 import pytest
 import torch
 
+from bits import same, state
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.subspace import Subspace
-from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g_lora.hide_lora import HideLora
 from lw2g_lora.options import HideLoraConfig
-from lw2g_lora.plugin import HIDE_LORA
 
 SMALL = HideLoraConfig(rank=4, batch_size=4, epochs=2, replay_epochs=2, clusters=2, ensemble=0.25)
 
 
-def equal(left, right):
-    """Whether two copies of values are the same bit for bit."""
-    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
-
-
-@pytest.mark.parametrize(("rank", "vectors"), [(4, 80), (5, 100), (8, 160)])
-def test_counts_are_those_of_vit_b(vit_b, rank, vectors):
-    """A set has 15 360 numbers a rank, 20 vectors of the width; ten of rank 5 and the head are 844 900."""
+@pytest.mark.parametrize("rank", [4, 5, 8])
+def test_a_set_starts_as_released(vit_b, rank):
+    """Down factors are uniform within 1 / sqrt(rank), and the product is scaled by 1 / rank."""
     baseline = HideLora(HideLoraConfig(rank=rank), vit_b())
     made = baseline.new_set(None)
-    count = sum(parameter.numel() for parameter in made.parameters())
-    assert count == 15_360 * rank == vectors * 768
     assert 0.99 * rank**-0.5 < float(made.down.detach().abs().max()) <= rank**-0.5
     assert baseline.scale == 1 / rank
-    if rank == 5:
-        assert 10 * count + sum(parameter.numel() for parameter in baseline.parameters()) == 844_900
 
 
 def test_phases_come_in_order(bench):
@@ -49,24 +39,24 @@ def test_phases_come_in_order(bench):
     assert train.schedule(group.lr, 51, 50) == pytest.approx(1e-5)
 
 
-def test_a_new_set_starts_from_the_previous_one(bench, moved, values):
+def test_a_new_set_starts_from_the_previous_one(bench, moved):
     """Down and up of the last trained set are copied; at random, up is zero."""
-    for init, same in (("previous", True), ("random", False)):
+    for init, alike in (("previous", True), ("random", False)):
         baseline, pool = HideLora(attrs.evolve(SMALL, init_from=init), bench.build), Pool()
         bench.begin(baseline, pool, 0)
         moved(pool[0])
         bench.begin(baseline, pool, 1)
-        assert equal(values(pool[0]), values(pool[1])) == same
-        assert bool(pool[1].up.any()) == same
+        assert same(state(pool[0]), state(pool[1])) == alike
+        assert bool(pool[1].up.any()) == alike
 
 
-def test_averaging_is_of_factors(bench, moved, values):
+def test_averaging_is_of_factors(bench, moved):
     """A new set becomes (1 - a) of itself and a of the others' mean, factor by factor."""
     baseline, pool = HideLora(SMALL, bench.build), Pool()
     for index in range(3):
         context = bench.begin(baseline, pool, index)
     moved(*pool.sets)
-    others, version = values(pool[0], pool[1]), pool.version(2)
+    others, version = state(pool[0], pool[1]), pool.version(2)
     down = 0.75 * pool[2].down + 0.25 * (pool[0].down + pool[1].down) / 2
     up = 0.75 * pool[2].up + 0.25 * (pool[0].up + pool[1].up) / 2
     products = 0.75 * pool[2].increments() + 0.25 * (pool[0].increments() + pool[1].increments()) / 2
@@ -74,12 +64,12 @@ def test_averaging_is_of_factors(bench, moved, values):
     torch.testing.assert_close(pool[2].down, down)
     torch.testing.assert_close(pool[2].up, up)
     assert not torch.allclose(pool[2].increments(), products, atol=1e-3)
-    assert equal(values(pool[0], pool[1]), others)
+    assert same(state(pool[0], pool[1]), others)
     assert pool.version(2) > version
 
 
 @pytest.mark.parametrize("case", ["first", "reused", "random"])
-def test_what_is_not_averaged(case, bench, moved, values):
+def test_what_is_not_averaged(case, bench, moved):
     """The first set, a reused one (it is protected), and sets that start at random (their factors differ)."""
     baseline = HideLora(
         attrs.evolve(SMALL, init_from="random" if case == "random" else "previous"), bench.build
@@ -91,9 +81,9 @@ def test_what_is_not_averaged(case, bench, moved, values):
     if case == "reused":
         context = bench.begin(baseline, pool, 2, reuse=0)
     moved(*pool.sets)
-    before = values(*pool.sets)
+    before = state(*pool.sets)
     baseline.average(context)
-    assert equal(values(*pool.sets), before)
+    assert same(state(*pool.sets), before)
 
 
 def test_training_uses_the_set_as_it_is(bench, moved):
@@ -120,18 +110,6 @@ def test_the_contrastive_term_uses_centroids_of_old_classes_only(bench):
     assert expected.item() > 1e-3
 
 
-def test_replay_moves_the_head_and_nothing_else(bench, values):
-    """From the second task on; sets and statistics are bit-identical."""
-    baseline, pool = HideLora(SMALL, bench.build), Pool()
-    for index in range(2):
-        context = bench.begin(baseline, pool, index)
-        bench.learn(baseline, context)
-        before = values(baseline.head), values(baseline.statistics, *pool.sets)
-        baseline.phases(context)[-1].run(lambda done, total: None)
-        assert equal(before[0], values(baseline.head)) == (index == 0)
-        assert equal(before[1], values(baseline.statistics, *pool.sets))
-
-
 def test_a_fresh_random_set_has_no_angle(bench):
     """Up is zero: down's gradient is zero and its angle undefined, up's is not zero."""
     baseline, pool = HideLora(SMALL, bench.build), Pool()
@@ -142,9 +120,3 @@ def test_a_fresh_random_set_has_no_angle(bench):
     assert up.abs().max() > 1e-4
     site = baseline.sites(pool[0])[0]
     assert hfc([site.rows(down)], [Subspace.empty(32)]).degrees is None
-
-
-def test_tasks_are_inferred_as_published():
-    """The strategy under a shared low-rank update is the default, and nothing deviates by default."""
-    assert HIDE_LORA.retrieval == "lora-classifier"
-    assert published_differences(HideLoraConfig(), "baseline") == []

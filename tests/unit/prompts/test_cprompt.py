@@ -5,34 +5,23 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import attrs
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from bits import same, state
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 from lw2g_prompts.cprompt import CPrompt, smoothing_loss
 from lw2g_prompts.options import CPromptConfig
-from lw2g_prompts.plugin import CPROMPT
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
 
 QUICK = CPromptConfig(length=3, epochs=2, batch_size=4)
 SEEDS = st.integers(0, 2**31 - 1)
-
-
-def state(*modules):
-    """Return a copy of everything that modules hold."""
-    return [{name: value.clone() for name, value in module.state_dict().items()} for module in modules]
-
-
-def same(left, right):
-    """Whether two results of :func:`state` are equal to the bit."""
-    return all(torch.equal(a[name], b[name]) for a, b in zip(left, right, strict=True) for name in a)
 
 
 def rows_after_blocks(backbone, forward):
@@ -52,21 +41,6 @@ def begun(bench, config=QUICK, tasks=2, **others):
     for index in range(tasks):
         context = bench.begin(baseline, pool, index, **others)
     return baseline, pool, context
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "keys", "classifier"), [(100, 76_800, 7_690), (200, 153_600, 15_380)]
-)
-def test_counts_are_those_of_the_official_run(vit_b, bench, num_classes, keys, classifier):
-    """Two prompts of 50 tokens, a key per class, a classifier per task."""
-    context = vit_b(10, num_classes)
-    baseline = CPrompt(CPromptConfig(), context)
-    assert sum(p.numel() for p in baseline.new_set(None).parameters()) == 76_800
-    assert sum(p.numel() for p in ClassKeys(ClassKeysConfig(), context).parameters()) == keys
-    classes = tuple(range(num_classes // 10))
-    baseline.begin_task(attrs.evolve(bench.tasks[0], classes=classes))
-    assert sum(p.numel() for p in baseline.classifiers.parameters()) == classifier
-    assert sum(p.numel() for p in baseline.auxiliary.parameters()) == classifier
 
 
 def test_start_values_are_the_official_ones(vit_b):
@@ -298,10 +272,3 @@ def test_sites_are_the_prompts_against_the_tokens_they_join(bench):
     assert torch.equal(seen[sites[0].activation.tap], plain[sites[0].activation.tap])
     assert seen[sites[1].activation.tap].shape == plain[sites[1].activation.tap].shape
     assert not torch.allclose(seen[sites[1].activation.tap], plain[sites[1].activation.tap])
-
-
-def test_presets_are_options_with_the_authors_values():
-    """Temperature and margin differ by benchmark, the optimizer does not."""
-    cifar, imagenet_r = CPROMPT.presets["cifar100"], CPROMPT.presets["imagenet-r"]
-    assert [cifar[f"baseline.{key}"] for key in ("epochs", "temperature", "margin")] == [18, 1.2, 0.0]
-    assert [imagenet_r[f"baseline.{key}"] for key in ("epochs", "temperature", "margin")] == [10, 1.15, 0.1]

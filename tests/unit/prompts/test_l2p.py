@@ -8,12 +8,10 @@ import torch
 from torch.nn import functional
 
 from lw2g.errors import ConfigError
-from lw2g.interfaces.options import published_differences
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
 from lw2g_prompts.l2p import L2P
 from lw2g_prompts.options import L2PConfig
-from lw2g_prompts.plugin import L2P as L2P_COMPONENT
 
 QUICK = L2PConfig(epochs=2, batch_size=4)
 
@@ -22,17 +20,6 @@ def begun(bench, config=QUICK):
     """Return baseline, pool and context of the first task."""
     baseline, pool = L2P(config, bench.build), Pool()
     return baseline, pool, bench.begin(baseline, pool, 0)
-
-
-def test_counts_are_those_of_the_official_run(vit_b):
-    """Prompts, keys and head add up, and do not depend on the number of tasks."""
-    totals = []
-    for tasks in (10, 20):
-        baseline = L2P(L2PConfig(), vit_b(tasks, 100))
-        prompts = baseline.new_set(None)
-        assert (prompts.prompt.numel(), prompts.key.numel()) == (38_400, 7_680)
-        totals.append(sum(p.numel() for module in (baseline, prompts) for p in module.parameters()))
-    assert totals == [122_980, 122_980]
 
 
 @pytest.mark.parametrize("top_k", [1, 4])
@@ -49,19 +36,6 @@ def test_selected_prompts_join_the_tokens(bench, top_k):
     baseline.features(batch, pool.force(0))
     handle.remove()
     assert counts == [17 + 5 * top_k]
-
-
-@pytest.mark.parametrize("pooling", ["class-token", "prompt-mean"])
-def test_permuting_prompts_with_their_keys_changes_nothing(bench, pooling):
-    """Entries have no place: what is pooled is the same in any order of the pool."""
-    baseline, pool, _ = begun(bench, attrs.evolve(QUICK, pool=pooling))
-    batch = bench.batch(0)
-    before = baseline.features(batch, pool.force(0))
-    order = torch.randperm(10)
-    with torch.no_grad():
-        pool[0].prompt.copy_(pool[0].prompt[order].clone())
-        pool[0].key.copy_(pool[0].key[order].clone())
-    torch.testing.assert_close(baseline.features(batch, pool.force(0)), before, atol=1e-5, rtol=1e-5)
 
 
 def test_the_order_of_the_selected_does_not_matter(bench):
@@ -122,16 +96,6 @@ def test_only_selected_prompts_get_gradient(bench):
     assert baseline.head.weight.grad[2:].abs().sum() == 0
 
 
-def test_the_length_of_keys_does_not_matter(bench):
-    """Scaling keys by positive numbers changes no selection."""
-    baseline, pool, _ = begun(bench)
-    query = torch.randn(40, 48)
-    before = baseline.select(query, pool[0])[1]
-    with torch.no_grad():
-        pool[0].key.mul_(torch.logspace(-2, 2, 10)[:, None])
-    assert torch.equal(before, baseline.select(query, pool[0])[1])
-
-
 def test_a_selection_does_not_depend_on_the_batch_unless_it_votes(bench):
     """Alone and in company an image selects the same; the vote gives all images the same prompts."""
     baseline, pool, _ = begun(bench)
@@ -144,13 +108,6 @@ def test_a_selection_does_not_depend_on_the_batch_unless_it_votes(bench):
     assert (voted == voted[0]).all()
     favourites = torch.bincount(together.flatten(), minlength=10)
     assert sorted(favourites[voted[0]].tolist()) == sorted(favourites.tolist())[-4:]
-
-
-def test_the_vote_is_a_named_deviation():
-    """A run that votes lists it; a default run lists nothing."""
-    (found,) = published_differences(L2PConfig(vote="batch"), "baseline")
-    assert "leaks task identity" in found["note"]
-    assert published_differences(L2PConfig(), "baseline") == []
 
 
 def test_every_task_trains_the_one_pool(bench):
@@ -186,11 +143,3 @@ def test_effective_learning_rate_and_drop(bench):
     assert phase.groups[0].lr == pytest.approx(2.8125e-3)
     assert [phase.schedule(1.0, epoch, 50) for epoch in (30, 31)] == [1.0, 0.1]
     assert phase.clip_norm == 1.0
-
-
-def test_it_is_fixed_and_has_no_retrieval():
-    """It never grows and makes no hard choice; the values of five data sets are whole."""
-    assert (L2P_COMPONENT.growth, L2P_COMPONENT.retrieval) == ("fixed", None)
-    five = {key.removeprefix("baseline."): v for key, v in L2P_COMPONENT.presets["five-datasets"].items()}
-    chosen = ("pool_size", "length", "top_k", "batch_size", "epochs", "lr", "pull")
-    assert [five[name] for name in chosen] == [20, 10, 4, 16, 5, 0.03, 0.5]

@@ -14,8 +14,9 @@ from timm.models.vision_transformer import VisionTransformer
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_backbones import plugin
-from lw2g_backbones.micro import MicroConfig, build_micro
-from lw2g_backbones.presets import PAPERS, PRESETS, KnownFile, PresetConfig, facts_of
+from lw2g_backbones.loading import load_checkpoint, require_same
+from lw2g_backbones.micro import build_micro
+from lw2g_backbones.presets import PRESETS, KnownFile, MicroConfig, PresetConfig, facts_of
 
 NAMES = {
     "sup21k",
@@ -71,7 +72,7 @@ def test_a_preset_that_needs_a_file_says_which_and_where(name):
     """No file, no guess: the official file and page are named."""
     preset = next(preset for preset in PRESETS if preset.name == name)
     with pytest.raises(DataError) as caught:
-        preset.build(PresetConfig(), None, None)
+        load_checkpoint(PresetConfig(), None, None, preset=preset)
     for part in (repr(name), preset.file, preset.page, "--weights"):
         assert part in str(caught.value)
 
@@ -80,14 +81,13 @@ def test_a_missing_file_is_named_with_the_preset(tmp_path):
     """The path that was tried is in the message, for presets that timm could fetch too."""
     preset = PRESETS[0]
     with pytest.raises(DataError, match=r"backbone 'sup21k': no weights file .*gone\.npz"):
-        preset.build(PresetConfig(), tmp_path / "gone.npz", None)
+        load_checkpoint(PresetConfig(), tmp_path / "gone.npz", None, preset=preset)
 
 
 def test_names_of_papers_are_told_apart():
     """The same words mean different files: each row has its own preset, and detail says who used it."""
     known = {preset.name: facts_of(preset) for preset in PRESETS}
-    assert {paper.preset for paper in PAPERS} <= {"", *known}
-    by_name = {paper.called: paper.preset for paper in PAPERS}
+    by_name = {use.called: preset.name for preset in PRESETS for use in preset.used}
     assert by_name["Sup-21K"] == "sup21k"
     assert by_name["ViT-B/16-IN21K, pretrained_vit_b16_224_in21k"] == "sup21k-augreg"
     assert by_name["ViT-B/16-IN1K, pretrained_vit_b16_224"] == "sup21k-ft1k"
@@ -104,10 +104,10 @@ def test_a_file_that_is_not_the_published_one_is_refused(tmp_path):
     begins = hashlib.sha256(b"something else").hexdigest()[:8]
     digits = "0" * 64
     with pytest.raises(DataError, match=rf"is not the published 'weights.npz': .* with {begins} instead"):
-        KnownFile(name="weights.npz", sha256=digits, confirmed=True).require_same(path)
-    KnownFile(name="weights.npz", sha256=digits).require_same(path)
-    KnownFile(name="weights.npz", sha256=begins, confirmed=True).require_same(path)
-    KnownFile(name="other.npz", sha256=digits, confirmed=True).require_same(path)
+        require_same(KnownFile(name="weights.npz", sha256=digits, confirmed=True), path)
+    require_same(KnownFile(name="weights.npz", sha256=digits), path)
+    require_same(KnownFile(name="weights.npz", sha256=begins, confirmed=True), path)
+    require_same(KnownFile(name="other.npz", sha256=digits, confirmed=True), path)
 
 
 def test_timm_without_a_model_is_refused():

@@ -16,9 +16,9 @@ from safetensors.numpy import save
 
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import to_mapping, to_toml
-from lw2g.interfaces.growth import CandidateEvidence, Measured
+from lw2g.interfaces.growth import CandidateEvidence, Measurement
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.report.runs import Run, read_run
+from lw2g.report.runs import ReportedRun, read_run
 from lw2g.training.files.sealed import seal_json
 
 CONFIG: dict[str, Any] = {
@@ -66,10 +66,10 @@ def changed(tables: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def write_run(tmp_path: Path) -> Callable[..., Run]:
+def write_run(tmp_path: Path) -> Callable[..., ReportedRun]:
     """Write a run of the given FAA; changes are options by dotted keys, or parts of ``record.`` likewise."""
 
-    def write(faa: float, **changes: Any) -> Run:
+    def write(faa: float, **changes: Any) -> ReportedRun:
         path = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         path.mkdir()
         own = {
@@ -122,7 +122,7 @@ def candidate(number: int, z: float | None, excluded: str | None = None) -> dict
     measures = {}
     if z is not None:
         parts = {"hfc": 70.0 + z, "hfc_pre": 70.0, "null_hfc": 40.0, "energy_null_hfc": 72.0}
-        found = Measured(value=z, error=0.5, null=-2.0, n=16, unit="degrees", parts=parts)
+        found = Measurement(value=z, error=0.5, null=-2.0, n=16, unit="degrees", parts=parts)
         measures["hindrance"] = found
     return CandidateEvidence(set=number, measures=measures, rank=9, excluded=excluded).as_mapping()
 
@@ -158,7 +158,7 @@ def predictions() -> bytes:
     return content
 
 
-def write_full(path: Path, changes: dict[str, Any], **named: Any) -> Run:
+def write_full(path: Path, changes: dict[str, Any], **named: Any) -> ReportedRun:
     """Write a run of three tasks in two sets, with evidence and predictions.
 
     Args:
@@ -236,10 +236,10 @@ def installed() -> Catalogue:
 
 
 @pytest.fixture
-def write_full_run(tmp_path: Path) -> Callable[..., Run]:
+def write_full_run(tmp_path: Path) -> Callable[..., ReportedRun]:
     """Write a run as :func:`write_full` does; changes are parts of the record by dotted keys."""
 
-    def write(name: str = "full", changes: dict[str, Any] | None = None, **named: Any) -> Run:
+    def write(name: str = "full", changes: dict[str, Any] | None = None, **named: Any) -> ReportedRun:
         return write_full(tmp_path / name, changes or {}, **named)
 
     return write

@@ -77,7 +77,7 @@ def test_only_reports_are_written_over(write_full_run):
     before = (run.path / "record.json").read_bytes()
     result = report(run.path, "--html", run.path / "record.json")
     assert result.exit_code == 2
-    assert "is there and no report; choose another name, or remove it" in result.output
+    assert "exists and is not a report; choose another name, or remove it" in result.output
     assert (run.path / "record.json").read_bytes() == before
 
 

@@ -203,20 +203,6 @@ def test_evidence_stands_beside_its_nulls(opened):
     assert "HFC above null by energy in 1 of 2" in found.facts
 
 
-def test_evidence_of_older_records_is_read(write_full_run):
-    """Z and its angle stood beside each other, and the threshold in the policy's options."""
-    old = {"set": 0, "hfc": 73.0, "hfc_pre": 70.0, "z": 3.0, "z_error": 0.5, "null_hfc": 40.0}
-    entry = {"task": 1, "decision": "grow", "set": 1, "margin": 2.0}
-    candidates = [{**old, "energy_null_hfc": 72.0, "captured": 0.9, "excluded": None}]
-    run = write_full_run("old", {"decisions": [{**entry, "candidates": candidates}]})
-    rows = {row[2]: row[3:8] for row in inside.decisions(look_inside(run, "old")).rows}
-    assert rows == {
-        "hindrance (degrees)": (3.0, 0.5, 2.5, 3.5, 1.0),
-        "HFC (degrees)": (73.0, None, 73.0, 73.0, None),
-        "captured energy (percent)": (90.0, None, 90.0, 90.0, None),
-    }
-
-
 def test_records_that_lack_something_say_so(write_full_run):
     """A run of an older lw2g, or without sets or predictions, still gives every figure, or one line why."""
     changes = {
@@ -245,7 +231,7 @@ def test_altered_predictions_are_not_drawn(write_full_run):
     path = run.path / "predictions/task-002.safetensors"
     path.write_bytes(path.read_bytes() + b" ")
     assert inside.classes(look_inside(run, "x")).why == (
-        "predictions/task-002.safetensors is not the file that the record tells of"
+        "predictions/task-002.safetensors is not the file that the record lists"
     )
 
 
@@ -314,5 +300,5 @@ def test_mistakes_are_of_two_kinds(opened):
 def test_the_gallery_needs_the_very_images(opened, installed, tmp_path: Path):
     """Data that are others, or not there, are told in one line."""
     assert gallery_of(opened, installed).why == (
-        "the data set cannot be read: the images there are not those that the run was tested on"
+        "the data set cannot be read: the run was tested on other images"
     )

@@ -21,7 +21,7 @@ from lw2g.errors import ConfigError
 from lw2g.report.columns import COLUMNS
 from lw2g.report.render import as_markdown
 from lw2g.report.runs import read_run
-from lw2g.report.statistics import Summary, paired_difference, summary
+from lw2g.report.statistics import MeanStd, paired_difference, summary
 from lw2g.report.table import tables_of
 from lw2g.training.files.sealed import seal_json, unseal_json
 
@@ -46,7 +46,7 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         ("dual-prompt x min", 1),
     ]
     assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
-    assert table.notes[0] == ("dual-prompt x always: 1 runs of a seed that is there already do not count")
+    assert table.notes[0] == ("dual-prompt x always: 1 further runs of the same seed are not counted")
 
 
 def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
@@ -149,7 +149,7 @@ def test_what_does_not_compare_is_refused_unless_asked_for(write_run, installed,
         tables_of(runs, installed)
     (table,) = tables_of(runs, installed, [kind])
     assert len({row.marks for row in table.rows}) == len(table.rows) == 2
-    assert f"mixes {kind}: rows of different ones do not compare" in table.notes
+    assert f"mixes {kind}: rows with different ones are not comparable" in table.notes
 
 
 def test_a_real_record_has_what_reports_read(finished, catalogue):
@@ -312,9 +312,9 @@ def test_every_published_value_has_its_source_and_marks(write_run, installed, ch
 
 def test_a_mean_over_runs_needs_a_value_of_each():
     """A run without a value leaves none for the row; a single run has no deviation, no run has nothing."""
-    assert summary([80.0, None]) == Summary(mean=None, std=None, n=2)
-    assert summary([]) == Summary(mean=None, std=None, n=0)
-    assert summary([5.0]) == Summary(mean=5.0, std=None, n=1)
+    assert summary([80.0, None]) == MeanStd(mean=None, std=None, n=2)
+    assert summary([]) == MeanStd(mean=None, std=None, n=0)
+    assert summary([5.0]) == MeanStd(mean=5.0, std=None, n=1)
 
 
 _GAPPY = st.dictionaries(st.integers(0, 8), st.none() | st.floats(-100, 100), max_size=9)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import attrs
 import pytest
 import torch
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
+from tasks import build_of, given_set, task_context, tasks_of
 
-CPU = torch.device("cpu")
 DIM = 8
 
 
@@ -43,27 +41,14 @@ class World:
     def begin(self, strategy, *, reuse: int | None = None) -> TaskContext:
         """Give the next task its set and tell the strategy."""
         index = len(self.pool.task_to_set)
-        set_id = self.pool.grow(torch.nn.Module()) if reuse is None else self.pool.reuse(reuse)
-        history = tuple(
-            TaskInfo(
-                index=task,
-                classes=(2 * task, 2 * task + 1),
-                class_names=("a", "b"),
-                seen=2 * task + 2,
-                num_images=12,
-            )
-            for task in range(index + 1)
-        )
-        context = TaskContext(
-            task=history[-1],
-            history=history,
-            pool=self.pool,
-            set_id=set_id,
-            grew=reuse is None,
+        given_set(self.pool, reuse)
+        context = task_context(
+            self.pool,
+            tasks_of([2] * (index + 1)),
             retrieval=strategy,
+            memory=None,
+            pretrained_space=None,
             backbone=self.build.backbone,
-            device=CPU,
-            seed=0,
             statistics=lambda size: [self.batch(index)],
         )
         strategy.begin_task(context)
@@ -94,6 +79,4 @@ class World:
 def world() -> World:
     """Four tasks, an empty pool, a fixed global seed."""
     torch.manual_seed(0)
-    backbone = SimpleNamespace(dim=DIM, depth=6)
-    build = BuildContext(backbone=backbone, num_tasks=4, num_classes=8, device=CPU, seed=0)
-    return World(build=build, pool=Pool())
+    return World(build=build_of(dim=DIM), pool=Pool())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional
 
@@ -11,18 +10,6 @@ from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import CentroidsConfig, KeyCosineConfig
 
 TASK_OF_CLASS = torch.arange(8) // 2
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-@pytest.mark.parametrize("clusters", [1, 3, 40])
-def test_separated_tasks_are_found(world, metric, clusters):
-    """Each sample gets its own task, with fewer or more centroids than images."""
-    strategy = Centroids(CentroidsConfig(metric=metric, clusters=clusters), world.build)
-    for _ in range(4):
-        world.learn(strategy, world.begin(strategy))
-    for index in range(4):
-        found = strategy.retrieve(world.queries(index)[0], range(4), TASK_OF_CLASS)
-        assert found.tolist() == [index] * 12
 
 
 def test_nearest_is_nearest(world):

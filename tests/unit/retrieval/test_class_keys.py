@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -12,15 +10,13 @@ from hypothesis import strategies as st
 
 from lw2g.blocks.schedules import cosine
 from lw2g.config.resolve import resolve
-from lw2g.interfaces.context import BuildContext
 from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.session import open_session
-from lw2g_prompts.plugin import CPROMPT
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
+from tasks import build_of
 
-CPU = torch.device("cpu")
 OF_CLASS = torch.arange(8) // 2
 
 
@@ -62,7 +58,6 @@ def test_decay_shortens_keys_as_released(world):
         for _ in range(313):
             trainer.step()
     torch.testing.assert_close(strategy.key.detach(), 0.862 * before, atol=5e-4, rtol=0)
-    assert all(CPROMPT.presets[family]["retrieval.weight_decay"] == 5e-4 for family in CPROMPT.presets)
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
@@ -83,16 +78,6 @@ def test_old_keys_never_move(world, optimizer):
     assert moved.tolist() == [False, False, True, True, False, False, False, False]
 
 
-def test_learned_keys_find_their_task(world):
-    """Nine in ten samples of separated tasks are given the task of their class, learned one after another."""
-    strategy = ClassKeys(ClassKeysConfig(), world.build)
-    for _ in range(3):
-        world.learn(strategy, world.begin(strategy))
-    for index in range(3):
-        found = strategy.retrieve(world.queries(index)[0], range(3), OF_CLASS[:6])
-        assert int((found == index).sum()) >= 11
-
-
 def test_only_classes_of_seen_tasks_can_be_chosen(world):
     """A key of a class that has not come, or of a task left out, cannot win."""
     strategy, _ = strategy_of(world)
@@ -104,24 +89,21 @@ def test_only_classes_of_seen_tasks_can_be_chosen(world):
     assert strategy.retrieve(query, range(4), OF_CLASS).tolist() == [3] * 12
 
 
-def test_a_choice_does_not_depend_on_the_batch_or_on_lengths(world):
-    """Every sample gets the same task alone, in company, and with longer keys."""
+def test_a_choice_does_not_depend_on_lengths(world):
+    """Every sample gets the same task with longer keys."""
     strategy, _ = strategy_of(world)
     query = torch.randn(30, 8)
-    together = strategy.retrieve(query, range(4), OF_CLASS)
-    alone = torch.cat([strategy.retrieve(row[None], range(4), OF_CLASS) for row in query])
+    before = strategy.retrieve(query, range(4), OF_CLASS)
     with torch.no_grad():
         strategy.key.mul_(torch.logspace(-2, 2, 8)[:, None])
-    assert torch.equal(together, alone)
-    assert torch.equal(together, strategy.retrieve(query, range(4), OF_CLASS))
-    assert len(together.unique()) > 1
+    assert torch.equal(before, strategy.retrieve(query, range(4), OF_CLASS))
+    assert len(before.unique()) > 1
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 3), st.integers(0, 3))
 def test_merging_two_sets_never_lowers_retrieval(partition, first, second):
     """For fixed keys, putting two sets together can only help, and one set is always right."""
-    context = BuildContext(backbone=SimpleNamespace(dim=8), num_tasks=4, num_classes=8, device=CPU, seed=0)
-    found = ClassKeys(ClassKeysConfig(), context).retrieve(torch.randn(80, 8), range(4), OF_CLASS)
+    found = ClassKeys(ClassKeysConfig(), build_of()).retrieve(torch.randn(80, 8), range(4), OF_CLASS)
 
     def pra(task_to_set):
         rows = dict.fromkeys(("sample", "true", "predicted"), np.zeros(80, dtype=np.int64))

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g_retrieval.classifier import Classifier, ResidualMLP
 from lw2g_retrieval.options import ClassifierConfig
@@ -20,14 +19,10 @@ def count(module):
 
 
 @pytest.mark.parametrize(("num_classes", "total"), [(100, 2_440_036), (200, 2_516_936)])
-def test_counts_are_those_of_the_official_run(world, num_classes, total):
+def test_counts_are_those_of_the_official_run(vit_b, num_classes, total):
     """The MLP is by far the largest trainable part of HiDe-Prompt."""
     assert count(ResidualMLP(768, 1536)) == 1_181_184 + 1_180_416 + 1_536
-    sizes = type(world.build.backbone)(dim=768, depth=12)
-    context = BuildContext(
-        backbone=sizes, num_tasks=10, num_classes=num_classes, device=torch.device("cpu"), seed=0
-    )
-    assert count(Classifier(ClassifierConfig(), context)) == total
+    assert count(Classifier(ClassifierConfig(), vit_b(10, num_classes))) == total
 
 
 def test_the_mlp_starts_as_the_backbone_it_was_released_in():

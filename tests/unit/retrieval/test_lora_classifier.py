@@ -6,22 +6,21 @@ import pytest
 import torch
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.testing.tiny import tiny_backbone
 from lw2g.training.runner import start
 from lw2g_retrieval.lora_classifier import LoraClassifier
 from lw2g_retrieval.options import LoraClassifierConfig
-
-CPU = torch.device("cpu")
+from tasks import build_of, task_context, tasks_of
 
 
 @pytest.fixture
 def strategy() -> LoraClassifier:
     """A fresh strategy of rank 3 for two tasks of two classes on the tiny backbone."""
     torch.manual_seed(0)
-    build = BuildContext(backbone=tiny_backbone(), num_tasks=2, num_classes=4, device=CPU, seed=0)
+    build = build_of(tiny_backbone(), num_tasks=2, num_classes=4)
     return LoraClassifier(LoraClassifierConfig(rank=3, replay_epochs=2, clusters=2), build)
 
 
@@ -41,20 +40,13 @@ def context_of(strategy: LoraClassifier, tasks: int) -> TaskContext:
     pool = Pool()
     for _ in range(tasks):
         pool.grow(torch.nn.Linear(1, 1))
-    history = tuple(
-        TaskInfo(index=i, classes=(2 * i, 2 * i + 1), class_names=("a", "b"), seen=2 * i + 2, num_images=8)
-        for i in range(tasks)
-    )
-    return TaskContext(
-        task=history[-1],
-        history=history,
-        pool=pool,
-        set_id=tasks - 1,
-        grew=True,
+    return task_context(
+        pool,
+        tasks_of([2] * tasks),
         retrieval=strategy,
+        memory=None,
+        pretrained_space=None,
         backbone=strategy.context.backbone,
-        device=CPU,
-        seed=0,
         statistics=lambda size: [batch(tasks - 1)],
     )
 

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.testing.tiny import tiny_backbone
-
-CPU = torch.device("cpu")
+from tasks import build_of, task_context, tasks_of
 
 
 class Stream:
@@ -19,24 +17,9 @@ class Stream:
     def __init__(self, backbone, groups, per_class=5):
         self.backbone, self.per_class = backbone, per_class
         self.order = [number for group in groups for number in group]
-        self.build = BuildContext(
-            backbone=backbone, num_tasks=len(groups), num_classes=len(self.order), device=CPU, seed=0
-        )
+        self.build = build_of(backbone, num_tasks=len(groups), num_classes=len(self.order))
         self.groups = [tuple(group) for group in groups]
-        first = 0
-        self.tasks = []
-        for index, group in enumerate(groups):
-            classes = tuple(range(first, first + len(group)))
-            first += len(group)
-            self.tasks.append(
-                TaskInfo(
-                    index=index,
-                    classes=classes,
-                    class_names=tuple(map(str, group)),
-                    seen=first,
-                    num_images=per_class * len(group),
-                )
-            )
+        self.tasks = tasks_of(map(len, groups), images=per_class)
 
     def images(self, numbers):
         """Return noisy patterns, one pattern per class."""
@@ -61,19 +44,13 @@ class Stream:
     def begin(self, baseline, pool, index, size=None):
         """Give the next task its set, as the framework does, and return its context."""
         baseline.begin_task(self.tasks[index])
-        set_id = pool.reuse(0) if len(pool) else pool.grow(baseline.new_set(None))
+        pool.reuse(0) if len(pool) else pool.grow(baseline.new_set(None))
         total = self.tasks[index].num_images
         parts = torch.split(torch.arange(total), size or total)
-        return TaskContext(
-            task=self.tasks[index],
-            history=tuple(self.tasks[: index + 1]),
-            pool=pool,
-            set_id=set_id,
-            grew=index == 0,
-            retrieval=None,
+        return task_context(
+            pool,
+            self.tasks[: index + 1],
             backbone=self.backbone,
-            device=CPU,
-            seed=0,
             statistics=lambda _: [self.batch(self.groups[index], part) for part in parts],
         )
 

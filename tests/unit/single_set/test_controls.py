@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import attrs
 import pytest
 import torch
@@ -12,15 +10,15 @@ from torch.nn import functional
 
 from lw2g.blocks.prefixes import PrefixSet, chosen_prefixes, inject_prefixes
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.scope import BACKBONE
 from lw2g.vit.backbone import Backbone
 from lw2g_single_set.controls import Joint, NoPrompt, SimpleCIL
 from lw2g_single_set.options import JointConfig, NoPromptConfig, SimpleCILConfig
-from lw2g_single_set.plugin import lw2g_baselines
+from tasks import build_of, given_set, task_context, tasks_of
 
-CPU = torch.device("cpu")
 DIM, CLASSES, PER_CLASS = 16, 6, 5
 
 
@@ -36,7 +34,7 @@ def backbone() -> Backbone:
 def build(backbone) -> BuildContext:
     """Six classes in up to six tasks."""
     torch.manual_seed(1)
-    return BuildContext(backbone=backbone, num_tasks=3, num_classes=CLASSES, device=CPU, seed=0)
+    return build_of(backbone, num_tasks=3, num_classes=CLASSES)
 
 
 def queries(classes):
@@ -58,56 +56,34 @@ def batch_of(query, labels):
 
 def context_of(build, pool, groups, size=None):
     """Give the next task its set; ``groups`` are the classes of all tasks so far."""
-    history = tuple(
-        TaskInfo(
-            index=i, classes=tuple(group), class_names=("",) * len(group), seen=group[-1] + 1, num_images=5
-        )
-        for i, group in enumerate(groups)
-    )
+    history = tasks_of(map(len, groups))
     query, labels = queries(history[-1].classes)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(4))
     parts = torch.split(order, size or len(order))
-    set_id = pool.reuse(0) if len(pool) else pool.grow(torch.nn.Module())
-    return TaskContext(
-        task=history[-1],
-        history=history,
-        pool=pool,
-        set_id=set_id,
-        grew=len(history) == 1,
-        retrieval=None,
+    given_set(pool, 0 if len(pool) else None)
+    return task_context(
+        pool,
+        history,
         backbone=build.backbone,
-        device=CPU,
-        seed=0,
         statistics=lambda _: [batch_of(query[part], labels[part]) for part in parts],
     )
 
 
 def learned(build, groups, size=None, head="cosine"):
-    """Return ``simple-cil`` after tasks with these classes, and its classifier's state after each."""
-    baseline, pool, snapshots = SimpleCIL(SimpleCILConfig(head=head), build), Pool(), []
+    """Return ``simple-cil`` after tasks with these classes."""
+    baseline, pool = SimpleCIL(SimpleCILConfig(head=head), build), Pool()
     for count in range(1, len(groups) + 1):
         (phase,) = baseline.phases(context_of(build, pool, groups[:count], size))
         phase.run(lambda done, total: None)
-        snapshots.append(copy.deepcopy(baseline.closed_form.state_dict()))
-    return baseline, snapshots
+    return baseline
 
 
 PAIRS = [range(0, 2), range(2, 4), range(4, 6)]
 
 
-@pytest.mark.parametrize("size", [1, 3, None])
-def test_prototypes_are_class_means_however_batched(build, size):
-    """Each prototype is the sum over its images, one by one in float64."""
-    baseline, _ = learned(build, PAIRS, size)
-    for label in range(CLASSES):
-        rows = queries([label])[0].double()
-        torch.testing.assert_close(baseline.closed_form.total[label], sum(rows))
-    assert baseline.closed_form.count.tolist() == [PER_CLASS] * CLASSES
-
-
 def test_prediction_is_the_nearest_mean_by_cosine(build):
     """Logits are cosines; features and means are compared without regard to length."""
-    baseline, _ = learned(build, PAIRS)
+    baseline = learned(build, PAIRS)
     features = queries(range(CLASSES))[0]
     expected = functional.cosine_similarity(
         features[:, None], baseline.closed_form.total.float()[None], dim=-1
@@ -121,19 +97,11 @@ def test_prediction_is_the_nearest_mean_by_cosine(build):
 def test_the_result_does_not_depend_on_tasks(build, head):
     """One task, three pairs or six tasks of one class give the same scores."""
     results = [
-        learned(build, groups, head=head)[0].logits(queries(range(6))[0])
+        learned(build, groups, head=head).logits(queries(range(6))[0])
         for groups in ([range(6)], PAIRS, [range(i, i + 1) for i in range(6)])
     ]
     torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(results[0], results[2], rtol=1e-6, atol=1e-7)
-
-
-def test_a_task_adds_its_rows_only(build):
-    """Old prototypes are the same to the bit, rows of classes to come are zero."""
-    _, (first, second, third) = learned(build, PAIRS)
-    assert torch.equal(first["total"][:2], third["total"][:2])
-    assert torch.equal(second["total"][2:4], third["total"][2:4])
-    assert not first["total"][2:].any()
 
 
 def test_simple_cil_has_nothing_to_train(build):
@@ -144,7 +112,7 @@ def test_simple_cil_has_nothing_to_train(build):
     assert [type(phase) for phase in baseline.phases(context)] == [ComputePhase]
     query, labels = queries(range(2))
     assert baseline.features(batch_of(query, labels), pool.force(0)) is query
-    assert baseline.feature_scope == "backbone"
+    assert baseline.scope is BACKBONE
 
 
 def test_no_prompt_trains_rows_of_the_tasks_classes(build):
@@ -205,19 +173,3 @@ def test_joint_masks_nothing(build):
     (phase,) = baseline.phases(context)
     logits = baseline.logits(baseline.features(batch, pool.force(0)))
     torch.testing.assert_close(phase.step(batch).loss, functional.cross_entropy(logits, labels))
-
-
-def test_components_with_one_set_are_offered():
-    """None of them grows or retrieves, and only one sees all tasks at once."""
-    components = {component.name: component for component in lw2g_baselines()}
-    assert {name: component.joint for name, component in components.items()} == {
-        "aper-adapter": False,
-        "aper-vpt-deep": False,
-        "joint": True,
-        "no-prompt": False,
-        "one-prompt": False,
-        "ranpac": False,
-        "simple-cil": False,
-        "vpt-nsp2": False,
-    }
-    assert all(c.growth == "fixed" and c.retrieval is None for c in components.values())

@@ -160,7 +160,7 @@ def die(job: Job) -> int:
     [
         (crash, "exit code 1: torch.OutOfMemoryError: of 3 GiB"),
         (lambda job: -signal.SIGKILL, "exit code -9: ended by SIGKILL (out of memory?)"),
-        (lambda job: 0, "exit code 0: it said nothing"),
+        (lambda job: 0, "exit code 0: it printed nothing"),
     ],
 )
 def test_a_failure_says_what_ended_it(store, act, reason):

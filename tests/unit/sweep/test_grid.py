@@ -149,7 +149,7 @@ def test_labels_say_more_where_they_must(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[bases.run]\nseed = 1", r"'bases' is no part of a grid \(did you mean 'base'\?\)"),
+        ("[bases.run]\nseed = 1", r"'bases' is not a part of a grid \(did you mean 'base'\?\)"),
         ("[base.growht]\nenergy = 1", r"base: no such section 'growht' \(did you mean 'growth'\?\)"),
         ("[axes]\nseed = 1", "axes.seed: expected a list of values but got 1"),
         ("[axes]\nseed = []", "has no cells"),

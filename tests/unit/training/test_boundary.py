@@ -220,13 +220,12 @@ def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, met
         (OSError("x"), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: OSError: x"),
         (Unreadable(), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: Unreadable: .its message"),
         (SystemExit(0), "plugin 'BadPlugin': benchmark 'bad-benchmark', act: SystemExit: 0"),
-        (DataError("image 'a' is no image; replace it"), "^image 'a' is no image; replace it$"),
+        (DataError("image 'a' is no image", "replace it"), "^image 'a' is no image; replace it$"),
     ],
     ids=["bug", "system", "unreadable", "exit", "data"],
 )
 def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, workers, error, told):
     """Transforms and sources are named wherever they run; a mistake in the data stays one line."""
-    # the first image is always looked at here, to see how large images become
     fail = raising(error)
     acts["transform"] = lambda image: fail() if bool(get_worker_info()) == bool(workers) else None
     catalogue = tiny_catalogue(BadPlugin())
@@ -411,7 +410,7 @@ def test_a_tracker_that_cannot_start_ends_a_run_before_training_and_no_resumed_o
     with pytest.raises(PluginError, match=f"^{line}$"):
         go()
     assert not (tmp_path / "run").exists()
-    acts["build"] = raising(ConfigError("no package; pip install it"))
+    acts["build"] = raising(ConfigError("no package", "pip install it"))
     with pytest.raises(ConfigError, match=r"^no package; pip install it$"):
         go()
     acts.clear()

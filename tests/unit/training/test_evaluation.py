@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -15,11 +16,13 @@ from safetensors.numpy import load_file
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ContractError
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.interfaces.scope import SET
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.files.record import RunDirectory
-from lw2g.training.models.saved import open_model
+from lw2g.training.models.predictor import Predictor
+from lw2g.training.opening import reopen
 from lw2g.training.progress import Reporter
 from lw2g.training.runner import start
 from lw2g.training.session import Session
@@ -40,15 +43,10 @@ def test_incremental_evaluation_equals_full_evaluation_bit_for_bit(
             with torch.no_grad():
                 next(session.pool[0].parameters()).mul_(1.5)
             session.pool.touch(0)
-        history = [session.info(earlier) for earlier in range(index + 1)]
-        found, _ = session.evaluator.evaluate(
-            session.baseline, session.pool, session.retrieval, history, quiet
-        )
+        found, _ = session.evaluate(index, quiet)
         kept = session.evaluator.features_of(len(found.sample)).clone()
         session.evaluator.forget()
-        again, _ = session.evaluator.evaluate(
-            session.baseline, session.pool, session.retrieval, history, quiet
-        )
+        again, _ = session.evaluate(index, quiet)
         assert torch.equal(kept, session.evaluator.features_of(len(found.sample)))
         assert np.array_equal(found.predicted, again.predicted)
 
@@ -68,21 +66,19 @@ def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -
     for index in range(2):
         session.begin_task(index)
         session.pool.grow(session.new_set(None))
-    history = [session.info(0), session.info(1)]
-    arguments = (session.baseline, session.pool, session.retrieval, history, quiet)
-    session.evaluator.evaluate(*arguments)
+    session.evaluate(1, quiet)
     first = len(calls)
-    session.evaluator.evaluate(*arguments)
+    session.evaluate(1, quiet)
     assert first > 0
     assert len(calls) == first
     assert session.evaluator.moved == [False, False]
     session.pool.touch(1)
-    session.evaluator.evaluate(*arguments)
+    session.evaluate(1, quiet)
     assert session.evaluator.moved == [False, True]
     session.pool.touch(0)
     session.pool.touch(1)
     calls.clear()
-    session.evaluator.evaluate(*arguments)
+    session.evaluate(1, quiet)
     assert len(calls) == first
 
 
@@ -101,8 +97,7 @@ def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[...
     for index in range(3):
         session.begin_task(index)
         session.pool.grow(session.new_set(None))
-        history = [session.info(earlier) for earlier in range(index + 1)]
-        found, _ = session.evaluator.evaluate(baseline, session.pool, None, history, quiet)
+        found, _ = session.evaluate(index, quiet)
         assert set(found.set.tolist()) <= set(session.pool.ids)
         asked.append(0)
     per_batch = session.config.run.evaluation_batch
@@ -111,7 +106,7 @@ def test_where_each_set_answers_only_new_ones_are_asked(session_of: Callable[...
     for count, expected in zip(asked, pairs, strict=False):
         assert 0 <= expected - count < per_batch  # images that meet several sets in one batch count once
     next(baseline.beside()[0].buffers()).add_(0.1)
-    session.evaluator.evaluate(baseline, session.pool, None, history, quiet)
+    session.evaluate(2, quiet)
     assert asked[-1] == sum(sizes)
 
 
@@ -122,9 +117,7 @@ def test_unseen_classes_are_never_predicted(session_of: Callable[..., Session]) 
     session.pool.grow(session.new_set(None))
     with torch.no_grad():
         session.baseline.head.bias[-1] = 1e6  # type: ignore[index, union-attr]
-    found, _ = session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], [1, 1, 1])
-    )
+    found, _ = session.evaluate(0, Reporter([], [1, 1, 1]))
     assert set(found.predicted.tolist()) <= {0, 1}
 
 
@@ -174,12 +167,9 @@ def test_a_run_forgets_features_of_a_set_that_was_trained_on(
     overrides = {"baseline.lr": 0.5, "baseline.epochs": 3}
     chosen = quick(overrides, baseline="s-prompt-plus-plus", policy="one", constraints=())
     start(chosen, catalogue, tmp_path / "run")
-    session = open_model(tmp_path / "run", catalogue)._parts
-    assert session.baseline.feature_scope == "set"
-    history = [session.info(index) for index in range(3)]
-    fresh, _ = session.evaluator.evaluate(
-        session.baseline, session.pool, session.retrieval, history, Reporter([], [1, 1, 1])
-    )
+    session = reopen(tmp_path / "run", catalogue)
+    assert session.baseline.scope is SET
+    fresh, _ = session.evaluate(2, Reporter([], [1, 1, 1]))
     stored = RunDirectory(tmp_path / "run").read_predictions(2)
     assert stored.predicted.tolist() == fresh.predicted.tolist()
 
@@ -207,15 +197,15 @@ def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., 
     told = _Told(session.baseline.context)
     evaluator, quiet = session.evaluator, Reporter([], [1, 1, 1])
     told.answers = [0] * 34
-    history = [session.info(0), session.info(1)]
-    evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
+    predictor = attrs.evolve(Predictor.of(session, 1), retrieval=told)
+    evaluator.evaluate(predictor, quiet)
     before = evaluator.features_of(34).clone()
     with torch.no_grad():
         for parameter in session.pool[0].parameters():
             parameter.mul_(1.5)
     session.pool.touch(0)
     told.answers = [0] * 7 + [1] * 27
-    _, drift = evaluator.evaluate(session.baseline, session.pool, told, history, quiet)
+    _, drift = evaluator.evaluate(predictor, quiet)
     after = evaluator.features_of(34)
     change = (after - before).norm(dim=1) / before.norm(dim=1)
     assert drift == [pytest.approx(float(change[:7].mean()))]
@@ -244,13 +234,7 @@ def test_features_without_a_choice_of_set_last_until_a_set_changes(
     for tasks, change in ((1, False), (2, False), (2, True), (2, False)):
         for parameter in session.pool[0].parameters() if change else ():
             parameter.data += 1.0
-        session.evaluator.evaluate(
-            session.baseline,
-            session.pool,
-            None,
-            [session.info(task) for task in range(tasks)],
-            Reporter([], [1, 1, 1]),
-        )
+        session.evaluate(tasks - 1, Reporter([], [1, 1, 1]))
         done.append(len(calls))
         moved.append(session.evaluator.moved)
         calls.clear()
@@ -281,8 +265,8 @@ def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Ses
 
     session.backbone.features = counting  # type: ignore[method-assign]
     session.baseline.features = routed  # type: ignore[method-assign]
-    history = [session.info(index) for index in range(3)]
-    session.evaluator.evaluate(session.baseline, session.pool, told, history, Reporter([], [1, 1, 1]))
+    predictor = attrs.evolve(Predictor.of(session, 2), retrieval=told)
+    session.evaluator.evaluate(predictor, Reporter([], [1, 1, 1]))
     # 41 images in batches of 16; set 0 has ten of them, so that the first batch alone mixes two sets
     assert seen == [(16, None)] * 3 + [(16, 2), (16, 1), (16, 1)]
     assert session.evaluator.sizes(2) == [11, 18]
@@ -318,9 +302,7 @@ def test_a_retrieved_task_is_a_seen_one(
     session.pool.grow(session.new_set(None))
     monkeypatch.setattr(session.retrieval, "retrieve", lambda query, seen, table: answer(len(query)))
     with pytest.raises(ContractError, match=f"retrieval 'key-cosine': retrieve {message}"):
-        session.evaluator.evaluate(
-            session.baseline, session.pool, session.retrieval, [session.info(0)], Reporter([], [1, 1, 1])
-        )
+        session.evaluate(0, Reporter([], [1, 1, 1]))
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -331,7 +313,6 @@ def test_logits_are_numbers(
     session = session_of(baseline="no-prompt")
     session.begin_task(0)
     session.pool.grow(session.new_set(None))
-    info = session.info(0)
     place = {"row": 3, "column": session.stream.num_classes - 1}
 
     def logits(features: torch.Tensor) -> torch.Tensor:
@@ -340,8 +321,7 @@ def test_logits_are_numbers(
         return made
 
     monkeypatch.setattr(session.baseline, "logits", logits)
-    arguments = session.baseline, session.pool, session.retrieval, [info], Reporter([], [1, 1, 1])
-    session.evaluator.evaluate(*arguments)
+    session.evaluate(0, Reporter([], [1, 1, 1]))
     place["column"] = 0
     with pytest.raises(ContractError, match=r"baseline 'no-prompt': logits of sample .*3.* are not finite"):
-        session.evaluator.evaluate(*arguments)
+        session.evaluate(0, Reporter([], [1, 1, 1]))

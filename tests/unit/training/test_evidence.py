@@ -18,35 +18,19 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.component import Screen
-from lw2g.interfaces.constraint import ConstraintContext
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.evidence import Sample
 from lw2g.interfaces.growth import Evidence, Grow
 from lw2g.interfaces.pool import Routing
-from lw2g.training.evidence.collecting import collect_evidence, store_statistics, unmeasured
+from lw2g.training.evidence.collecting import collect_evidence, unmeasured
+from lw2g.training.evidence.d_sub import DSub, balanced
 from lw2g.training.evidence.fitted import FittedHead
 from lw2g.training.evidence.gradients import group_gradients, set_features
-from lw2g.training.evidence.probe import Probe, balanced
 from lw2g.training.evidence.spaces import absorb_task
-from lw2g.training.evidence.trial import Trials
 from lw2g.training.session import Session
-from lw2g_growth.policies import MinPolicy
-
-
-def learned_one(session: Session) -> Probe:
-    """Give the session one absorbed task with a random set, and return the next task's probe."""
-    session.begin_task(0)
-    torch.manual_seed(5)
-    session.pool.grow(session.new_set(None))
-    images = session.image_set([session.stream.tasks[0].train], train=False)
-    context = session.task_context(0, images)
-    probe = session.probe(0, images)
-    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
-    store_statistics(session, context, probe, "begin")
-    absorb_task(session, context, probe, rules)
-    store_statistics(session, context, probe, "end")
-    session.begin_task(1)
-    return session.probe(1, session.image_set([session.stream.tasks[1].train], train=False))
+from lw2g_growth.options import MarginConfig
+from lw2g_growth.policies import RulePolicy
+from runs import learned_one
 
 
 def test_collecting_changes_no_parameter_buffer_gradient_or_generator(
@@ -54,7 +38,7 @@ def test_collecting_changes_no_parameter_buffer_gradient_or_generator(
 ) -> None:
     """Every tensor, flag, mode and generator is afterwards what it was before."""
     session = session_of()
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     session.baseline.train()
     next(session.baseline.parameters()).requires_grad_(True)
     modules = [*session.modules, session.backbone]
@@ -62,7 +46,7 @@ def test_collecting_changes_no_parameter_buffer_gradient_or_generator(
     flags = [[p.requires_grad for p in m.parameters()] for m in modules]
     modes = [[part.training for part in m.modules()] for m in modules]
     state = torch.get_rng_state()
-    collect_evidence(session, probe)
+    collect_evidence(session, d_sub)
     assert torch.equal(state, torch.get_rng_state())
     for module, old in zip(modules, before, strict=True):
         assert all(torch.equal(value, old[name]) for name, value in module.state_dict().items())
@@ -81,14 +65,14 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
     # groups of one and of two images
     chosen = {"growth.images": 22, "growth.draws": 2, **options}
     session = session_of(chosen, baseline="s-prompt-plus-plus")
-    probe = learned_one(session)
-    found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
+    d_sub = learned_one(session)
+    found = collect_evidence(session, d_sub).candidates[0].measures["hindrance"]
     baseline, data = session.baseline, session.stream.tasks[1].train
     sites = list(baseline.sites(session.pool[0]))
     old = [session.memory.space(0, site) for site in sites]
     literal, centred = "growth.evidence" in options, "growth.centre" in options
-    plan = (in_sample if literal else disjoint_halves)(16, probe.generator("half-samples"))
-    subsets = [[p for g in subset.nonzero()[:, 0] for p in probe.groups[int(g)]] for subset in plan.subsets]
+    plan = (in_sample if literal else disjoint_halves)(16, d_sub.generator("half-samples"))
+    subsets = [[p for g in subset.nonzero()[:, 0] for p in d_sub.groups[int(g)]] for subset in plan.subsets]
     images = torch.stack([session.transforms.test(data.source.image(int(i))) for i in data.indices])
     labels = torch.tensor(data.labels.tolist()) - 2
     head = baseline.head  # type: ignore[attr-defined]
@@ -120,7 +104,7 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
         if not literal:
             head.weight.data.copy_(before)
             torch.manual_seed(derive_seed(42, "task", 1, "head", number))
-            baseline.draw_head(probe.task)
+            baseline.draw_head(d_sub.task)
         gradients = [gradient(subset) for subset in subsets]
         tables_old.append([[hfc(gradients[i], old).degrees for i in row] for row in plan.gradient.tolist()])
         tables.append(
@@ -148,14 +132,14 @@ def test_d_sub_is_a_balanced_draw(session_of: Callable[..., Session]) -> None:
     for seed in (1, 2, 3):
         session = session_of({"growth.images": 20, "run.seed": seed, "benchmark.train": 30})
         session.begin_task(0)
-        probe = session.probe(0, session.image_set([session.stream.tasks[0].train], train=False))
+        d_sub = session.d_sub(0, session.image_set([session.stream.tasks[0].train], train=False))
         labels = np.asarray(session.stream.tasks[0].train.labels)
-        assert np.bincount(labels[probe.sample]).tolist() == [10, 10]
-        assert len(set(probe.sample)) == 20
-        of_class = np.array([np.bincount(labels[group], minlength=2) for group in probe.groups])
+        assert np.bincount(labels[d_sub.sample]).tolist() == [10, 10]
+        assert len(set(d_sub.sample)) == 20
+        of_class = np.array([np.bincount(labels[group], minlength=2) for group in d_sub.groups])
         assert (of_class.max(axis=0) - of_class.min(axis=0) <= 1).all()
-        assert {len(group) for group in probe.groups} == {1, 2}
-        samples.append(set(probe.sample))
+        assert {len(group) for group in d_sub.groups} == {1, 2}
+        samples.append(set(d_sub.sample))
     assert samples[0] != samples[1] != samples[2] != samples[0]
     assert max(max(sample) for sample in samples) > 40
 
@@ -171,12 +155,12 @@ def test_a_class_with_few_images_gives_all_it_has() -> None:
 def test_all_candidates_are_asked_under_the_same_heads(session_of: Callable[..., Session]) -> None:
     """A copy of a set, with the same spaces, has the same evidence to the last bit."""
     session = session_of({"growth.draws": 3}, baseline="s-prompt-plus-plus")
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     session.pool.grow(session.new_set(session.pool[0]))
     for site in session.baseline.sites(session.pool[1]):
         key = session.memory.key(1, site)
         session.memory._spaces[key] = session.memory.space(0, site)  # type: ignore[assignment]
-    one, other = collect_evidence(session, probe).candidates
+    one, other = collect_evidence(session, d_sub).candidates
     assert one.measures["hindrance"].value is not None
     assert one.measures == other.measures
 
@@ -216,8 +200,8 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of: Calla
     images = session.image_set([session.stream.tasks[2].train], train=False)
     values, errors = [], []
     for seed in range(32):
-        probe = Probe(task, images, session.backbone, session.engine, session.config.growth, seed)
-        found = collect_evidence(session, probe).candidates[0].measures["hindrance"]
+        d_sub = DSub(task, images, session.backbone, session.engine, session.config.growth, seed)
+        found = collect_evidence(session, d_sub).candidates[0].measures["hindrance"]
         values.append(found.value)
         errors.append(found.error)
     claimed = float(np.sqrt(np.mean(np.square(errors))))  # type: ignore[arg-type]
@@ -230,7 +214,7 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
 ) -> None:
     """Copies of a set keep a batch's groups apart; a baseline that takes none is asked group by group."""
     session = session_of({"growth.images": 22, "growth.draws": 2}, baseline=baseline)
-    probe, method = learned_one(session), session.baseline
+    d_sub, method = learned_one(session), session.baseline
     sites = {0: [one for one in (*method.sites(session.pool[0]), *method.shared_sites()) if one.measured]}
     assert any(site.owner == "shared" for site in sites[0]) == (baseline == "dual-prompt")
     for parameter in session.pool[0].parameters():
@@ -243,15 +227,15 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
         return features(batch, routing)
 
     monkeypatch.setattr(method, "features", counted)
-    together = group_gradients(probe, method, session.pool, sites)[0]
+    together = group_gradients(d_sub, method, session.pool, sites)[0]
     assert sizes == [22]
-    assert probe.num_batches == 1
+    assert d_sub.num_batches == 1
     with monkeypatch.context() as large:  # a backbone so large that a batch of several groups would not fit
-        large.setattr("lw2g.training.evidence.probe._BYTES", 1)
-        assert probe.num_batches == 16
+        large.setattr("lw2g.training.evidence.d_sub._BYTES", 1)
+        assert d_sub.num_batches == 16
     monkeypatch.setattr(type(method), "takes_copies", False)
-    alone = group_gradients(probe, method, session.pool, sites)[0]
-    assert sizes[1:] == [len(group) for group in probe.groups]
+    alone = group_gradients(d_sub, method, session.pool, sites)[0]
+    assert sizes[1:] == [len(group) for group in d_sub.groups]
     assert len(together) == len(alone) == len(sites[0])
     for one, other in zip(together, alone, strict=True):
         assert one.shape[:2] == (2, 16)
@@ -268,8 +252,7 @@ def test_images_are_read_once_and_no_deeper_than_wanted(
     session.begin_task(0)
     session.pool.grow(session.new_set(None))
     images = session.image_set([session.stream.tasks[0].train], train=False)
-    context, probe = session.task_context(0, images), session.probe(0, images)
-    rules = ConstraintContext(task=context, memory=session.memory, pretrained_space=probe.pretrained_space)
+    context, d_sub = session.task_context(0, images), session.d_sub(0, images)
     passed = dict.fromkeys((0, 1, 2), 0)
 
     def count(block: int) -> Callable[..., None]:
@@ -279,11 +262,11 @@ def test_images_are_read_once_and_no_deeper_than_wanted(
         return seen
 
     hooks = [session.backbone.model.blocks[one].register_forward_pre_hook(count(one)) for one in passed]
-    absorb_task(session, context, probe, rules)
+    absorb_task(session, context, d_sub)
     whole = {"hide-prompt": 0, "coda-prompt": 32}[baseline]  # two batches of 16, the second filled up
     assert passed == {0: 20 + whole, 1: 20 + whole, 2: whole}
     for site in session.baseline.sites(session.pool[0]):
-        probe.pretrained_space(site)
+        d_sub.pretrained_space(site)
     assert passed == {0: 40 + whole, 1: 40 + whole, 2: whole}
     for hook in hooks:
         hook.remove()
@@ -297,7 +280,7 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
     found = {}
     for count in (0, 2):
         session = session_of({"growth.screen": count, "growth.draws": 2}, baseline="s-prompt-plus-plus")
-        probe = learned_one(session)
+        d_sub = learned_one(session)
         for new, keep in enumerate((1, 3, 2), start=1):
             session.pool.grow(session.new_set(None))
             for site in session.baseline.sites(session.pool[new]):
@@ -305,7 +288,7 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
                 cut = Subspace(basis=space.basis[:, :, :keep].clone(), ranks=(keep,) * 4)  # type: ignore[union-attr]
                 session.memory._spaces[session.memory.key(new, site)] = cut
         component = attrs.evolve(session.policy_component, screen=screen)
-        found[count] = collect_evidence(attrs.evolve(session, policy_component=component), probe).candidates
+        found[count] = collect_evidence(attrs.evolve(session, policy_component=component), d_sub).candidates
     shares = [one.captured for one in found[0]]
     assert all(0 < share < 1 for share in shares)  # type: ignore[operator]
     assert shares[1] < shares[2] > shares[3] > shares[1]  # type: ignore[operator]
@@ -323,12 +306,12 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
 def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Session]) -> None:
     """A closed set is listed with its reason and is not eligible."""
     session = session_of({"growth.energy": 1.0}, baseline="s-prompt-plus-plus")
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     for site in session.baseline.sites(session.pool[0]):
         moment = SecondMoment(32, 4)
         moment.update(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
         session.memory.absorb(0, site, moment)
-    found = collect_evidence(session, probe)
+    found = collect_evidence(session, d_sub)
     assert found.candidates[0].excluded == "space is full"
     assert found.eligible == ()
 
@@ -336,13 +319,16 @@ def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Ses
 def test_a_zero_gradient_is_undefined_evidence(session_of: Callable[..., Session]) -> None:
     """A candidate without any gradient is undefined and says why; it is not taken for unhindered."""
     session = session_of()
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     with torch.no_grad():
         session.baseline.head.weight.zero_()  # type: ignore[union-attr]
-    found = collect_evidence(session, probe).candidates[0]
+    found = collect_evidence(session, d_sub).candidates[0]
     measured = found.measures["hindrance"]
     assert (measured.value, measured.why) == (None, "gradient is zero at every site")
-    assert MinPolicy().decide(Evidence(task=1, candidates=(found,)), np.random.default_rng(0)) == Grow()
+    assert (
+        RulePolicy(MarginConfig()).decide(Evidence(task=1, candidates=(found,)), np.random.default_rng(0))
+        == Grow()
+    )
 
 
 def test_unmeasured_evidence_names_the_live_sets(session_of: Callable[..., Session]) -> None:
@@ -358,15 +344,15 @@ def test_unmeasured_evidence_names_the_live_sets(session_of: Callable[..., Sessi
 def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of: Callable[..., Session]) -> None:
     """S_pre is built from un-prompted queries of the whole D_sub, uncentred."""
     session = session_of({"growth.heads": "joint", "growth.energy_pre": 0.8})
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     site = session.baseline.sites(session.pool[0])[0]
     data = session.stream.tasks[1].train
     images = torch.stack(
-        [session.transforms.test(data.source.image(int(data.indices[p]))) for p in probe.sample]
+        [session.transforms.test(data.source.image(int(data.indices[p]))) for p in d_sub.sample]
     )
     moment = SecondMoment(32, 1)
     moment.update(session.backbone.activations(images, [site.activation.tap])[site.activation.tap])
-    wanted, found = build(moment, 0.8), probe.pretrained_space(site)
+    wanted, found = build(moment, 0.8), d_sub.pretrained_space(site)
     assert found.ranks == wanted.ranks
     rows = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.on(rows), wanted.on(rows), atol=1e-5, rtol=1e-4)
@@ -378,13 +364,13 @@ def test_gradients_of_a_fitted_head_are_those_of_its_loss(
 ) -> None:
     """Groups add up to the whole, the head of one half is asked on the other, and parameters stay."""
     session = session_of({"growth.measures": ["gradient-agreement"]}, baseline=baseline)
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     sites = [one for one in session.baseline.sites(session.pool[0]) if one.measured]
-    features = torch.cat(set_features(probe, session.baseline, session.pool, [0])[0])
-    head = FittedHead(probe, features)
-    found = group_gradients(probe, session.baseline, session.pool, {0: sites}, fitted=lambda one: head)[0]
+    features = torch.cat(set_features(d_sub, session.baseline, session.pool, [0])[0])
+    head = FittedHead(d_sub, features)
+    found = group_gradients(d_sub, session.baseline, session.pool, {0: sites}, fitted=lambda one: head)[0]
     assert {len(rows) for rows in found} == {1}
-    batch = next(iter(probe.batches()))[0]
+    batch = next(iter(d_sub.batches()))[0]
     assert len(batch) == 16
     for site in sites:
         site.parameter.requires_grad_(True)
@@ -396,7 +382,7 @@ def test_gradients_of_a_fitted_head_are_those_of_its_loss(
     for rows, site, raw in zip(found, sites, wanted, strict=True):
         torch.testing.assert_close(rows[0].sum(dim=0), 16 * site.rows(raw), rtol=1e-3, atol=1e-5)
     # whoever asks for its own half's head gets another loss
-    swapped = FittedHead(probe, features)
+    swapped = FittedHead(d_sub, features)
     swapped._side = 1 - swapped._side
     assert float(swapped(features, batch)) < float(head(features, batch))
 
@@ -410,41 +396,12 @@ def test_what_stands_beside_a_measure_does_not_change_it(session_of: Callable[..
         session = session_of(
             chosen | {"growth.measures": measures}, policy="always", baseline="s-prompt-plus-plus"
         )
-        probe = learned_one(session)
-        (found,) = collect_evidence(session, probe).candidates
+        d_sub = learned_one(session)
+        (found,) = collect_evidence(session, d_sub).candidates
         assert list(found.measures) == measures
         for name, said in found.measures.items():
             assert said.value is not None, name
             assert every.setdefault(name, said) == said
-
-
-@pytest.mark.parametrize("images", [8, 30])
-def test_a_trial_is_paired_and_touches_nothing(session_of: Callable[..., Session], images: int) -> None:
-    """Equal beginnings have equal losses, steps lower them, and what learns stays as it was."""
-    chosen = {
-        "benchmark.train": images,
-        "growth.images": 32,
-        "growth.measures": ["trial"],
-        "evidence.trial.steps": 6,
-    }
-    session = session_of(chosen | {"baseline.init_from": "previous"}, baseline="s-prompt-plus-plus")
-    probe = learned_one(session)
-    before = {name: value.clone() for name, value in session.pool.state_dict().items()}
-    tried = Trials(session, probe)
-    assert set(tried._held.indices).isdisjoint(tried._training.indices)
-    seen = set(np.asarray(session.stream.tasks[1].train.indices)[probe.sample])
-    assert set(tried._held.indices).isdisjoint(seen) == (images == 30)
-    untrained = [tried(one, 0, 0) for one in (None, 0)]
-    assert torch.equal(*untrained)  # a new set starts from the old one
-    assert not torch.equal(untrained[0], tried(None, 0, 1))
-    assert torch.equal(tried(0, 6, 0), tried(0, 6, 0))
-    assert float(tried(0, 6, 0).mean()) < float(untrained[1].mean())
-    (found,) = collect_evidence(session, probe).candidates
-    said = found.measures["trial"]
-    assert said.n == len(tried._held) == len(session.stream.tasks[1].train) // 4
-    assert said.value == pytest.approx(said.parts["grow"] - said.parts["reuse"])
-    assert session.pool.task_to_set == [0]
-    assert all(torch.equal(value, before[name]) for name, value in session.pool.state_dict().items())
 
 
 @pytest.mark.parametrize(("retrieval", "asked"), [("key-cosine", True), ("oracle", False)])
@@ -458,7 +415,7 @@ def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(
         baseline="s-prompt-plus-plus",
         retrieval=retrieval,
     )
-    probe = learned_one(session)
+    d_sub = learned_one(session)
     shown = []
     confusion = session.measures["confusion"]
     measure = confusion.measure
@@ -468,6 +425,6 @@ def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(
         return measure(sample)
 
     confusion.measure = watched  # type: ignore[method-assign]
-    assert collect_evidence(session, probe).candidates[0].measures["confusion"].value is not None
+    assert collect_evidence(session, d_sub).candidates[0].measures["confusion"].value is not None
     (retrieved,) = shown
     assert (retrieved is not None and retrieved.tolist() == [0] * 16) == asked

@@ -22,17 +22,18 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.testing.tiny import tiny_backbone
+from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.sealed import seal_json
-from lw2g.training.models import export
+from lw2g.training.models import exported
 from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.runner import start
 
 Finished = tuple[Path, dict[str, Any]]
 
 _ELSEWHERE = """
-import json, sys
+import json, shutil, sys
 
-absent, out, images = json.loads(sys.argv[1])
+absent, run, out, images = json.loads(sys.argv[1])
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -41,9 +42,13 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import lw2g
-model = lw2g.load(out, device="cpu")
-answers = model.answer(images)
-print(json.dumps([answers.logits.tolist(), answers.sets.tolist(), model.predict(images)]))
+found = []
+for model in (run, out):
+    model = lw2g.load(model, device="cpu")
+    shutil.rmtree(run, ignore_errors=True)
+    answers = model.answer(images)
+    found.append([answers.logits.tolist(), answers.sets.tolist(), model.predict(images)])
+print(json.dumps(found))
 """
 
 
@@ -67,18 +72,17 @@ def other_backbone(catalogue: Catalogue, build: Callable[..., Any]) -> Catalogue
     return catalogue.with_component(attrs.evolve(component, build=build))
 
 
-def test_it_answers_where_run_data_and_all_other_plugins_are_gone(tmp_path: Path) -> None:
-    """In a process that can import no other plugin: the same bits, by Python and by ``lw2g predict``."""
+def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path: Path) -> None:
+    """In a process that can import no other plugin, a run and its export say what the run has recorded."""
     for split, count in (("train", 3), ("test", 1)):
         for number, name in enumerate(("ant", "bee", "cat", "dog")):
             folder = tmp_path / "data" / split / name
             folder.mkdir(parents=True)
             for one in range(count):
                 Image.new("RGB", (40, 30), (60 * number, 50 * one, 90)).save(folder / f"{one}.png")
-    images = []
-    for number in range(3):
-        images.append(str(tmp_path / f"{number}.png"))
-        Image.effect_mandelbrot((50, 40), (-2 + number / 3, -1, 1, 1), 60).save(images[-1])
+    images = [str(tmp_path / f"{name}.png") for name in ("ant", "bee", "cat", "dog")]
+    for image in images:
+        shutil.copy(tmp_path / "data/test" / Path(image).stem / "0.png", image)
     run, out = tmp_path / "run", tmp_path / "out"
     lw2g.run(
         out=run,
@@ -94,21 +98,22 @@ def test_it_answers_where_run_data_and_all_other_plugins_are_gone(tmp_path: Path
             "growth.images": 16,
         },
     )
-    before = lw2g.load(run).answer(images)
+    stored = RunDirectory(run).read_predictions(1)
     told = CliRunner().invoke(main, ["export", str(run), str(out)])
     assert told.exit_code == 0
     assert told.stdout.startswith(f"{out}: ")
     assert "without" in told.stdout
-    shutil.rmtree(run)
     shutil.rmtree(tmp_path / "data")
     absent = [f"lw2g_{name}" for name in ("benchmarks", "growth", "constraints", "trackers", "lora")]
-    asked = json.dumps([absent, str(out), images])
+    asked = json.dumps([absent, str(run), str(out), images])
     command = [sys.executable, "-c", _ELSEWHERE, asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    logits, sets, entries = json.loads(done.stdout)
-    assert logits == before.logits.tolist()
-    assert sets == before.sets.tolist()
+    of_run, of_export = json.loads(done.stdout)
+    assert of_run == of_export
+    _, sets, entries = of_run
+    assert sets == stored.set.tolist()
+    assert [entry["class_index"] for entry in entries] == stored.predicted.tolist()
     printed = CliRunner().invoke(main, ["predict", str(out), *images, "--json", "--device", "cpu"])
     assert json.loads(printed.stdout) == entries
 
@@ -119,7 +124,7 @@ def test_with_its_backbone_it_needs_no_weights(
     """The weights are inside: where they cannot be had otherwise, the answers have the same bits."""
 
     def gone(*_: object) -> Any:
-        raise DataError("no weights file 'vit.safetensors'; download it")
+        raise DataError("no weights file 'vit.safetensors'", "download it")
 
     nowhere, whole = other_backbone(catalogue, gone), tmp_path / "whole"
     size = export_run(finished[0], catalogue, whole, with_backbone=True)
@@ -134,17 +139,33 @@ def test_with_its_backbone_it_needs_no_weights(
         open_model(out, nowhere)
 
 
-def test_weights_are_known_by_what_they_hold(out: Path, catalogue: Catalogue, tmp_path: Path) -> None:
-    """Another file with the same numbers will do, others are refused by both checksums."""
+def test_weights_are_known_by_what_they_hold(
+    finished: Finished, out: Path, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Another file with the same numbers will do, others are refused by both checksums.
+
+    An export knows the file that it was made with, and says where to name another when it is gone.
+    """
+    asked = []
 
     def build(config: Any, weights: Path | None, image_size: int | None) -> Any:
         found = tiny_backbone()
+        asked.append(weights)
         if weights == tmp_path / "other":
             found.model.norm.bias.data += 1
-        found.fingerprint = attrs.evolve(found.fingerprint, sha256="0" * 64)
+        if weights != tmp_path / "own":
+            found.fingerprint = attrs.evolve(found.fingerprint, sha256="0" * 64)
         return found
 
+    for name in ("own", "same", "other"):
+        (tmp_path / name).touch()
     elsewhere = other_backbone(catalogue, build)
+    export_run(finished[0], elsewhere, tmp_path / "made", weights=tmp_path / "own")
+    open_model(tmp_path / "made", elsewhere)
+    assert asked[-1] == tmp_path / "own"
+    (tmp_path / "own").unlink()
+    with pytest.raises(DataError, match=r"no weights file '.*own'; give the weights of .* as --weights FILE"):
+        open_model(tmp_path / "made", elsewhere)
     open_model(out, elsewhere, weights=tmp_path / "same", device="cpu")
     right = tiny_backbone().fingerprint.sha256
     with pytest.raises(DataError, match=rf"the weights of '.*other' have SHA-256 {'0' * 64} .*; .*{right}"):
@@ -154,7 +175,7 @@ def test_weights_are_known_by_what_they_hold(out: Path, catalogue: Catalogue, tm
 def test_a_foreign_transform_is_made_by_its_benchmark(out: Path, catalogue: Catalogue) -> None:
     """Functions cannot be written down: the export names the benchmark, and needs its plugin."""
     told = json.loads((out / "model.json").read_text())
-    assert told["transform"]["benchmark"]["name"] == "tiny"
+    assert (told["preprocessing"], told["benchmark"]["name"]) == (None, "tiny")
     assert {one["kind"] for one in told["components"]} == {"baseline", "retrieval", "backbone", "benchmark"}
     with pytest.raises(DataError, match=r"backbone 'tiny' \(plugin '.*'\) cannot be used here; install it"):
         open_model(out, load_catalogue())
@@ -196,10 +217,15 @@ def test_a_damaged_export_is_refused(
     [
         ({"tasks": [{"class_names": 3}]}, DataError, "is no manifest of lw2g: a value of .* and 1 more"),
         ({"files": {}}, DataError, "does not match its checksum"),
+        ({"task_to_set": [0, 0, 0]}, DataError, "gives the tasks other sets than model.safetensors does"),
         ({"components": [], "num_classes": 8}, DataError, "does not fit the code .*; install baseline"),
-        ({"format": 99}, DataError, "has format 99, and lw2g .* reads 1; .* or use lw2g"),
+        ({"format": 99}, DataError, "has format 99, and lw2g .* reads 2; .* or use lw2g"),
         ({"num_classes": 8}, DataError, "does not fit the code .*; install baseline 'dual-prompt' .plugin"),
-        ({"routing": {"mixed": 3}}, ConfigError, "mixed: no such option.*; the model was exported with lw2g"),
+        (
+            {"routing": {"mixed": 3}},
+            ConfigError,
+            "mixed: no such option.*; the model was made with another version",
+        ),
     ],
 )
 def test_an_export_of_other_code_is_refused(
@@ -219,9 +245,9 @@ def test_nothing_is_overwritten_and_nothing_left_half(
     """A folder in use is refused; where writing fails, there is no folder at all."""
     with pytest.raises(ConfigError, match=r"'.*model' is there already; choose another folder"):
         export_run(finished[0], catalogue, out)
-    write = export.write_atomically
+    write = exported.write_atomically
     monkeypatch.setattr(
-        export,
+        exported,
         "write_atomically",
         lambda path, text: write(path, text) if path.suffix != ".json" else 1 / 0,
     )

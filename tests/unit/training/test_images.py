@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,45 @@ import torch
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
+from lw2g.interfaces.stream import ImageTransform, RandomTransform, StagedTransform, TaskData
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing import tiny
 from lw2g.training.images import decoding
-from lw2g.training.images.augmented import Augmented
-from lw2g.training.images.decoding import Decoder, chunks
+from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet
-from lw2g.training.images.pixels import Originals
+from lw2g.training.images.pixels import Kept, Originals, Room
 from lw2g.training.runner import start
 from lw2g.training.session import Session
 from lw2g_benchmarks.options import TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
 
 CPU = torch.device("cpu")
+
+
+def opened(
+    session: Session,
+    originals: Originals,
+    transform: ImageTransform,
+    *,
+    deterministic: bool,
+    workers: int = 0,
+    fast: bool = False,
+) -> ImageSet:
+    """Return a set with the session's backbone, of images and a transform of the test's own."""
+    return ImageSet(
+        originals,
+        transform,
+        deterministic=deterministic,
+        fast=fast,
+        backbone=session.backbone,
+        engine=session.engine,
+        batch_size=64,
+        workers=workers,
+    )
+
+
+def inputs(images: ImageSet, order: Sequence[Sequence[int]], seed: int | None = None) -> list[torch.Tensor]:
+    return [batch.images for batch in images.batches(order, seed=seed)]
 
 
 @pytest.fixture(scope="module")
@@ -133,23 +158,18 @@ def test_a_pass_makes_what_is_asked_for_once_and_opens_one_loader(
     part = plain.stream.tasks[0].train
     source = _Counting(part.source)
     limit = {"all": 2**20, "one image": 3 * 16 * 16 * 4, "nothing": 0}[room]
-    decoder = Decoder(
-        Originals([attrs.evolve(part, source=source)], CPU, limit=limit, keep=False),
-        plain.transforms.test,
-        deterministic=True,
-    )
+    originals = Originals([attrs.evolve(part, source=source)], CPU, limit=limit, keep=False)
+    images = opened(plain, originals, plain.transforms.test, deterministic=True)
     order = [[3, 4, 3], [1, 2], [0, 0, 0]]
-    walk = decoding.Pass(decoder, order, None)
+    batches = list(images.batches(order))
     assert (source.decoded, loaders) == ([], [])
-    found = [walk.images(number) for number in range(3)]
-    again = decoding.Pass(decoder, order, None)
-    found += [again.images(number) for number in range(3)]
-    first = [3, 4, 1, 2, 0] if limit else [3, 3, 4, 1, 2, 0]  # one shows how large a row is
-    assert source.decoded == first + {"all": [], "one image": [4, 1, 2, 0], "nothing": [3, 4, 1, 2, 0]}[room]
+    found = [batch.images for batch in batches] + inputs(images, order)
+    again = {"all": [], "one image": [4, 1, 2, 0], "nothing": [3, 4, 1, 2, 0]}[room]
+    assert source.decoded == [3, 4, 1, 2, 0, *again]
     assert len(loaders) == (1 if room == "all" else 2)
     expected = [plain.transforms.test(part.source.image(int(number))) for number in part.indices[:5]]
-    for images, positions in zip(found, order * 2, strict=True):
-        assert torch.equal(images, torch.stack([expected[position] for position in positions]))
+    for made, positions in zip(found, order * 2, strict=True):
+        assert torch.equal(made, torch.stack([expected[position] for position in positions]))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -158,13 +178,11 @@ def test_training_decodes_an_image_once_for_all_epochs_and_transforms(random: Se
     part, transforms = random.stream.tasks[0].train, random.transforms
     source = _Counting(part.source, copies=True)
     originals = Originals([attrs.evolve(part, source=source)], CPU, limit=2**20, keep=True)
-    moving = Decoder(originals, transforms.train, deterministic=False, workers=workers)
-    still = Decoder(originals, transforms.test, deterministic=True, workers=workers)
-    order = [[4, 2], [0, 1]]
+    moving = opened(random, originals, transforms.train, deterministic=False, workers=workers)
+    still = opened(random, originals, transforms.test, deterministic=True, workers=workers)
     for seed in (3, 4):
-        for number, images in enumerate(moving.tensors(order, seed)):
-            assert len(images) == len(order[number])
-    list(still.tensors([[0, 1], [2, 4]], None))
+        assert [len(images) for images in inputs(moving, [[4, 2], [0, 1, 0]], seed)] == [2, 3]
+    inputs(still, [[0, 1], [2, 4]])
     assert source.decoded == ([4, 2, 0, 1] if workers == 0 else [])  # a worker's list is its own
     fresh: dict[int, torch.Tensor] = {}
     for position in (0, 1, 2, 4):
@@ -206,20 +224,26 @@ def test_bytes_between_two_steps_make_the_images_of_one(plain: Session) -> None:
     part = plain.stream.tasks[0].train
     pair = make_transforms(TransformOptions(), image_size=24, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.1))
     originals = Originals([part], CPU, limit=5 * 3 * 24 * 24, keep=False)
-    decoder = Decoder(originals, pair.test, deterministic=True)
+    images = opened(plain, originals, pair.test, deterministic=True)
     order = [[3, 1], [0, 0], [4, 2], [5, 6]]  # there is room for five
     expected = [pair.test(part.source.image(int(number))) for number in part.indices[:7]]
     for _ in range(2):
-        for positions, images in zip(order, decoder.tensors(order, None), strict=True):
-            assert torch.equal(images, torch.stack([expected[position] for position in positions]))
-    kept = originals.table(torch.empty(3, 24, 24, dtype=torch.uint8))
-    kept.store([0], torch.zeros(1, 3, 24, 24, dtype=torch.uint8))
-    assert kept.without([0]) == [0]  # the limit is one for all tables
-    del decoder
+        for positions, made in zip(order, inputs(images, order), strict=True):
+            assert torch.equal(made, torch.stack([expected[position] for position in positions]))
+
+
+def test_what_is_kept_shares_a_room_and_gives_it_back() -> None:
+    """The limit is one for all that is kept; what nobody holds any longer leaves its room to others."""
+    room, image = Room(100), torch.zeros(3, 4, 5, dtype=torch.uint8)
+    first, second = Kept(room), Kept(room)
+    first.keep({7: image, 8: image})
+    second.keep({7: image, 2: image[:1]})
+    assert ([7 in first, 8 in first], [7 in second, 2 in second]) == ([True, False], [False, True])
+    assert room.left == 100 - 60 - 20
+    del first
     gc.collect()
-    kept = originals.table(torch.empty(3, 24, 24, dtype=torch.uint8))
-    kept.store([0], torch.zeros(1, 3, 24, 24, dtype=torch.uint8))
-    assert kept.without([0]) == []  # and what is gone has given its room back
+    second.keep({7: image})
+    assert (7 in second, room.left) == (True, 20)
 
 
 def test_seeding_a_sample_seeds_no_other_generator(random: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,9 +256,9 @@ def test_seeding_a_sample_seeds_no_other_generator(random: Session, monkeypatch:
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(3, 5))
         expected = train(part.source.image(int(part.indices[5])))
-    decoder = Decoder(Originals([part], CPU, limit=0, keep=False), train, deterministic=False)
+    images = opened(random, Originals([part], CPU, limit=0, keep=False), train, deterministic=False)
     monkeypatch.setattr(torch, "manual_seed", refused)
-    assert torch.equal(next(decoder.tensors([[5]], 3))[0], expected)
+    assert torch.equal(inputs(images, [[5]], 3)[0][0], expected)
 
 
 class _Sizes:
@@ -255,28 +279,28 @@ class _Sizes:
 
 
 @pytest.mark.parametrize(("limit", "workers"), [(2**20, 0), (9000, 0), (0, 0), (2**20, 1)])
-def test_fast_images_depend_on_seed_and_position_alone(limit: int, workers: int) -> None:
+def test_fast_images_depend_on_seed_and_position_alone(plain: Session, limit: int, workers: int) -> None:
     """Whatever has room, from whichever pass and process: the bits of a batch are the same."""
     pair = make_transforms(TransformOptions(), image_size=24, mean=(0.5,) * 3, std=(0.2,) * 3)
     assert isinstance(pair.train, RandomTransform)
 
-    def opened(limit: int, workers: int = 0) -> tuple[Augmented, _Sizes]:
+    def of_sizes(limit: int, workers: int = 0) -> tuple[ImageSet, _Sizes]:
         source = _Sizes()
         part = TaskData(source=source, indices=range(8), labels=[0] * 8)
         originals = Originals([part], CPU, limit=limit, keep=False)
-        return Augmented(originals, pair.train.batch, workers=workers), source
+        return opened(plain, originals, pair.train, deterministic=False, fast=True, workers=workers), source
 
     order = [[5, 1, 3], [0, 2, 2], [7, 6]]
-    reference = list(opened(2**20)[0].tensors(order, 9))
-    augmented, source = opened(limit, workers)
-    for asked in (order[1:], order, order[::-1]):  # as a resumed pass, as a whole one, from the table
-        for positions, images in zip(asked, augmented.tensors(asked, 9), strict=True):
-            assert torch.equal(images, reference[order.index(positions)])
+    reference = inputs(of_sizes(2**20)[0], order, 9)
+    images, source = of_sizes(limit, workers)
+    for asked in (order[1:], order, order[::-1]):  # as a resumed pass, as a whole one, from what is kept
+        for positions, made in zip(asked, inputs(images, asked, 9), strict=True):
+            assert torch.equal(made, reference[order.index(positions)])
     if workers == 0:
         times = [source.decoded.count(position) for position in (0, 1, 2, 3, 5, 6, 7)]
         assert times == {2**20: [1] * 7, 0: [3, 2, 3, 2, 2, 3, 3]}.get(limit, times)
         assert sum(times) == {2**20: 7, 0: 18}.get(limit, sum(times))
-    assert not torch.equal(next(augmented.tensors(order, 8)), reference[0])
+    assert not torch.equal(inputs(images, order, 8)[0], reference[0])
 
 
 def test_transforms_that_know_no_batches_are_told(random: Session, plain: Session) -> None:
@@ -297,13 +321,17 @@ def test_workers_give_the_same_images(random: Session) -> None:
     """Decoding in another process changes no bit, and a later batch may be asked for first."""
     part, transforms = random.stream.tasks[0].train, random.transforms
     originals = Originals([part], CPU, limit=2**20, keep=True)
-    made = [Decoder(originals, transforms.train, deterministic=False, workers=workers) for workers in (0, 1)]
     order = [[0, 1], [2], [5, 4, 4]]
-    here, there = (decoding.Pass(decoder, order, seed=3) for decoder in made)
+    here, there = (
+        list(
+            opened(random, originals, transforms.train, deterministic=False, workers=workers).batches(
+                order, seed=3
+            )
+        )
+        for workers in (0, 1)
+    )
     for number in (2, 0, 1):
-        assert torch.equal(here.images(number), there.images(number))
-    with pytest.raises(ValueError, match="a batch below 3 but got 3"):
-        here.images(3)
+        assert torch.equal(here[number].images, there[number].images)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
@@ -318,12 +346,13 @@ def test_an_image_that_holds_no_numbers_is_told_by_its_id(plain: Session, value:
         return made
 
     for seed, deterministic in ((None, True), (3, False)):
-        decoder = Decoder(originals, spoil, deterministic=deterministic)
+        images = opened(plain, originals, spoil, deterministic=deterministic)
         with pytest.raises(
             DataError, match=f"image '{part.ids[1]}' holds NaN or infinity after the transform"
         ):
-            decoding.Pass(decoder, [[1]], seed).images(0)
+            inputs(images, [[1]], seed)
+    staged = StagedTransform(pixels=lambda image: image, finish=spoil)
     with pytest.raises(
         DataError, match="the transform makes NaN or infinity of pixels; look at mean and std"
     ):
-        Decoder(originals, StagedTransform(pixels=lambda image: image, finish=spoil), deterministic=True)
+        opened(plain, originals, staged, deterministic=True)

@@ -25,10 +25,13 @@ import os, sys, time
 from pathlib import Path
 from lw2g.training.files.lock import one_writer
 with one_writer(Path(sys.argv[1])):
+    began, begun = os.pipe()
     child = os.fork()
     if not child:
         os.closerange(0, 3)
+        os.write(begun, b".")
         time.sleep(60)
+    os.read(began, 1)  # what a fork forgets is forgotten by then
     print(child, flush=True)
     sys.stdin.read()
     os.kill(child, 9)

@@ -15,9 +15,11 @@ import lw2g
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue
+from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.saved import export_run, open_model
+from lw2g.training.opening import reopen
 from lw2g.training.runner import start
 
 Finished = tuple[Path, dict[str, Any]]
@@ -29,11 +31,11 @@ def model(finished: Finished, catalogue: Catalogue) -> TrainedModel:
 
 
 @pytest.fixture(scope="module")
-def pixels(model: TrainedModel) -> list[Tensor]:
+def pixels() -> list[Tensor]:
     """All test images of the stream, task after task."""
     return [
         task.test.source.image(int(index))
-        for task in model._parts.stream.tasks
+        for task in TinyBenchmark(TinyBenchmarkConfig()).stream().tasks
         for index in task.test.indices
     ]
 
@@ -61,7 +63,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
     for task in (0, 2):
         model = open_model(tmp_path / "run", catalogue, task)
         stored = RunDirectory(tmp_path / "run").read_predictions(task)
-        tests = [one.test for one in model._parts.stream.tasks[: task + 1]]
+        tests = [one.test for one in reopen(tmp_path / "run", catalogue).stream.tasks[: task + 1]]
         answers = model.answer([test.source.image(int(index)) for test in tests for index in test.indices])
         nothing = torch.full((len(stored.true),), -1)
         assert answers.classes.tolist() == stored.predicted.tolist()

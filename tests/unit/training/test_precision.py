@@ -12,7 +12,7 @@ from lw2g.testing.tiny import tiny_backbone
 from lw2g.training.devices import precision
 from lw2g.training.devices.engine import BF16, FP32
 from lw2g.training.devices.precision import (
-    Choice,
+    PrecisionChoice,
     Step,
     choose_precision,
     has_bf16_instructions,
@@ -22,7 +22,7 @@ from lw2g.training.devices.precision import (
 from lw2g.training.models import parts
 from lw2g.training.runner import resume, start
 
-TAKEN = Choice(used=BF16, reason="taken")
+TAKEN = PrecisionChoice(used=BF16, reason="taken")
 
 
 def step(loss=1.0, gradient=(1.0, 0.0)):
@@ -72,7 +72,7 @@ def test_what_is_known_is_not_measured(monkeypatch):
     assert choose_precision(backbone).reason == "the backbone is small"
     monkeypatch.setattr(precision, "_SMALL", 0)
     monkeypatch.setattr(precision, "has_bf16_instructions", lambda: False)
-    assert choose_precision(backbone) == Choice(used=FP32, reason="the CPU has no bf16 instructions")
+    assert choose_precision(backbone) == PrecisionChoice(used=FP32, reason="the CPU has no bf16 instructions")
 
 
 def test_measuring_changes_neither_generator_nor_backbone():
@@ -122,7 +122,7 @@ def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
 
 def test_all_seeds_compute_as_the_first_one(monkeypatch, tmp_path, quick, catalogue):
     """A choice that would change from seed to seed would be a difference between them."""
-    choices = iter([TAKEN, Choice(used=FP32, reason="another")])
+    choices = iter([TAKEN, PrecisionChoice(used=FP32, reason="another")])
     monkeypatch.setattr(parts, "choose_precision", lambda backbone: next(choices))
     resolved = quick({"baseline.epochs": 1, "benchmark.tasks": 1}, policy="always", constraints=())
     run_seeds(resolved, catalogue, tmp_path, [1, 2])

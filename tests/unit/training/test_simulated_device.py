@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lw2g.testing.simulated_device import DEVICE, simulated_device
+from simulated_device import DEVICE, simulated_device
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -16,13 +18,15 @@ from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError
 from lw2g.interfaces.tracker import TaskDecided
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.costs.flops import count_flops
 from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.verification import verify
+from lw2g.training.flops import count_flops
 from lw2g.training.images.features import VersionedRows
 from lw2g.training.images.streams import hold_back
+from lw2g.training.models.predictor import Predictor
 from lw2g.training.models.saved import open_model
+from lw2g.training.opening import reopen
 from lw2g.training.progress import Reporter
 from lw2g.training.runner import resume, start
 from lw2g.training.session import Session
@@ -184,19 +188,13 @@ def test_incremental_equals_full_and_computes_less(
         context = session.task_context(index, images)
         for phase in session.retrieval.phases(context):
             phase.run(lambda done, total: None)
-        arguments = (
-            session.baseline,
-            session.pool,
-            session.retrieval,
-            context.history,
-            Reporter([], [1] * 4),
-        )
+        quiet = Reporter([], [1] * 4)
         made.clear()
-        found, _ = session.evaluator.evaluate(*arguments)
+        found, _ = session.evaluate(index, quiet)
         forwards = len(made)
         session.evaluator.forget()
         made.clear()
-        again, _ = session.evaluator.evaluate(*arguments)
+        again, _ = session.evaluate(index, quiet)
         for name in ("predicted", "retrieved", "set", "rank", "hard"):
             assert np.array_equal(getattr(found, name), getattr(again, name))
         if baseline == "hide-prompt" and index == 3:
@@ -204,12 +202,13 @@ def test_incremental_equals_full_and_computes_less(
         right = found.set == np.array(session.pool.task_to_set)[found.task]
         assert np.array_equal(found.rank == 0, right)
     # what one set alone would have said, of the same model
-    session.evaluator._mixer = None
+    alone = attrs.evolve(Predictor.of(session, 3), mixer=None)
     session.evaluator._features = VersionedRows(len(session.evaluator.images))
-    hard, _ = session.evaluator.evaluate(*arguments)
+    hard, _ = session.evaluator.evaluate(alone, quiet)
     assert np.array_equal(found.hard, hard.predicted)
     assert hard.hard is None
-    told, _ = session.evaluator.evaluate(*arguments[:2], SimpleNamespace(control=True), *arguments[3:])
+    oracle: Any = SimpleNamespace(control=True)
+    told, _ = session.evaluator.evaluate(attrs.evolve(alone, retrieval=oracle), quiet)
     if mix == "all":
         assert np.array_equal(found.told, told.predicted)
         assert found.other_accuracies()["within"] >= told.accuracies()
@@ -248,7 +247,7 @@ def test_a_stopped_run_ends_as_a_whole_one_and_a_model_repeats_it(
     assert all(finding.holds is not False for finding in verify(tmp_path / "whole"))
     model = open_model(tmp_path / "whole", catalogue)
     stored = RunDirectory(tmp_path / "whole").read_predictions(2)
-    tests = [task.test for task in model._parts.stream.tasks]
+    tests = [task.test for task in reopen(tmp_path / "whole", catalogue).stream.tasks]
     images = [part.source.image(index) for part in tests for index in part.indices]
     found = model.answer(images)
     assert found.classes.tolist() == stored.predicted.tolist()
@@ -282,7 +281,7 @@ def test_every_kind_of_retrieval_mixes_sets(
     options = {"routing.mix": 2, "benchmark.train": 10, "run.evaluation_batch": 12}
     start(quick(options, baseline=baseline, policy="always"), catalogue, tmp_path / "run")
     assert [finding.what for finding in verify(tmp_path / "run") if finding.holds is False] == []
-    session = open_model(tmp_path / "run", catalogue)._parts
+    session = reopen(tmp_path / "run", catalogue)
     assert session.retrieval.temperature.value != 1
     assert session.mixer.named_constants()["temperature"] != 1
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lw2g.errors import ConfigError
-from lw2g.vit.adapter import AdapterInjection
+from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.injection import attention_of, inject, num_tokens, real_tokens
 from lw2g.vit.lora import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
@@ -94,3 +94,82 @@ def test_other_attention_is_refused():
     """Only timm's plain attention has the qkv that the injections are written for."""
     with pytest.raises(ConfigError, match="'NoneType' is not supported"):
         attention_of(torch.nn.Identity())
+
+
+def _bottleneck(down, down_bias, up, up_bias):
+    return Bottleneck(scale=0.1, down=down, down_bias=down_bias, up=up, up_bias=up_bias)
+
+
+SHAPES = {
+    "prefix": ((4, 48), (4, 48)),
+    "tokens": ((4, 48),),
+    "low rank": ((3, 48), (48, 3)),
+    "adapter": ((5, 48), (5,), (48, 5), (48,)),
+}
+MADE = {
+    "prefix": lambda key, value: (key, value),
+    "tokens": lambda rows: rows,
+    "low rank": lambda down, up: LowRank(down=down / 7, up=up / 2),
+    "adapter": _bottleneck,
+}
+INJECTED = {
+    "prefix": lambda pair: PrefixInjection({1: pair}),
+    "tokens": lambda rows: TokenInjection({1: rows}, keep=True),
+    "low rank": lambda update: LowRankInjection({1: {"v": update}}),
+    "adapter": lambda branch: AdapterInjection({1: branch}),
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_samples_do_not_mix(backbone, images, randn, kind):
+    """With a batch axis in front every sample meets what is its own, and that alone."""
+    drawn = [randn(3, *shape) for shape in SHAPES[kind]]
+    together = backbone.features(images, [INJECTED[kind](MADE[kind](*drawn))])
+    for sample, image in enumerate(images):
+        own = INJECTED[kind](MADE[kind](*(part[sample] for part in drawn)))
+        alone = backbone.features(image[None], [own])
+        torch.testing.assert_close(together[[sample]], alone, atol=1e-4, rtol=1e-5)
+    assert not torch.allclose(together, backbone.features(images), atol=1e-3)
+
+
+JOINED = {
+    "prefix": lambda one, other: tuple(torch.cat(pair) for pair in zip(one, other, strict=True)),
+    "low rank": lambda one, other: (one, other),
+    "adapter": lambda one, other: lambda h: one(h) + other(h),
+}
+
+
+@pytest.mark.parametrize("kind", JOINED)
+def test_two_injections_at_one_block_add_up(backbone, images, randn, snapshot, kind):
+    """They equal one that has both."""
+    before, injected = snapshot(backbone.model), INJECTED[kind]
+    one, other = (MADE[kind](*(randn(*shape) for shape in SHAPES[kind])) for _ in range(2))
+    separate = backbone.features(images, [injected(one), injected(other)])
+    together = backbone.features(images, [injected(JOINED[kind](one, other))])
+    torch.testing.assert_close(separate, together, atol=1e-5, rtol=1e-5)
+    assert snapshot(backbone.model) == before
+
+
+NOTHING = {
+    "prefixes without rows": PrefixInjection({i: (torch.zeros(0, 48), torch.zeros(0, 48)) for i in range(4)}),
+    **{
+        f"no tokens, {position}, {keep=}": TokenInjection(
+            {0: torch.zeros(0, 48), 3: torch.zeros(3, 0, 48)}, position=position, keep=keep
+        )
+        for position in ("after-cls", "before-cls")
+        for keep in (True, False)
+    },
+    "a fresh set and empty updates": LowRankInjection(
+        {
+            0: {"k": LowRank(down=torch.ones(3, 48), up=torch.zeros(48, 3)), "v": torch.zeros(48, 48)},
+            1: {"q": ()},
+            2: {},
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_nothing_injected_is_plain_timm(backbone, images, kind):
+    """All tokens are those of the bare ViT, bit for bit."""
+    assert torch.equal(backbone.tokens(images, [NOTHING[kind]]), backbone.model.forward_features(images))

@@ -52,35 +52,6 @@ def test_sums_of_updates(backbone, make_vit, images, low_rank, randn):
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-5)
 
 
-def test_sets_compose_as_injections(backbone, images, low_rank):
-    """Two injections at one block equal one with the sum; taking one away removes exactly its update."""
-    a, b = low_rank(), low_rank()
-    separate = backbone.features(images, [LowRankInjection({1: {"k": a}}), LowRankInjection({1: {"k": b}})])
-    together = backbone.features(images, [LowRankInjection({1: {"k": (a, b)}})])
-    torch.testing.assert_close(separate, together)
-
-
-def test_zero_update_changes_nothing(backbone, images, low_rank):
-    """A zero ``up`` (a fresh set) and an empty update leave all tokens bit-equal."""
-    fresh = LowRank(down=low_rank().down, up=torch.zeros(48, 3))
-    injection = LowRankInjection({0: {"k": fresh, "v": torch.zeros(48, 48)}, 1: {"q": ()}, 2: {}})
-    assert torch.equal(backbone.tokens(images, [injection]), backbone.tokens(images))
-
-
-def test_per_sample_factors(backbone, images, low_rank):
-    """Each sample of a batch may have factors of its own."""
-    updates = low_rank(3)
-    together = backbone.features(images, [LowRankInjection({1: {"v": updates}})])
-    alone = [
-        backbone.features(
-            images[b : b + 1],
-            [LowRankInjection({1: {"v": LowRank(down=updates.down[b], up=updates.up[b])}})],
-        )
-        for b in range(3)
-    ]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-5)
-
-
 def test_gradients_equal_those_of_the_edited_rows(backbone, images, low_rank):
     """Gradients of the factors follow from the gradient of the dense increment by the chain rule."""
     update = low_rank()

@@ -28,16 +28,6 @@ def test_impossible_taps(block, kind):
         Tap(block, kind)
 
 
-def test_taps_of_one_block_hang_together(backbone, images):
-    """``attn_in`` is the normed ``block_in`` and ``query`` the first rows of qkv of it, bias included."""
-    read = backbone.activations(images, [Tap(2, "block_in"), Tap(2, "attn_in"), Tap(2, "query")])
-    block = backbone.model.blocks[2]
-    assert torch.equal(read[Tap(2, "attn_in")], block.norm1(read[Tap(2, "block_in")]))
-    weight, bias = block.attn.qkv.weight[:48], block.attn.qkv.bias[:48]
-    expected = read[Tap(2, "attn_in")] @ weight.T + bias
-    torch.testing.assert_close(read[Tap(2, "query")], expected)
-
-
 def test_taps_of_the_inner_layers_read_their_inputs(backbone, images):
     """``attn_out`` and ``mlp_hidden`` are what projection and second layer multiply; together, the block."""
     kinds = ("block_in", "attn_out", "block_mid", "mlp_hidden")

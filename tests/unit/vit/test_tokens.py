@@ -74,23 +74,6 @@ def test_vpt_deep(backbone, images, randn):
     assert _rows_after_blocks(model, images, injection) == [17] * 4
 
 
-def test_zero_prompts_are_not_a_no_op(backbone, images):
-    """A zero token takes part in attention through the norm's bias, and stays finite."""
-    features = backbone.features(images, [TokenInjection({0: torch.zeros(3, 48)}, keep=False)])
-    assert torch.isfinite(features).all()
-    assert not torch.allclose(features, backbone.features(images), atol=1e-3)
-
-
-@pytest.mark.parametrize("position", ["after-cls", "before-cls"])
-@pytest.mark.parametrize("keep", [True, False])
-def test_no_rows_is_plain_timm(backbone, images, position, keep):
-    """Zero rows give the bare ViT bit for bit."""
-    injection = TokenInjection(
-        {0: torch.zeros(0, 48), 3: torch.zeros(3, 0, 48)}, position=position, keep=keep
-    )
-    assert torch.equal(backbone.tokens(images, [injection]), backbone.tokens(images))
-
-
 def test_rows_from_the_block_input(backbone, images, randn):
     """A function of the block's input gives the rows, with gradients to what it is made of."""
     weight = randn(48, 48).requires_grad_()
@@ -100,16 +83,6 @@ def test_rows_from_the_block_input(backbone, images, randn):
     features = backbone.features(images, [computed])
     torch.testing.assert_close(features, backbone.features(images, [fixed]))
     assert torch.autograd.grad(features.sum(), weight)[0].norm() > 0
-
-
-def test_samples_do_not_mix(backbone, images, randn):
-    """Each sample of a batch sees its own prompts alone."""
-    rows = randn(3, 4, 48)
-    together = backbone.features(images, [TokenInjection({0: rows}, keep=True)])
-    alone = [
-        backbone.features(images[b : b + 1], [TokenInjection({0: rows[b]}, keep=True)]) for b in range(3)
-    ]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 47), (2, 2, 48), (48,)])

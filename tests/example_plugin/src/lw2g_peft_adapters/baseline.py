@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.prefixes import check_blocks
-from lw2g.interfaces.baseline import Baseline, mask_logits
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
-from lw2g.interfaces.phase import ParameterGroup, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ParameterGroup, Phase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Activation, Site
 from lw2g.vit.injection import attention_of, block_at
@@ -29,9 +28,6 @@ __all__ = ["PeftLora"]
 
 class PeftLora(Baseline):
     """A set adapts the fused query, key and value projection of every chosen block; the head is shared."""
-
-    # The features depend on the backbone and the chosen set alone, so that those of old tasks stay valid.
-    feature_scope = "set"
 
     def __init__(self, config: PeftLoraConfig, context: BuildContext) -> None:
         super().__init__(context)
@@ -57,9 +53,7 @@ class PeftLora(Baseline):
 
     def source_of(self, pool: Pool) -> nn.Module | None:
         """Return the most recently trained set where the options say so."""
-        if self.config.init_from == "random" or not pool.task_to_set:
-            return None
-        return pool[pool.task_to_set[-1]]
+        return pool.newest if self.config.init_from == "previous" else None
 
     # -- forward ---------------------------------------------------------------------------------------
 
@@ -96,12 +90,6 @@ class PeftLora(Baseline):
             ),
         )
 
-    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
-        """Return cross-entropy over the task's classes, with its set forced on the whole batch."""
-        features = self.features(batch, context.pool.force(context.set_id))
-        logits = mask_logits(self.logits(features), context.task.classes)
-        return StepOutput(loss=functional.cross_entropy(logits, batch.labels), features=features)
-
     # -- what can be measured and protected ------------------------------------------------------------
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
@@ -113,12 +101,12 @@ class PeftLora(Baseline):
         evidence, and no soft rule acts on it.
         """
         own = cast(AdapterSet, parameters)
-        found: list[Site] = []
+        sites: list[Site] = []
         for block, down, up in zip(self.blocks, own.down, own.up, strict=True):
             a, b = (cast(nn.Parameter, layer.weight) for layer in (down, up))
             tap = Tap(block=block, kind="attn_in")
-            found.append(Site(name=f"blocks.{block}.lora_a", parameter=a, activation=Activation(tap=tap)))
-            found.append(
+            sites.append(Site(name=f"blocks.{block}.lora_a", parameter=a, activation=tap))
+            sites.append(
                 Site(
                     name=f"blocks.{block}.lora_b",
                     parameter=b,
@@ -127,4 +115,4 @@ class PeftLora(Baseline):
                     soft=False,
                 )
             )
-        return found
+        return sites

@@ -1,4 +1,4 @@
-"""Registers ``peft-lora``; the entry point in ``pyproject.toml`` names this module.
+"""Registers ``peft-lora`` and a metric; the entry point in ``pyproject.toml`` names this module.
 
 Every lw2g command imports it, so it imports neither torch nor peft, which take seconds: ``lazy`` names the
 code, which is imported when the baseline is built.
@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
-from attrs.validators import ge, gt, in_
+from attrs.validators import ge, gt
 
 from lw2g.blocks.options import blocks_option
 from lw2g.interfaces.component import BaselineComponent, lazy
+from lw2g.interfaces.metric import Metric
 from lw2g.interfaces.options import option
 from lw2g.registry.markers import hookimpl
 
-__all__ = ["PEFT_LORA", "PeftLoraConfig", "lw2g_baselines"]
+__all__ = ["PEFT_LORA", "WORST_TASK", "PeftLoraConfig", "lw2g_baselines", "lw2g_metrics"]
 
 
 @attrs.frozen(kw_only=True)
@@ -30,13 +31,11 @@ class PeftLoraConfig:
     init: Literal["gaussian", "kaiming"] = option(
         "gaussian",
         "how a down factor starts: as in the paper, or as peft does by default",
-        validator=in_(("gaussian", "kaiming")),
         published="gaussian",
     )
     init_from: Literal["previous", "random"] = option(
         "random",
         "what a new set starts from: the most recently trained one, or a random one",
-        validator=in_(("previous", "random")),
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(64, "images per step", validator=ge(1))
@@ -60,3 +59,22 @@ PEFT_LORA = BaselineComponent(
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the baseline."""
     return [PEFT_LORA]
+
+
+def _worst(accuracy: Any) -> float:
+    return float(accuracy[:, -1].min())
+
+
+WORST_TASK = Metric(
+    name="worst_task",
+    summary="accuracy on the task that has the lowest one after the last task",
+    needs=("accuracy",),
+    compute=_worst,
+    digits=1,
+)
+
+
+@hookimpl
+def lw2g_metrics() -> list[Metric]:
+    """Return the metric."""
+    return [WORST_TASK]

@@ -1,0 +1,214 @@
+"""Checks with torch: libraries, devices, plugins, weights, data, and one small run.
+
+Each step runs in its own process (:mod:`lw2g.doctor.examination`) and imports what it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.doctor.finding import Finding, note, ok, problem
+from lw2g.errors import ConfigError, DataError, Lw2gError
+
+if TYPE_CHECKING:
+    from lw2g.interfaces.component import Kind
+    from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["STEPS", "devices", "hub", "libraries", "plugins", "small_run", "supplies"]
+
+_COMPILED = ("numpy", "torch", "torchvision", "timm", "lightning_fabric", "sklearn", "safetensors")
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "lightning_fabric": "lightning-fabric"}
+_GIB = 2**30
+_SUPPLIES = {
+    "backbone": ("weights", "fetched from the hub when used (--network asks it); else pass --weights FILE"),
+    "benchmark": ("data", "set LW2G_DATA to the folder of data sets, or fetch one: `lw2g data get NAME`"),
+}
+# Two tasks of five classes, four training images a class, one epoch: a few seconds on one core.
+_SMALL = {
+    "benchmark.classes_per_family": 2,
+    "benchmark.increment": 5,
+    "benchmark.train_per_class": 4,
+    "benchmark.test_per_class": 2,
+    "baseline.epochs": 1,
+    "baseline.replay_epochs": 1,
+    "retrieval.epochs": 1,
+    "retrieval.replay_epochs": 1,
+    "growth.images": 16,
+}
+
+
+def libraries(names: Iterable[str] = _COMPILED) -> Iterator[Finding]:
+    """Import libraries with compiled parts, each after its requirements, and yield which ones fail."""
+    fine, messages = list[str](), set[str]()
+    for name in names:
+        # the last line of a process that an import kills
+        print(f"importing {name}", file=sys.stderr, flush=True)
+        try:
+            importlib.import_module(name)
+        # an unsuitable build raises various errors (RuntimeError: operator torchvision::nms does not exist;
+        # OSError: undefined symbol)
+        except Exception as error:
+            if str(error) in messages:
+                continue  # the error of a library that it imports
+            messages.add(str(error))
+            wanted = "torch torchvision" if "torch" in name else _DISTRIBUTIONS.get(name, name)
+            remedy = f"pip install --force-reinstall {wanted}, builds of one release from one index"
+            text = f"{name} cannot be imported: {type(error).__name__}: {error}"
+            yield problem("libraries", text, remedy)
+        else:
+            fine.append(name)
+    yield ok("libraries", f"can be imported: {', '.join(fine)}")
+
+
+def devices() -> Iterator[Finding]:
+    """Yield the devices by name and memory, and the precision that ``auto`` chooses on each kind."""
+    import torch
+
+    from lw2g.training.devices.precision import choose_precision
+    from lw2g.vit.backbone import load_backbone
+
+    there = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    for index in there:
+        about, (free, size) = torch.cuda.get_device_properties(index), torch.cuda.mem_get_info(index)
+        text = (
+            f"cuda:{index}: {about.name}, {size / _GIB:.0f} GiB memory, {free / _GIB:.0f} GiB of it free, "
+            f"compute capability {about.major}.{about.minor}, CUDA {torch.version.cuda}"
+        )
+        remedy = "another process uses it: wait, or name another one with --device cuda:N"
+        yield ok("devices", text) if free >= size / 2 else note("devices", text, remedy)
+    if not there and Path("/proc/driver/nvidia/version").exists():
+        text = f"an NVIDIA driver is there, but torch {torch.__version__} sees no GPU"
+        remedy = "install builds of torch and torchvision for its CUDA release, or update the driver"
+        yield problem("devices", text, f"{remedy}; check CUDA_VISIBLE_DEVICES")
+    if torch.backends.mps.is_available():
+        yield ok("devices", "mps: Apple GPU")
+    yield ok("devices", f"cpu: {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")
+    for name in ("cpu", "cuda:0")[: 2 if there else 1]:
+        model = load_backbone("vit_tiny_patch16_224", random_seed=0, image_size=96, device=name)
+        yield ok("precision", f"{name}: auto takes {choose_precision(model)} for ViT-Tiny at 96 pixels")
+
+
+def plugins(catalogue: Catalogue | None = None) -> Iterator[Finding]:
+    """Yield the usable components, the disabled plugins, and every problem with its remedy."""
+    from lw2g.interfaces.component import Lazy
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.registry.manager import DISABLE_VARIABLE, attempt
+
+    catalogue = catalogue or load_catalogue()
+    entries, problems = catalogue.components(), list(catalogue.problems)
+    strangers = {str(entry.origin) for entry in entries if not entry.origin.first_party}
+    others = f", not of lw2g itself: {', '.join(sorted(strangers))}" if strangers else ""
+    yield ok(
+        "plugins", f"{len(entries)} components of {len({entry.origin for entry in entries})} plugins{others}"
+    )
+    if catalogue.disabled:
+        text = f"{DISABLE_VARIABLE} leaves out {', '.join(catalogue.disabled)}"
+        yield note("plugins", text, f"unset {DISABLE_VARIABLE} to use them")
+    for entry in entries:  # listing them does not import lazily named code
+        build = getattr(entry.component, "build", None)
+        if isinstance(build, Lazy):
+            what = f"cannot build its {entry.component.kind} {entry.component.name!r}"
+            attempt(build.load, entry.origin, what, problems)
+    yield from (problem("plugins", fault.text, fault.remedy) for fault in problems)
+
+
+def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding]:
+    """Yield which backbones have their weights here, or which benchmarks their data, by default."""
+    from lw2g.interfaces.dataset import default_root
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.registry.manager import Problem, attempt
+
+    area, remedy = _SUPPLIES[kind]
+    here, absent, problems = list[str](), list[str](), list[Problem]()
+    for entry in (catalogue or load_catalogue()).components():
+        component: Any = entry.component
+        if component.kind != kind:
+            continue
+        published = getattr(component, "data", None)
+        what = f"has the {kind} {component.name!r}, which fails"
+        if published is not None:  # large: `lw2g data check` reads them
+            (here if published.lies_below(default_root()) else absent).append(component.name)
+            continue
+        answer = attempt(partial(_found, component), entry.origin, what, problems)
+        if isinstance(answer, DataError) and component.embedded:
+            yield problem(area, f"{component.name}: {answer.what}", answer.remedy or "reinstall the package")
+        elif isinstance(answer, DataError):
+            absent.append(component.name)
+        elif answer:  # not those that require a model or folder from the user
+            here.append(component.name)
+    yield from (problem(area, fault.text, fault.remedy) for fault in problems)
+    yield ok(area, f"here: {', '.join(here) or 'none'}")
+    if absent:
+        yield note(area, f"not here: {', '.join(absent)}", remedy)
+
+
+def _found(component: Any) -> bool | DataError:
+    """Return whether a component can be built with its defaults, or the error that names what it lacks."""
+    try:
+        if component.kind == "backbone":
+            component.build(component.config(), None, None)
+        else:
+            component.build(component.config()).stream()
+    except DataError as error:
+        return error
+    except ConfigError:
+        return False
+    return True
+
+
+def hub(timeout: float = 10.0) -> Iterator[Finding]:
+    """Request the front page of the hub from which timm fetches weights."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    from huggingface_hub.constants import ENDPOINT
+
+    try:
+        urlopen(Request(ENDPOINT, method="HEAD"), timeout=timeout).close()
+    except HTTPError as answer:
+        answer.close()  # any answer shows that the hub is reachable
+    except (OSError, ValueError) as error:
+        text = f"the hub cannot be reached ({error})"
+        yield note("weights", text, "fetch weights elsewhere and pass them with --weights FILE")
+        return
+    yield ok("weights", "the hub answers")
+
+
+def small_run(catalogue: Catalogue | None = None) -> Iterator[Finding]:
+    """Run a small version of the default experiment on a run's default device; yield the result."""
+    from lw2g.config.resolve import resolve
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.runner import start
+
+    catalogue, began = catalogue or load_catalogue(), time.perf_counter()
+    try:
+        resolved = resolve(catalogue, overrides=_SMALL)
+        with tempfile.TemporaryDirectory() as folder:
+            record = start(resolved, catalogue, Path(folder) / "run")
+    except Lw2gError as error:
+        text = f"the default experiment does not run: {error.what}"
+        yield problem("smoke run", text, error.remedy or "run `lw2g run` to see more")
+        return
+    config, device = resolved.config, record["environment"]["device"]
+    names = f"{config.baseline.name} x {config.policy.name} on {config.benchmark.name}, made small"
+    seconds = time.perf_counter() - began
+    tasks = len(record["task_to_set"])
+    yield ok("smoke run", f"{names}: {tasks} tasks learned and evaluated on {device} in {seconds:.1f} s")
+
+
+STEPS: Mapping[str, Callable[[], Iterator[Finding]]] = {
+    "libraries": libraries,
+    "devices": devices,
+    "components": lambda: chain(plugins(), supplies("benchmark"), supplies("backbone")),
+    "hub": hub,
+    "smoke run": small_run,
+}
+"""The steps, in order."""

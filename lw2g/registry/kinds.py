@@ -1,0 +1,63 @@
+"""The kinds of components: the one list that discovery, configurations, runs and reports use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from lw2g.interfaces.component import (
+    BackboneComponent,
+    BaselineComponent,
+    BenchmarkComponent,
+    Component,
+    ConstraintComponent,
+    EvidenceComponent,
+    Kind,
+    PolicyComponent,
+    RetrievalComponent,
+    TrackerComponent,
+)
+from lw2g.interfaces.metric import Metric
+from lw2g.registry.markers import hookspec
+
+__all__ = ["COMPONENTS", "HOOKS", "SECTIONS", "SPECIFICATIONS", "place_of"]
+
+COMPONENTS: Mapping[Kind, type[Component]] = {
+    record.kind: record
+    for record in (
+        BaselineComponent,
+        RetrievalComponent,
+        PolicyComponent,
+        EvidenceComponent,
+        ConstraintComponent,
+        BenchmarkComponent,
+        BackboneComponent,
+        TrackerComponent,
+        Metric,
+    )
+}
+"""The record class of every kind."""
+
+SECTIONS: Mapping[str, type[Component]] = {
+    record.section: record for record in COMPONENTS.values() if record.section
+}
+"""The record class by the configuration section that names such components."""
+
+HOOKS: Mapping[str, type[Component]] = MappingProxyType(
+    {record.hook: record for record in COMPONENTS.values()}
+)
+"""The class of the records that each hook returns in a list; hooks take no arguments."""
+
+
+SPECIFICATIONS = type("Specifications", (), dict.fromkeys(HOOKS, hookspec(lambda: [])))
+"""The hook specifications for pluggy."""
+
+
+def place_of(kind: Kind, name: str) -> str:
+    """Return the configuration section with the options of a component.
+
+    >>> place_of("policy", "min"), place_of("constraint", "cpk")
+    ('policy', 'constraints.cpk')
+    """
+    record = COMPONENTS[kind]
+    return f"{record.section}.{name}" if record.several else record.section

@@ -1,0 +1,173 @@
+"""Scenes for checks of forwards: the session that a small run leaves, with randomly moved parameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.interfaces.baseline import Baseline, mask_logits
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskContext, task_of_class
+from lw2g.interfaces.pool import UNCHOSEN, Pool
+from lw2g.testing.guards import seeded
+from lw2g.testing.kit import NotApplicable, Subject
+from lw2g.testing.world import NO_RUN, modules_of, opened, whole
+from lw2g.training.session import Session
+
+__all__ = ["Scene", "begin", "declares", "scene"]
+
+_MOVED = 0.3
+
+
+def begin(session: Session, index: int) -> TaskContext:
+    """Begin a task as a run does, without evidence, and return its context."""
+    session.begin_task(index)
+    if len(session.pool) and (session.fixed or index == 1):
+        session.pool.reuse(0)
+    else:
+        torch.manual_seed(session.seed_of(index, "new set"))
+        session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
+    images = session.image_set([session.stream.tasks[index].train], train=False)
+    context = session.task_context(index, images)
+    if session.retrieval is not None:
+        torch.manual_seed(session.seed_of(index, "retrieval"))
+        session.retrieval.begin_task(context)
+    return context
+
+
+def declares(subject: Subject, what: str) -> bool:
+    """Return whether a baseline or strategy declares something to check; True if it cannot be built.
+
+    Args:
+        subject: The component.
+        what: ``"sites"`` or ``"learning_only"``.
+    """
+    facts: dict[str, bool] = subject.once("facts", lambda: _facts(subject))
+    return facts.get(what, True)
+
+
+def _facts(subject: Subject) -> dict[str, bool]:
+    with seeded(0), warnings.catch_warnings(action="ignore"):
+        try:
+            session = opened(subject)
+            begin(session, 0)
+            own = session.baseline if subject.component.kind == "baseline" else session.retrieval
+            sites = [*session.baseline.sites(session.pool.sets[0]), *session.baseline.shared_sites()]
+            return {"sites": bool(sites), "learning_only": bool(own is not None and own.learning_only)}
+        except Exception:  # a plugin's code may raise anything; a check reports it
+            return {}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Scene:
+    """A session after three tasks with randomly moved parameters, and the test images of all tasks.
+
+    So sets differ from each other and heads prefer some classes. Buffers, which may have structure (a
+    Cholesky factor, a count), keep the values that phases have set.
+    """
+
+    session: Session
+
+    @property
+    def baseline(self) -> Baseline:
+        """The baseline."""
+        return self.session.baseline
+
+    @property
+    def pool(self) -> Pool:
+        """Its sets."""
+        return self.session.pool
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return len(self.session.evaluator.images)
+
+    def batch(self, positions: Sequence[int]) -> Batch:
+        """Return some of the images; their query takes a plain forward at this batch size."""
+        return next(iter(self.session.evaluator.images.batches([list(positions)])))
+
+    def of_task(self, index: int) -> Batch:
+        """Return the images of one task."""
+        first = sum(len(task.test) for task in self.session.stream.tasks[:index])
+        return self.batch(range(first, first + len(self.session.stream.tasks[index].test)))
+
+    @torch.no_grad()
+    def retrieve(self, batch: Batch, seen: int) -> Tensor | None:
+        """Return the tasks retrieved among the first ``seen``, ``[B]``; None if no set is chosen.
+
+        A control, which evaluation never calls, gets arbitrary tasks.
+        """
+        strategy = self.session.retrieval
+        if strategy is None:
+            return None
+        if strategy.control:
+            return (batch.samples % seen).to(batch.labels.device)
+        table = task_of_class(self.session.infos[:seen], batch.labels.device)
+        return strategy.retrieve(strategy.query(batch).float(), range(seen), table)
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return logits of all classes and retrieved tasks (None without retrieval), as evaluation does."""
+        scope, beside = self.baseline.scope, self.baseline.beside()
+        tasks = self.retrieve(batch, len(self.session.infos))
+        members: list[Tensor | None] = []
+        if tasks is not None and not scope.each:
+            members = [self.pool.sets_of(tasks)]
+        else:
+            members = [
+                None if set_id == UNCHOSEN else torch.full_like(batch.labels, set_id)
+                for set_id in scope.members(self.pool, beside)
+            ]
+        rows = [self.baseline.features(batch, scope.route(self.pool, ids, beside)).float() for ids in members]
+        logits = scope.score(self.baseline.logits, torch.stack(rows, dim=1))
+        return mask_logits(logits, range(self.session.infos[-1].seen)), tasks
+
+    def as_answers(self, features: Tensor) -> Tensor:
+        """Return features ``[B, F]`` as :meth:`Baseline.logits` takes them, the same ones under every set."""
+        members = len(self.pool) + len(self.baseline.beside())
+        return features[:, None].expand(-1, members, -1) if self.baseline.scope.each else features
+
+
+def scene(subject: Subject, *, fresh: bool = False) -> Scene:
+    """Return the scene after the subject's run, or after beginning its tasks if the run fails.
+
+    Args:
+        subject: The component.
+        fresh: Whether the check will change the scene, which is then not shared with other checks.
+
+    Raises:
+        NotApplicable: The tasks cannot be begun; the check ``learns_a_small_stream`` reports why.
+    """
+
+    def make() -> Scene | None:
+        run = whole(subject)
+        with seeded(0):
+            try:
+                if isinstance(run, Exception):
+                    session = opened(subject)
+                    for index in range(len(session.infos)):
+                        begin(session, index)
+                else:
+                    session = opened(subject, run.checkpoints[run.tasks - 1])
+            except Exception:  # a plugin's code may raise anything: one check reports it
+                return None
+            for module in modules_of(session).values():
+                _move(module)
+        return Scene(session=session)
+
+    result = make() if fresh else subject.once("scene", make)
+    if result is None:
+        raise NotApplicable(NO_RUN)
+    return result
+
+
+@torch.no_grad()
+def _move(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        parameter.add_(_MOVED * torch.randn_like(parameter))
+    module.requires_grad_(False).eval()

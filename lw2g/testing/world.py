@@ -1,0 +1,393 @@
+"""The world of the kit: a run on the tiny benchmark, through the same code as real runs.
+
+It has three tasks: the first gets a set, the second reuses it, the third gets a new one (a fixed baseline has
+one set). The run collects evidence and applies the orthogonal constraint. Checks of training read the run;
+checks of forwards use the session that it leaves (:mod:`lw2g.testing.scene`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from torch import Tensor, nn
+
+from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
+from lw2g.config.resolve import Resolved, resolve
+from lw2g.geometry.subspace import Subspace
+from lw2g.interfaces.component import BaselineComponent, EvidenceComponent, RetrievalComponent
+from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
+from lw2g.interfaces.site import Site
+from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
+from lw2g.testing.kit import NotApplicable, Subject
+from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.state import restore
+from lw2g.training.progress import Reporter
+from lw2g.training.run import Run
+from lw2g.training.session import Session, open_session
+
+__all__ = [
+    "HOST",
+    "HOST_PHASE",
+    "NO_RUN",
+    "Learned",
+    "SmallRun",
+    "changed",
+    "evaluate",
+    "everything",
+    "interrupted",
+    "learned",
+    "modules_of",
+    "opened",
+    "same_predictions",
+    "whole",
+    "wiring",
+]
+
+HOST, HOST_PHASE = "s-prompt-plus-plus", "prompts"
+"""The baseline with which other components are checked, and its only phase."""
+
+_QUICK: Mapping[str, Any] = {
+    "run.evaluation_batch": 16,
+    "growth.images": 16,
+    "growth.energy": 0.95,
+    "benchmark.random_crops": True,
+    "backbone.spread": 0.1,
+}
+_EPOCHS, _BATCH = 2, 8
+NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_stream'"
+
+
+# -- configuration ------------------------------------------------------------------------------------------
+
+
+def _host_of(subject: Subject) -> BaselineComponent:
+    if isinstance(subject.component, BaselineComponent):
+        return subject.component
+    return subject.catalogue.get("baseline", HOST)
+
+
+def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
+    """Return the retrieval strategy of the run: the subject itself, or the baseline's own."""
+    if isinstance(subject.component, RetrievalComponent):
+        return subject.component
+    own = _host_of(subject).retrieval
+    return None if own is None else subject.catalogue.get("retrieval", subject.retrieval or own)
+
+
+def resolved(subject: Subject) -> Resolved:
+    """Return the configuration of the subject's short run; off the CPU it has deterministic kernels."""
+    baseline, retrieval = _host_of(subject), _retrieval_of(subject)
+    measure = isinstance(subject.component, EvidenceComponent)
+    overrides = {**_QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
+    sections = {"baseline": baseline, "retrieval": retrieval}
+    if measure:
+        overrides["growth.measures"] = [subject.component.name]
+        sections[f"evidence.{subject.component.name}"] = subject.component
+    for section, component in sections.items():
+        if component is not None:
+            own = subject.options if component is subject.component else {}
+            chosen = _short(component.config) | dict(own)
+            overrides |= {f"{section}.{key}": value for key, value in chosen.items()}
+    return resolve(
+        subject.catalogue,
+        overrides=overrides,
+        baseline=baseline.name,
+        retrieval=None if retrieval is None else retrieval.name,
+        policy=DEFAULT_FIXED_POLICY if measure or baseline.growth == "fixed" else DEFAULT_POLICY,
+        constraints=["orthogonal"],
+        benchmark="tiny",
+        backbone="tiny",
+    )
+
+
+def _short(config: type[Any]) -> dict[str, Any]:
+    """Return options that make training short: at most two epochs or steps, small batches."""
+    short: dict[str, Any] = {}
+    for field in attrs.fields(config):
+        counts = field.name.endswith(("epochs", "steps")) and isinstance(field.default, int)
+        if counts and field.default > _EPOCHS:
+            short[field.name] = _EPOCHS
+        elif field.name == "batch_size":
+            short[field.name] = _BATCH
+    return short
+
+
+class _Scripted:
+    """The policy of small runs: a new set, its reuse in the second task, then new sets."""
+
+    margin = 0.0
+    burden = None
+
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        return Reuse(0) if evidence.task == 1 else Grow()
+
+
+def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
+    """Open a session under the scripted policy, in the state of a checkpoint if one is given."""
+    session = open_session(resolved(subject).config, subject.catalogue)
+    if not session.fixed:
+        session = attrs.evolve(session, policy=_Scripted())
+    if checkpoint is not None:
+        restore(session, checkpoint)
+    return session
+
+
+# -- a run --------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Cut:
+    """The place at which a run is interrupted: the end of an epoch, or (epoch None) the start of a phase."""
+
+    task: int
+    phase: str
+    epoch: int | None = None
+
+
+class _CutError(Exception):
+    """Simulates a power cut: nothing is written after it."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Learned:
+    """A run after one of its tasks.
+
+    Attributes:
+        state: Every parameter and buffer of all modules.
+        predictions: Predictions for the test samples of all seen tasks.
+        features: Features of the same samples.
+        sites: Rows ``[rows, dim]`` and the space of old tasks (None without one) of each site of the task's
+            set and each shared site, by owner and name.
+    """
+
+    state: dict[str, Tensor]
+    predictions: Predictions
+    features: Tensor
+    sites: dict[str, tuple[Tensor, Subspace | None]]
+
+    def difference(self, other: Learned) -> str | None:
+        """Return the name of the first difference from another run after this task; None if they agree."""
+        if moved := changed(self.state, other.state):
+            # retrieval first: its loss may affect the baseline (by a clipped norm), rarely the reverse
+            return repr(min(moved, key=lambda name: not name.startswith("retrieval.")))
+        if changed({"": self.features}, {"": other.features}):
+            return "features of test samples"
+        return None if same_predictions(self.predictions, other.predictions) else "predictions"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SmallRun:
+    """A finished run.
+
+    Attributes:
+        session: Its session at the end.
+        after: The run after each task.
+        phases: ``(task, phase, state at its start)`` in order; a task's first entry is named ``"decided"``.
+        epochs: Finished epochs, in order.
+        checkpoints: The checkpoint of each task.
+        wires: Modules and hooks of the backbone before the first task.
+        decisions: The record's entry for each task.
+        cut: Where it was interrupted; None if it was not.
+    """
+
+    session: Session
+    after: dict[int, Learned]
+    phases: list[tuple[int, str, dict[str, Tensor]]]
+    epochs: list[Cut]
+    checkpoints: dict[int, Checkpoint]
+    wires: dict[str, frozenset[str]]
+    decisions: dict[int, dict[str, Any]]
+    cut: Cut | None = None
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of its stream."""
+        return len(self.session.stream.tasks)
+
+
+class _Notes:
+    """Records the events of a run, and may cut it."""
+
+    def __init__(self, session: Session, files: RunDirectory, cut: Cut | None) -> None:
+        self._session, self._files, self._cut = session, files, cut
+        self.after: dict[int, Learned] = {}
+        self.phases: list[tuple[int, str, dict[str, Tensor]]] = []
+        self.epochs: list[Cut] = []
+        self.decisions: dict[int, dict[str, Any]] = {}
+
+    def on_event(self, event: Event) -> None:
+        at: Cut | None = None
+        match event:
+            case TaskDecided():
+                self.phases.append((event.task, "decided", everything(modules_of(self._session))))
+                self.decisions[event.task] = event.decision
+            case PhaseStarted():
+                self.phases.append((event.task, event.phase, everything(modules_of(self._session))))
+                at = Cut(task=event.task, phase=event.phase)
+            case EpochEnded():
+                at = Cut(task=event.task, phase=event.phase, epoch=event.epoch)
+                self.epochs.append(at)
+            case TaskEvaluated():
+                self.after[event.task] = self._learned(event.task)
+        if at is not None and at == self._cut:
+            raise _CutError
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _learned(self, task: int) -> Learned:
+        session, memory = self._session, self._session.memory
+        predictions = self._files.read_predictions(task)
+        set_id = session.pool.task_to_set[task]
+        sites: list[Site] = [
+            *session.baseline.sites(session.pool[set_id]),
+            *session.baseline.shared_sites(),
+        ]
+        return Learned(
+            state=everything(modules_of(session)),
+            predictions=predictions,
+            features=session.evaluator.features_of(len(predictions.sample)).clone(),
+            sites={
+                memory.key(set_id, site): (
+                    site.rows(site.parameter).detach().clone(),
+                    memory.space(set_id, site),
+                )
+                for site in sites
+            },
+        )
+
+
+def whole(subject: Subject) -> SmallRun | Exception:
+    """Return the subject's run, done once, or the error that stopped it."""
+
+    def attempt() -> SmallRun | Exception:
+        try:
+            return _run(subject)
+        except Exception as error:  # a plugin's code may raise anything: one check reports it
+            return error
+
+    return subject.once("small run", attempt)
+
+
+def learned(subject: Subject) -> SmallRun:
+    """Return the subject's run, done once.
+
+    Raises:
+        NotApplicable: The run fails; the check ``learns_a_small_stream`` reports why.
+    """
+    run = whole(subject)
+    if isinstance(run, Exception):
+        raise NotApplicable(NO_RUN)
+    return run
+
+
+def interrupted(subject: Subject) -> SmallRun:
+    """Return a run that was cut within its second task and resumed in a new session.
+
+    The cut is after the last epoch of the last phase with a second epoch, else before the evaluation.
+    """
+    first = learned(subject)
+    task = min(1, first.tasks - 1)
+    late = [at for at in first.epochs if at.task == task and at.epoch]
+    return _run(subject, late[-1] if late else Cut(task=task, phase="evaluation"))
+
+
+def _run(subject: Subject, cut: Cut | None = None) -> SmallRun:
+    with tempfile.TemporaryDirectory() as folder:
+        if cut is None:
+            return _advance(subject, Path(folder))
+        earlier = _advance(subject, Path(folder), cut=cut)
+        rest = _advance(subject, Path(folder), resumed=True)
+    # the first part evaluated the tasks before the cut
+    return attrs.evolve(rest, after=earlier.after | rest.after, cut=cut)
+
+
+def _advance(subject: Subject, directory: Path, *, cut: Cut | None = None, resumed: bool = False) -> SmallRun:
+    """Run from the beginning, or from the newest checkpoint, to the end or to the cut."""
+    session = opened(subject)
+    files = RunDirectory(directory)
+    store = CheckpointStore(files.checkpoints)
+    run = Run(resolved(subject), session, files, store)
+    if resumed:
+        run.take_up(*store.newest(), standing=False)
+    wires = wiring(session.backbone)
+    notes = _Notes(session, files, cut)
+    with suppress(_CutError):
+        run.go_on([notes])
+    return SmallRun(
+        session=session,
+        after=notes.after,
+        phases=notes.phases,
+        epochs=notes.epochs,
+        checkpoints={task: store.of_task(task) for task in notes.after if task in store.finished},
+        wires=wires,
+        decisions=notes.decisions,
+    )
+
+
+def evaluate(session: Session, task: int) -> tuple[Predictions, Tensor]:
+    """Return predictions and features of the test samples of the first tasks, computed without caches."""
+    session.evaluator.forget()
+    predictions, _ = session.evaluate(task, Reporter([], [1] * (task + 1)))
+    return predictions, session.evaluator.features_of(len(predictions.sample)).clone()
+
+
+def same_predictions(first: Predictions, second: Predictions) -> bool:
+    """Return whether two evaluations agree on every sample, class, task and set."""
+    return all(
+        np.array_equal(getattr(first, field.name), getattr(second, field.name))
+        for field in attrs.fields(Predictions)
+    )
+
+
+# -- state of modules ---------------------------------------------------------------------------------------
+
+
+def modules_of(session: Session) -> dict[str, nn.Module]:
+    """Return all modules with state, by their names in messages."""
+    modules: dict[str, nn.Module] = {"baseline": session.baseline}
+    modules |= {f"set {set_id}": session.pool[set_id] for set_id in session.pool.ids}
+    return modules if session.retrieval is None else {**modules, "retrieval": session.retrieval}
+
+
+def everything(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return copies of all parameters and buffers, those outside the state dict included, by full name."""
+    return {
+        f"{owner}.{name}": value.detach().clone()
+        for owner, module in modules.items()
+        for name, value in (*module.named_parameters(), *module.named_buffers())
+    }
+
+
+def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of tensors that were added, removed, or differ in a bit."""
+    names = dict.fromkeys((*before, *after))
+    return [name for name in names if not _same(before.get(name), after.get(name))]
+
+
+def _same(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def wiring(module: nn.Module) -> dict[str, frozenset[str]]:
+    """Return class, identity, attributes and hooks of every module of a tree, by name."""
+    wires = {}
+    for name, part in module.named_modules():
+        facts = {f"a {type(part).__name__} at {id(part):#x}"}
+        for key, value in vars(part).items():
+            if key.endswith("hooks") and value:
+                facts.add(f"{len(value)} in {key}")
+            elif not key.startswith("_"):
+                facts.add(f"attribute {key}")
+        wires[name] = frozenset(facts)
+    return wires

@@ -1,0 +1,194 @@
+"""Checks of what components return, before lw2g makes a decision or a number of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+import torch
+from torch import Tensor
+
+from lw2g.errors import ContractError, shown
+from lw2g.interfaces.growth import Decision, Grow, Measurement, Reuse
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Pool
+
+__all__ = [
+    "require_decision",
+    "require_finite",
+    "require_graph",
+    "require_measurements",
+    "require_one_task_each",
+    "require_phases",
+    "require_scores",
+    "require_seen",
+    "require_step",
+]
+
+
+def require_one_task_each(tasks: object, count: int, whose: str) -> Tensor:
+    """Return the retrieved tasks if there is one whole number per query; do not wait for the device.
+
+    Args:
+        tasks: What ``retrieve`` returned.
+        count: Number of queries.
+        whose: The strategy's name, for the message.
+
+    Raises:
+        ContractError: It is something else.
+    """
+    if isinstance(tasks, Tensor):
+        if tasks.shape == (count,) and tasks.dtype in (torch.int64, torch.int32):
+            return tasks
+        answer = f"{tasks.dtype} {list(tasks.shape)}"
+    else:
+        answer = shown(tasks)
+    raise ContractError(
+        f"{whose}: retrieve returned {answer}", f"return the task id of each query, int64 [{count}]", whose
+    )
+
+
+def require_seen(tasks: Tensor, seen: Sequence[int], whose: str) -> None:
+    """Refuse retrieved tasks that are not learned yet; wait for the device.
+
+    Raises:
+        ContractError: There is one.
+    """
+    strange = tasks[~torch.isin(tasks, torch.tensor(list(seen), device=tasks.device))]
+    if len(strange):
+        raise ContractError(
+            f"{whose}: retrieve returned task {int(strange[0])}, and {shown(list(seen))} are seen",
+            "return one of the tasks in 'seen'",
+            whose,
+        )
+
+
+def require_scores(sound: Tensor, samples: Sequence[str], whose: str) -> None:
+    """Refuse samples without a finite score for any task; wait for the device.
+
+    Args:
+        sound: Whether the best score of each is a finite number, ``[N]``.
+        samples: What the rows belong to.
+        whose: The retrieval strategy's name, for the message.
+
+    Raises:
+        ContractError: There is one.
+    """
+    if not bool(sound.all()):
+        first = samples[int((~sound).int().argmax())]
+        raise ContractError(
+            f"{whose}: scores of sample {first!r} are not finite",
+            "return a number for each task, minus infinity only for one that is out of the question",
+            whose,
+        )
+
+
+def require_phases(phases: object, whose: str) -> list[Phase]:
+    """Return the phases of a component for a task.
+
+    Raises:
+        ContractError: It gives something else.
+    """
+    if isinstance(phases, Sequence) and all(
+        isinstance(phase, TrainingPhase | ComputePhase) for phase in phases
+    ):
+        return list(phases)
+    raise ContractError(
+        f"{whose}, phases: returned {shown(phases)}", "return a list of TrainingPhase and ComputePhase", whose
+    )
+
+
+def require_step(output: object, whose: str) -> StepOutput:
+    """Return the output of a phase's step.
+
+    Raises:
+        ContractError: It is no StepOutput with a scalar loss.
+    """
+    if isinstance(output, StepOutput):
+        if isinstance(output.loss, Tensor) and output.loss.numel() == 1:
+            return output
+        loss = output.loss
+        returned = (
+            f"a loss of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"the loss {shown(loss)}"
+        )
+    else:
+        returned = shown(output)
+    raise ContractError(
+        f"{whose}, step: returned {returned}", "return a StepOutput with a scalar tensor as loss", whose
+    )
+
+
+def require_graph(loss: Tensor, phase: str, whose: str) -> None:
+    """Refuse a loss without gradients.
+
+    Raises:
+        ContractError: It has none.
+    """
+    if not loss.requires_grad:
+        raise ContractError(
+            f"{whose}, step: the loss of phase {phase!r} has no gradient",
+            "compute it from the parameters of the phase's groups, with gradients switched on",
+            whose,
+        )
+
+
+def require_finite(logits: Tensor, samples: Sequence[str], whose: str) -> None:
+    """Refuse logits of seen classes that are not finite; wait for the device.
+
+    Args:
+        logits: Of the seen classes, ``[B, C]``.
+        samples: What the rows belong to.
+        whose: The baseline's name, for the message.
+
+    Raises:
+        ContractError: There is one.
+    """
+    bad = ~logits.isfinite().all(dim=1)
+    if bool(bad.any()):
+        first = samples[int(bad.int().argmax())]
+        raise ContractError(
+            f"{whose}: logits of sample {first!r} are not finite",
+            "look at its features and its head, or lower baseline.lr",
+            whose,
+        )
+
+
+def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
+    """Return a policy's decision.
+
+    Raises:
+        ContractError: It is no decision, or reuses a set that is not live.
+    """
+    match decision:
+        case Grow():
+            return decision
+        case Reuse(set=int(chosen)) if chosen in pool.ids and not isinstance(chosen, bool):
+            return decision
+        case Reuse(set=chosen):
+            what = f"reuses set {shown(chosen)}"
+        case _:
+            what = f"returned {shown(decision)}"
+    raise ContractError(
+        f"policy {policy!r}, decide: {what}",
+        f"return Grow(), or Reuse(set) with one of the live sets {list(pool.ids)}",
+        f"policy {policy!r}",
+    )
+
+
+def require_measurements(measure: str, values: object, candidates: Set[int]) -> Mapping[int, Measurement]:
+    """Return a measure's values by candidate set.
+
+    Raises:
+        ContractError: It is something else, or has a set that is no candidate.
+    """
+    if isinstance(values, Mapping) and all(isinstance(value, Measurement) for value in values.values()):
+        strange = values.keys() - candidates
+        if not strange:
+            return values
+        what = f"speaks of set {shown(min(strange))}"
+    else:
+        what = f"returned {shown(values)}"
+    raise ContractError(
+        f"evidence {measure!r}, measure: {what}",
+        f"return a Measurement for each of the candidates {sorted(candidates)} that it can measure",
+        f"evidence {measure!r}",
+    )

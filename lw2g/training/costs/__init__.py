@@ -1,1 +1,0 @@
-"""What a run would cost, measured before it is begun."""

@@ -1,0 +1,87 @@
+"""Metrics of a run: their inputs, and their values by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lw2g.errors import error_text
+from lw2g.interfaces.metric import CORE_METRICS, Metric
+from lw2g.registry.catalogue import Registered
+
+__all__ = ["compute_metrics", "describe_metrics", "inputs_of"]
+
+_COLUMNS = ("true", "predicted", "task", "hard", "told", "within")
+_CHOICES = ("retrieved", "set", "rank")
+"""Columns that hold -1 where no set is chosen."""
+
+
+def inputs_of(
+    columns: Mapping[str, Any],
+    accuracy: npt.NDArray[np.float64],
+    retrieval: npt.NDArray[np.float64] | None,
+    task_to_set: Sequence[int] | None,
+    planted_groups: Sequence[Any] | None,
+) -> dict[str, Any]:
+    """Return the inputs of metrics by the names of ``INPUTS``; arrays are read-only.
+
+    Args:
+        columns: The predictions of the last evaluation.
+        accuracy: ``A[i,t]`` in percent, ``[T, T]``.
+        retrieval: The same for retrieved sets; None where no set is chosen.
+        task_to_set: The set that holds each task; None where sets hold no parameters.
+        planted_groups: The group of each task of the whole stream; None where there are none.
+    """
+    tasks = len(accuracy)
+    arrays = {"accuracy": accuracy, "retrieval": retrieval}
+    arrays |= {name: columns.get(name) for name in _COLUMNS}
+    arrays |= {name: None if (columns[name] < 0).any() else columns[name] for name in _CHOICES}
+    return {
+        **{name: None if array is None else _read_only(array) for name, array in arrays.items()},
+        "samples": np.bincount(columns["task"], minlength=tasks).tolist(),
+        "task_to_set": None if task_to_set is None else dict(enumerate(task_to_set[:tasks])),
+        "planted_groups": None if planted_groups is None else dict(enumerate(planted_groups[:tasks])),
+    }
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def compute_metrics(
+    metrics: Iterable[Registered], inputs: Mapping[str, Any], warn: Callable[[str], None]
+) -> dict[str, float | None]:
+    """Return the values of metrics by name; a plugin's metric that fails is None and does not stop the run.
+
+    Args:
+        metrics: Those to compute.
+        inputs: What :func:`inputs_of` returned.
+        warn: Called with a line for each failure.
+    """
+    values: dict[str, float | None] = {}
+    for entry in metrics:
+        metric: Any = entry.component
+        try:
+            values[metric.name] = metric.of(inputs)
+        except Exception as error:
+            if metric.name in CORE_METRICS:
+                raise
+            values[metric.name] = None
+            why = error_text(error)
+            warn(f"{entry.origin}: metric {metric.name!r}: {why}; the run goes on without its value")
+    return values
+
+
+def describe_metrics(metrics: Iterable[Registered]) -> dict[str, dict[str, Any]]:
+    """Return the definitions of plugins' metrics by name, for readers of the record without the plugin."""
+    return {
+        metric.name: {"definition": metric.summary, "unit": metric.unit, "digits": metric.digits}
+        | {"plugin": str(entry.origin)}
+        for entry in metrics
+        if isinstance(metric := entry.component, Metric) and metric.name not in CORE_METRICS
+    }

@@ -1,0 +1,89 @@
+"""How published checkpoints and plain timm models are loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lw2g.errors import ConfigError, DataError
+from lw2g.vit.backbone import Backbone, load_backbone
+from lw2g.vit.weights import file_sha256
+from lw2g_backbones.presets import BackbonePreset, KnownFile, PresetConfig, TimmConfig
+
+__all__ = ["load_checkpoint", "load_timm", "require_same", "untrained_checkpoint", "untrained_timm"]
+
+
+def load_checkpoint(
+    config: PresetConfig, weights: Path | None, image_size: int | None, *, preset: BackbonePreset
+) -> Backbone:
+    """Return the backbone of a published checkpoint, from the file where one is given.
+
+    Raises:
+        DataError: The file is missing, or the preset needs one and none is given.
+    """
+    if weights is None and not preset.fetched_by_timm:
+        raise DataError(f"backbone {preset.name!r} needs a weights file", preset.where)
+    if weights is not None and not weights.is_file():
+        raise DataError(f"backbone {preset.name!r}: no weights file {str(weights)!r}", preset.where)
+    for known in preset.files:
+        if weights is not None:
+            require_same(known, weights)
+    return load_backbone(
+        preset.timm_name,
+        weights=weights,
+        pretrained=weights is None,
+        image_size=image_size or preset.image_size,
+        mean=preset.mean,
+        std=preset.std,
+        finetuned_on_1k=preset.finetuned_on_1k,
+    )
+
+
+def untrained_checkpoint(config: PresetConfig, image_size: int | None, *, preset: BackbonePreset) -> Backbone:
+    """Return the same architecture with random weights."""
+    return load_backbone(
+        preset.timm_name,
+        image_size=image_size or preset.image_size,
+        mean=preset.mean,
+        std=preset.std,
+        random_seed=0,
+    )
+
+
+def require_same(known: KnownFile, path: Path) -> None:
+    """Refuse a file of a known name with another content, if the hash is confirmed.
+
+    Raises:
+        DataError: The content is another one.
+    """
+    if not known.confirmed or path.name != known.name:
+        return
+    actual = file_sha256(path)
+    if not actual.startswith(known.sha256):
+        raise DataError(
+            f"weights file {str(path)!r} is not the published {known.name!r}: its SHA-256 begins with "
+            f"{actual[:8]} instead of {known.sha256[:8]}",
+            "fetch it again, or rename the file",
+        )
+
+
+def load_timm(config: TimmConfig, weights: Path | None, image_size: int | None) -> Backbone:
+    """Return a plain timm ViT.
+
+    Raises:
+        ConfigError: No model is named.
+    """
+    if not config.model:
+        raise ConfigError("backbone.model: no timm model is named", "pass its name with --backbone")
+    return load_backbone(
+        config.model,
+        weights=weights,
+        pretrained=weights is None,
+        image_size=image_size,
+        mean=config.mean,
+        std=config.std,
+    )
+
+
+def untrained_timm(config: TimmConfig, image_size: int | None) -> Backbone:
+    """Return the same architecture with random weights."""
+    return load_backbone(config.model, image_size=image_size, mean=config.mean, std=config.std, random_seed=0)

@@ -1,0 +1,62 @@
+"""Tasks, their contexts and builds made by hand, for whatever is driven without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.pool import Pool
+
+__all__ = ["CPU", "build_of", "given_set", "task_context", "tasks_of"]
+
+CPU = torch.device("cpu")
+
+
+def build_of(backbone: Any = None, *, num_tasks: int = 4, num_classes: int = 8, dim: int = 8) -> BuildContext:
+    """Return what components are built from; without a backbone there are its sizes alone."""
+    sizes = SimpleNamespace(dim=dim, depth=6) if backbone is None else backbone
+    return BuildContext(backbone=sizes, num_tasks=num_tasks, num_classes=num_classes, device=CPU, seed=0)
+
+
+def tasks_of(sizes: Iterable[int], *, images: int = 2, names: Sequence[str] = ()) -> tuple[TaskInfo, ...]:
+    """Return tasks of so many classes each, numbered in turn, with so many images a class."""
+    infos: list[TaskInfo] = []
+    for index, size in enumerate(sizes):
+        first = infos[-1].seen if infos else 0
+        classes = tuple(range(first, first + size))
+        infos.append(
+            TaskInfo(
+                index=index,
+                classes=classes,
+                class_names=tuple(names[label] if names else f"c{label}" for label in classes),
+                seen=first + size,
+                num_images=images * size,
+            )
+        )
+    return tuple(infos)
+
+
+def given_set(pool: Pool, reuse: int | None = None, new: nn.Module | None = None) -> int:
+    """Give the next task a set, a new one where none is to be reused; return its id."""
+    return pool.grow(new or nn.Module()) if reuse is None else pool.reuse(reuse)
+
+
+def task_context(pool: Pool, history: tuple[TaskInfo, ...], **said: Any) -> TaskContext:
+    """Return the context of the last of some tasks, which has its set in the pool already."""
+    index = history[-1].index
+    set_id = pool.task_to_set[index]
+    defaults: dict[str, Any] = {
+        "set_id": set_id,
+        "grew": set_id not in pool.task_to_set[:index],
+        "retrieval": None,
+        "memory": None,
+        "pretrained_space": None,
+        "backbone": None,
+        "statistics": lambda size: (),
+    }
+    return TaskContext(task=history[-1], history=history, pool=pool, device=CPU, seed=0, **(defaults | said))

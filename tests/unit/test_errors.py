@@ -1,0 +1,45 @@
+"""An error says what is wrong and what to do in two fields; its text is made in one place."""
+
+import ast
+import pickle
+from pathlib import Path
+
+import pytest
+
+from lw2g import errors
+from lw2g.errors import ContractError, DataError, Lw2gError
+
+ROOT = Path(__file__).parents[2]
+KINDS = {name for name, found in vars(errors).items() if isinstance(found, type)}
+
+
+@pytest.mark.parametrize("error", [DataError("no file", "get one"), ContractError("x", "y", "policy 'min'")])
+def test_fields_and_text_survive_the_way_between_processes(error: Lw2gError) -> None:
+    """A worker's error is the same where it is told."""
+    other = pickle.loads(pickle.dumps(error))
+    assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))
+    assert str(error) == f"{error.what}; {error.remedy}"
+
+
+def test_without_a_remedy_the_text_is_what_is_wrong() -> None:
+    """Nothing is added."""
+    assert str(DataError("no file")) == "no file"
+
+
+@pytest.mark.parametrize("folder", ["lw2g", "plugins"])
+def test_no_message_carries_its_remedy_inside(folder: str) -> None:
+    """Whoever raises passes the remedy as what it is, so that nobody has to cut it out again."""
+    inside = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in (ROOT / folder).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in KINDS and len(call.args) == 1
+        if "; " in _words(call.args[0])
+    ]
+    assert not inside
+
+
+def _words(message: ast.expr) -> str:
+    """Return what a message says itself, without what is put into it."""
+    parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+    return "".join(one.value if isinstance(one, ast.Constant) else "?" for one in parts)
