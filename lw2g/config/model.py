@@ -82,12 +82,6 @@ class BackboneChoice:
     image_size: int | None = None
 
 
-def _is_multiple_of_four(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-    """A multiple of 4."""
-    if value % 4:
-        raise ValueError(f"'{field.name}' must be a multiple of 4: {value}")
-
-
 @attrs.frozen(kw_only=True)
 class GrowthConfig:
     """How representation subspaces are built and how evidence is collected."""
@@ -131,12 +125,7 @@ class GrowthConfig:
         4, "draws of the new classes' head over which gradient measures are averaged", validator=ge(2)
     )
     images: int = option(
-        256, "images of a new task on which evidence is collected, balanced over classes", validator=ge(2)
-    )
-    groups: int = option(
-        16,
-        "groups of these images; standard errors come from one gradient per group",
-        validator=[ge(16), _is_multiple_of_four],
+        256, "images of a new task on which evidence is collected, balanced over classes", validator=ge(16)
     )
     screen: int = option(
         0,
@@ -154,10 +143,6 @@ class GrowthConfig:
         "assigned",
         "sets whose memory keeps activations of a finished task: its own set, or every set it can meet",
     )
-
-    def __attrs_post_init__(self) -> None:
-        if self.images < self.groups:
-            raise ValueError(f"'images' must be at least 'groups': {self.images} < {self.groups}")
 
 
 def _is_a_number_of_sets(_instance: object, field: attrs.Attribute[Any], value: int | str) -> None:
@@ -237,7 +222,6 @@ class RunConfig:
         "backbone and benchmark options: official (the authors' own), like-for-like (the same for all "
         "methods) or auto (official if the authors' values are known)",
     )
-    keep_checkpoints: int = option(2, "number of epoch checkpoints to keep", validator=ge(1))
 
 
 OWN_SECTIONS: Mapping[str, type[Any]] = {

@@ -26,10 +26,7 @@ OF_THE_MACHINE = {
     "benchmark.root",
     "benchmark.more_roots",
     "backbone.weights",
-    *(
-        f"run.{name}"
-        for name in ("device", "workers", "evaluation_batch", "image_memory", "keep_checkpoints")
-    ),
+    *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory")),
 }
 """Options that change no number, or that fingerprints cover."""
 

@@ -24,7 +24,7 @@ from lw2g.interfaces.stream import Task, TaskData
 from lw2g.training.boundary import Frozen
 from lw2g.training.devices.peak import PeakMemory
 from lw2g.training.evidence.collecting import collect_evidence
-from lw2g.training.evidence.d_sub import DSub
+from lw2g.training.evidence.d_sub import GROUPS, DSub
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.ledger import Ledger
 from lw2g.training.files.state import Position, snapshot
@@ -266,7 +266,7 @@ class Rehearsal:
         session, index = self._small, len(self._small.pool.task_to_set)
         sizes = [len(run.stream.tasks[index].train) for run in (session, self._whole)]
         sample, full = (min(size, session.config.growth.images) for size in sizes)
-        count = max(sample // 2, session.config.growth.groups)
+        count = max(sample // 2, GROUPS)
         if count < sample < full and session.collects_evidence and len(session.pool):
             growth = attrs.evolve(session.config.growth, images=count)
             half = attrs.evolve(session, config=attrs.evolve(session.config, growth=growth))
@@ -279,7 +279,7 @@ class Rehearsal:
         affordable = int(_PATIENCE / _seconds_per_image(session))
         least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
         if session.collects_evidence:
-            least = max(least, 2 * session.config.growth.groups)
+            least = max(least, 2 * GROUPS)
         wanted = _BATCHES * getattr(session.config.baseline.config, "batch_size", _BATCH)
         train = min(wanted, max(least, affordable))
         run = session.config.run

@@ -242,7 +242,7 @@ class Run(Observer):
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
         # training forks processes that decode images: never do so beside a thread
         save = self._store.save if run.workers else self._store.save_behind
-        save(attrs.evolve(checkpoint, task_done=task_done), run.keep_checkpoints)
+        save(attrs.evolve(checkpoint, task_done=task_done))
 
     def _begin_anew(self) -> Position:
         """Write the configuration and return the first position."""

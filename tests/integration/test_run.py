@@ -110,7 +110,7 @@ def test_one_shares_a_set_and_keeps_its_old_directions(
 ) -> None:
     """Under policy one the shared set's displacement since task 1 has no component in task 1's space."""
     directory = tmp_path / "run"
-    overrides = {"run.keep_checkpoints": 2, "baseline.epochs": 3, "growth.energy": 0.8}
+    overrides = {"baseline.epochs": 3, "growth.energy": 0.8}
     record = start(quick(overrides, policy="one"), catalogue, directory)
     assert record["task_to_set"] == [0, 0, 0]
     assert record["metrics"]["pra"] == 100.0

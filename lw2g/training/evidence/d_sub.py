@@ -26,9 +26,12 @@ from lw2g.vit.backbone import Backbone
 from lw2g.vit.room import bytes_per_image
 from lw2g.vit.taps import Tap
 
-__all__ = ["DSub", "balanced", "merged", "moments_of", "undisturbed"]
+__all__ = ["GROUPS", "DSub", "balanced", "merged", "moments_of", "undisturbed"]
 
 R = TypeVar("R")
+
+GROUPS = 16
+"""Groups of the images of D_sub; standard errors come from one gradient per group."""
 
 _BATCH = 64
 _BYTES = 2**31
@@ -107,7 +110,7 @@ class DSub:
         images: Its training images under the test transform.
         backbone: The frozen backbone.
         engine: Device and precision.
-        options: Sample size, number of groups, energies, per head or joint.
+        options: Sample size, energies, per head or joint.
         seed: The run's seed.
         taps: Returns the taps of all sites; the first request reads all of them.
     """
@@ -125,7 +128,7 @@ class DSub:
         self.task, self._images, self._backbone = task, images, backbone
         self.engine, self.options, self.seed = engine, options, seed
         chosen = balanced(images.labels, options.images, self.generator("probe"))
-        groups = min(options.groups, len(chosen))
+        groups = min(GROUPS, len(chosen))
         self.groups = [chosen[start::groups] for start in range(groups)]
         self._taps = taps
         self._moments: dict[Tap, list[SecondMoment]] = {}

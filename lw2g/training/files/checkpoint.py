@@ -31,6 +31,7 @@ from lw2g.training.files.sealed import UNSEALED, seal_tensors, unseal_tensors, w
 __all__ = ["Checkpoint", "CheckpointStore", "part", "under"]
 
 FORMAT = 2
+_KEPT = 2  # checkpoints within a task
 _DONE = re.compile(r"task-(\d{3,})\.safetensors")
 _STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
 _OLD = re.compile(r"\d{6}\.json")
@@ -76,28 +77,26 @@ class CheckpointStore:
         """The tensors at the end of the last finished task, to be read only; empty within the first."""
         return self._base.tensors
 
-    def save(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
+    def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint and delete those that it makes superfluous.
 
         Args:
             checkpoint: What to write.
-            keep: How many checkpoints within a task are kept.
 
         Returns:
             Its file.
         """
-        path = self.save_behind(checkpoint, keep)
+        path = self.save_behind(checkpoint)
         self.wait()
         return path
 
-    def save_behind(self, checkpoint: Checkpoint, keep: int = 2) -> Path:
+    def save_behind(self, checkpoint: Checkpoint) -> Path:
         """Copy a checkpoint and write it in the background; the caller may change its tensors at once.
 
         An error in the writing is raised by the next call, or by :meth:`wait`.
 
         Args:
             checkpoint: What to write.
-            keep: How many checkpoints within a task are kept.
 
         Returns:
             Its file, which exists after :meth:`wait`.
@@ -121,7 +120,7 @@ class CheckpointStore:
             "ledger": {name: _since(value, known.get(name, 0)) for name, value in checkpoint.ledger.items()},
         }
         metadata = {"lw2g": json.dumps(entry, allow_nan=False), "sha256": UNSEALED}
-        name, surplus = self._place(done, keep)
+        name, surplus = self._place(done)
         if done is not None:
             kept = {name: base.tensors.get(name, value) for name, value in tensors.items()}
             kept |= {
@@ -267,7 +266,7 @@ class CheckpointStore:
         """The task under way."""
         return 0 if self._base.task_done is None else self._base.task_done + 1
 
-    def _place(self, done: int | None, keep: int) -> tuple[str, list[str]]:
+    def _place(self, done: int | None) -> tuple[str, list[str]]:
         """Return the name of the next file, and those of the files that are superfluous once it is there.
 
         That is all but the last steps of the task under way, and what builds on a task now learned anew. The
@@ -281,7 +280,7 @@ class CheckpointStore:
             under_way = [
                 entry for entry in (*self._files, new) if entry[0] == new[0] and entry[1] is not None
             ]
-            stay = {*under_way[-keep:], *(entry for entry in self._files if entry[1] is None)}
+            stay = {*under_way[-_KEPT:], *(entry for entry in self._files if entry[1] is None)}
         else:
             new = (done, None)
             stay = {new, *(entry for entry in self._files if entry[1] is None and entry[0] < done)}

@@ -32,7 +32,6 @@ QUICK = {
     "growth.energy_pre": 0.95,
     "run.device": "cpu",
     "run.evaluation_batch": 16,
-    "run.keep_checkpoints": 3,
 }
 RANK = 8
 

@@ -103,7 +103,7 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--batch-size=8"], "no such option: --batch-size; did you mean --set baseline.batch_size=VALUE"),
         (["--energy-pre", "0.9"], "did you mean --set growth.energy_pre=VALUE?"),
         (["--set", "epochs=1"], "epochs: expected a key with its section (did you mean 'baseline.epochs'"),
-        (["--set", "keep_checkpoints=1"], "(did you mean 'run.keep_checkpoints'?)"),
+        (["--set", "image_memory=1"], "(did you mean 'run.image_memory'?)"),
         (["--set", "phi=1"], "(did you mean 'constraints.cpk.phi'?)"),
         (["--set", "grwth.energy=1"], "no such section (did you mean 'growth'?)"),
         (["--no-such-thing"], "No such option '--no-such-thing'"),

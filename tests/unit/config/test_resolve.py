@@ -256,7 +256,7 @@ epochs = "many"
 lerning = 1
 [growth]
 energy = 1.5
-groups = 17
+images = 15
 [policy]
 name = "mim"
 [run]
@@ -278,7 +278,7 @@ phi = 2
         "baseline.epochs: expected int but got 'many'",
         "baseline.lerning: no such option",
         "growth.energy: must be <= 1: 1.5",
-        "growth.groups: must be a multiple of 4: 17",
+        "growth.images: must be >= 16: 15",
         "growth.centre: expected bool but got 'maybe'",
         "policy: no policy is called 'mim' (did you mean 'min'?); run `lw2g plugins` for all names",
         "run.seed: must be >= 0: -1",
@@ -300,7 +300,7 @@ phi = 2
         ({"baseline.epochs.x": 1}, "baseline.epochs.x: expected a key of the form baseline.OPTION"),
         ({"constraints.cpk": 1}, "constraints.cpk: expected a key of the form constraints.NAME.OPTION"),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
-        ({"growth.images": 8}, "growth: 'images' must be at least 'groups': 8 < 16"),
+        ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
     ],
 )
 def test_misshapen_keys_are_explained(overrides, line):
@@ -402,7 +402,6 @@ def test_the_mapping_of_a_configuration_is_plain():
         "workers",
         "image_memory",
         "protocol",
-        "keep_checkpoints",
     ]
 
 

@@ -23,7 +23,7 @@ def small(catalogue):
     """Resolve a run of two tasks and few steps, under policy always unless another is named."""
 
     def make(baseline, *constraints, policy="always", **overrides):
-        few = {"benchmark.tasks": 2, "benchmark.train": 6, "benchmark.test": 3, "run.keep_checkpoints": 2}
+        few = {"benchmark.tasks": 2, "benchmark.train": 6, "benchmark.test": 3}
         if "lgcl" in constraints:
             few["constraints.lgcl.encoder"] = "hash"
         return shortest(
