@@ -37,25 +37,6 @@ def test_a_fresh_set_changes_nothing_and_learns_up_first(name, bench):
     assert pool[0].up.grad.any()
 
 
-@pytest.mark.parametrize(
-    ("up", "names"),
-    [
-        ("freeze", {"down"}),
-        ("project", {"down", "up"}),
-        ("free", {"down", "down_bias", "up", "up_bias"}),
-    ],
-)
-def test_a_reused_set_trains_what_can_be_protected(bench, up, names):
-    """Biases multiply 1, which no space leaves out: they are frozen, unless old outputs may move."""
-    baseline, pool = Ease(EaseConfig(up_on_reuse=up), bench.build), Pool()
-    for reuse in (None, 0):
-        context = bench.begin(baseline, pool, int(reuse is not None), reuse=reuse)
-        found = baseline.trained(context)
-        by_id = {id(one): name for name, one in pool[0].named_parameters()}
-        expected = names if reuse is not None else {"down", "down_bias", "up", "up_bias"}
-        assert {by_id[id(one)] for one in found} == expected
-
-
 def test_a_copy_that_answers_is_no_parameter():
     """What answers beside the sets holds buffers, zero ones for adapters that change nothing."""
     made = AdapterSet(2, 8, 3)

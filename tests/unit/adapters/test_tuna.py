@@ -21,13 +21,6 @@ def three(learn):
     return learn(Tuna, CONFIG)
 
 
-def test_a_new_set_starts_from_the_one_before(three, bench):
-    """It is a copy, with nothing of its own yet."""
-    baseline, pool, _ = three
-    made = baseline.new_set(baseline.source_of(pool))
-    assert all(torch.equal(one, pool[2].state_dict()[name]) for name, one in made.state_dict().items())
-
-
 def test_the_merge_takes_the_largest_of_the_elected_sign():
     """By hand; one set is itself, equal ones too; the order does not matter; no other value comes up."""
     assert merge(torch.tensor([[1.0, 2.0], [-3.0, -1.0], [1.0, 0.0]])).tolist() == [-3.0, 2.0]

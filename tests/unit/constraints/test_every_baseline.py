@@ -60,7 +60,7 @@ def plain(small, catalogue, tmp_path_factory):
 # -- every kind of baseline ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("baseline", "sites"), [("dual-prompt", True), ("mos", True), ("vpt-nsp2", False)])
+@pytest.mark.parametrize(("baseline", "sites"), [("dual-prompt", True), ("vpt-nsp2", False)])
 def test_pgp_composes(baseline, sites, small, plain, catalogue, tmp_path):
     """Task 1 is that of the baseline, bit for bit; there is a space per site, and none in the memory."""
     record = start(small(baseline, "pgp"), catalogue, tmp_path / "run")
@@ -113,13 +113,6 @@ def test_a_frozen_set_keeps_its_bits(baseline, small, catalogue, tmp_path):
 
 
 # -- lgcl ---------------------------------------------------------------------------------------------------
-
-
-def test_lgcl_without_weights_is_absent(small, plain, catalogue, tmp_path):
-    """With both weights 0 a run ends with the bits of one that never heard of it."""
-    off = {"constraints.lgcl.task_weight": 0.0, "constraints.lgcl.class_weight": 0.0}
-    start(small("dual-prompt", "lgcl", **off), catalogue, tmp_path / "run")
-    assert same(tensors(tmp_path / "run", 1), tensors(plain("dual-prompt"), 1))
 
 
 def test_the_host_draws_what_it_would_draw_alone(small, catalogue, tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import attrs
-import pytest
 import torch
 
 from lw2g.interfaces.baseline import mask_logits
@@ -106,21 +105,3 @@ def test_the_first_task_and_weight_zero_have_no_penalty(bench, moved):
         moved(*pool.sets)
         loss = loss_of(baseline, context, batch, remember=False)
         assert torch.equal(loss, baseline.step(batch, context).loss)
-
-
-def test_the_schedule_and_the_trained_factors(bench):
-    """Adam at 1e-3 under the cosine one epoch late; a frozen up factor is left out on reuse."""
-    baseline, pool = CLora(CLoraConfig(rank=4, up_on_reuse="freeze"), bench.build), Pool()
-    _, train = baseline.phases(bench.begin(baseline, pool, 0))
-    assert (train.groups[0].lr, train.optimizer, train.clip_norm, train.batch_size) == (
-        0.001,
-        "adam",
-        None,
-        128,
-    )
-    factors = [train.schedule(1.0, epoch, 20) for epoch in (0, 1, 2, 18, 19)]
-    assert factors == pytest.approx([1, 1, 0.9967, 0.1784, 0.0974], abs=5e-5)
-    assert any(parameter is pool[0].up for parameter in train.trained)
-    _, train = baseline.phases(bench.begin(baseline, pool, 1, reuse=0))
-    assert not any(parameter is pool[0].up for parameter in train.trained)
-    assert any(parameter is pool[0].down for parameter in train.trained)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from bits import same, state
-from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.pool import Pool
@@ -24,30 +23,6 @@ def test_a_set_starts_as_released(vit_b, rank):
     made = baseline.new_set(None)
     assert 0.99 * rank**-0.5 < float(made.down.detach().abs().max()) <= rank**-0.5
     assert baseline.scale == 1 / rank
-
-
-def test_phases_come_in_order(bench):
-    """Train, average, take statistics, replay; one learning rate, clipped at 2."""
-    baseline, pool = HideLora(HideLoraConfig(rank=4), bench.build), Pool()
-    phases = baseline.phases(bench.begin(baseline, pool, 0))
-    assert [phase.name for phase in phases] == ["lora", "lora-ensemble", "statistics", "replay"]
-    group, head = phases[0].groups
-    assert group.lr == head.lr == pytest.approx(9.38e-4, rel=1e-3)
-    assert (phases[0].clip_norm, phases[0].host) == (2.0, True)
-    cosine = HideLora(HideLoraConfig(rank=4, schedule="cosine"), bench.build)
-    train = cosine.phases(bench.begin(cosine, Pool(), 0))[0]
-    assert train.schedule(group.lr, 51, 50) == pytest.approx(1e-5)
-
-
-def test_a_new_set_starts_from_the_previous_one(bench, moved):
-    """Down and up of the last trained set are copied; at random, up is zero."""
-    for init, alike in (("previous", True), ("random", False)):
-        baseline, pool = HideLora(attrs.evolve(SMALL, init_from=init), bench.build), Pool()
-        bench.begin(baseline, pool, 0)
-        moved(pool[0])
-        bench.begin(baseline, pool, 1)
-        assert same(state(pool[0]), state(pool[1])) == alike
-        assert bool(pool[1].up.any()) == alike
 
 
 def test_averaging_is_of_factors(bench, moved):
@@ -95,19 +70,6 @@ def test_training_uses_the_set_as_it_is(bench, moved):
     batch = bench.batch(1)
     plain = bench.probe_loss(baseline, batch, pool.force(1), 1)
     assert torch.equal(baseline.phases(context)[0].step(batch).loss, plain)
-
-
-def test_the_contrastive_term_uses_centroids_of_old_classes_only(bench):
-    """The added loss is the term against exactly the stored centroids of earlier classes."""
-    baseline, pool = HideLora(attrs.evolve(SMALL, contrastive=0.5), bench.build), Pool()
-    bench.learn(baseline, bench.begin(baseline, pool, 0))
-    context, batch = bench.begin(baseline, pool, 1), bench.batch(1)
-    baseline.statistics.fit(2, torch.randn(4, 32))
-    output = baseline.phases(context)[0].step(batch)
-    expected = self_identification_loss(output.features, baseline.statistics.centroids([0, 1]))
-    plain = baseline.step(batch, context).loss
-    torch.testing.assert_close(output.loss - plain, 0.5 * expected, atol=1e-6, rtol=1e-4)
-    assert expected.item() > 1e-3
 
 
 def test_a_fresh_random_set_has_no_angle(bench):

@@ -328,18 +328,3 @@ def test_design_and_memory_read_augmented_images(bench):
         torch.testing.assert_close(pool[0].down[0, 0].double().abs(), expected.abs(), atol=1e-4, rtol=1e-3)
         memory.run(lambda done, total: None)
         assert len(set(seeds)) == len(seeds) == (2 if transform == "train" else 0)
-
-
-def test_the_training_is_the_official_one(bench):
-    """Adam at 1e-3 without clipping, under the cosine one epoch late."""
-    baseline, pool = InfLora(InfLoraConfig(rank=4), bench.build), Pool()
-    train = baseline.phases(bench.begin(baseline, pool, 0))[1]
-    assert (train.optimizer, train.betas, train.clip_norm, train.batch_size) == (
-        "adam",
-        (0.9, 0.999),
-        None,
-        128,
-    )
-    assert [(group.lr, group.weight_decay) for group in train.groups] == [(0.001, 0.0)] * 2
-    factors = [train.schedule(1.0, epoch, 20) for epoch in (0, 1, 2, 18, 19)]
-    assert factors == pytest.approx([1, 1, 0.9967, 0.1784, 0.0974], abs=5e-5)

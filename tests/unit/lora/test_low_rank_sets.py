@@ -8,7 +8,6 @@ import attrs
 import pytest
 import torch
 
-from bits import state
 from lw2g.blocks.lora import summed_factors
 from lw2g.blocks.options import LowRankOptions
 from lw2g.errors import ConfigError
@@ -121,37 +120,6 @@ def test_both_projections_keep_old_outputs(name, rule, kept, bench, moved):
     assert change.abs().max() > 1e-3
     moved_by = float((old @ change.mT).abs().max())
     assert moved_by < 1e-5 if kept else moved_by > 1e-4
-
-
-@every
-def test_learning_leaves_other_sets_and_other_rows_of_the_head(name, bench, moved):
-    """A task moves its own set and the head's rows of its own classes, and nothing else."""
-    baseline, pool = made(name, bench, sets=0, epochs=3)
-    bench.learn(baseline, bench.begin(baseline, pool, 0))
-    context = bench.begin(baseline, pool, 1)
-    others, own = state(pool[0]), pool[1].up.detach().clone()
-    head = baseline.head.weight.detach().clone()
-    train = next(phase for phase in baseline.phases(context) if phase.name == "lora")
-    bench.learn(baseline, context)
-    assert all(torch.equal(value, state(pool[0])[key]) for key, value in others.items())
-    assert (pool[1].up - own).abs().max() > 1e-4
-    assert train.groups[0].weight_decay == 0
-    if name != "hide-lora":  # replay corrects all of its head
-        changed = (baseline.head.weight != head).any(dim=1)
-        assert changed.tolist() == [False, False, True, True, False, False]
-
-
-@every
-def test_the_head_may_learn_faster(name, bench):
-    """Its learning rate is a multiple of that of the updates: one, as published, unless told otherwise."""
-    for factor in (1.0, 20.0):
-        baseline, pool = made(name, bench, sets=0, head_factor=factor)
-        context = bench.begin(baseline, pool, 0)
-        train = next(phase for phase in baseline.phases(context) if phase.name == "lora")
-        updates, head = train.groups
-        assert head.parameters == tuple(baseline.head.parameters())
-        assert set(updates.parameters) <= set(context.parameters.parameters())
-        assert head.lr == pytest.approx(factor * updates.lr)
 
 
 def test_no_blocks_named_means_all(bench):

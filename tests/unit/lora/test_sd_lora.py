@@ -122,34 +122,6 @@ def test_what_a_task_trains(bench):
     changed = (baseline.head.weight != shared["0.head.weight"]).any(dim=1)
     assert changed.tolist() == [False] * 4 + [True] * 2
     assert (baseline.magnitudes != shared["0.magnitudes"]).all()
-    (train,) = [phase for phase in baseline.phases(context) if phase.name == "lora"]
-    assert (train.optimizer, train.momentum) == ("sgd", 0.9)
-    assert [(group.lr, group.weight_decay) for group in train.groups] == [(0.008, 0.0)] * 3
-    assert sum(parameter is baseline.magnitudes for parameter in train.trained) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "trained"),
-    [
-        ({"magnitudes": "ones"}, {"2.down", "2.up", "head"}),
-        ({"directions": "first"}, {"magnitudes", "head"}),
-        ({"optimizer": "adam", "later_lr": 0.004}, {"2.down", "2.up", "head", "magnitudes"}),
-    ],
-)
-def test_ablations(bench, options, trained):
-    """Magnitudes may stay 1, and later tasks may train nothing but magnitudes and head."""
-    baseline, pool = made(bench, tasks=2, **options)
-    context = bench.begin(baseline, pool, 2)
-    (train,) = [phase for phase in baseline.phases(context) if phase.name == "lora"]
-    names = {
-        **{id(one): f"2.{name}" for name, one in pool[2].named_parameters()},
-        **{id(one): name.partition(".")[0] for name, one in baseline.named_parameters()},
-    }
-    assert {names[id(one)] for one in train.trained} == trained
-    if "magnitudes" not in trained:
-        assert baseline.magnitudes.tolist() == [1.0] * 3
-    if "optimizer" in options:
-        assert (train.optimizer, train.groups[0].lr) == ("adam", 0.004)
 
 
 def test_the_rate_drops_at_milestones(bench):
@@ -244,8 +216,7 @@ def test_inner_products_are_those_of_dense_products(bench, moved):
     )
 
 
-@pytest.mark.parametrize(("policy", "constraints"), [("min", ["cpk", "orthogonal"]), ("always", [])])
-def test_it_runs_under_growth_policies(policy, constraints, quick, catalogue, tmp_path):
+def test_it_runs_under_growth_policies(quick, catalogue, tmp_path):
     """Published is a set per task; LW2G measures its factors; all old classes are stale either way."""
     options = {"baseline.rank": 4, "baseline.epochs": 1, "growth.draws": 2}
     record = start(quick(options, baseline="sd-lora", policy="min"), catalogue, tmp_path / "run")

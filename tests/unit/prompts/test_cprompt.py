@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from bits import same, state
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
@@ -201,34 +200,6 @@ def test_consistency_reaches_the_own_prompts(bench):
     assert float(pool[1].rows.grad.norm()) > 0
     assert baseline.classifiers[0].bias.grad is None
     assert baseline.classifiers[1].bias.grad is None
-
-
-def test_a_new_set_is_a_copy_of_the_last_trained_one(bench):
-    """Growth copies the newest pair; reuse takes the very object; the auxiliary classifier is always new."""
-    baseline, pool = CPrompt(QUICK, bench.build), Pool()
-    bench.learn(baseline, bench.begin(baseline, pool, 0))
-    auxiliary = baseline.auxiliary
-    bench.begin(baseline, pool, 1)
-    assert same(state(pool[0]), state(pool[1]))
-    assert pool[0].rows is not pool[1].rows
-    assert baseline.auxiliary is not auxiliary
-    context = bench.begin(baseline, pool, 2, reuse=0)
-    assert context.parameters is pool[0]
-    assert baseline.source_of(pool) is pool[0]
-    free = CPrompt(attrs.evolve(QUICK, init_from="random"), bench.build)
-    assert free.source_of(pool) is None
-
-
-def test_a_reused_set_gets_no_weight_decay(bench):
-    """Decay moves a set inside the protected space, so it is off on reuse; classifiers keep theirs."""
-    baseline, pool, context = begun(bench)
-    assert [group.weight_decay for group in baseline.phases(context)[0].groups] == [5e-4, 5e-4]
-    context = bench.begin(baseline, pool, 2, reuse=0)
-    (phase,) = baseline.phases(context)
-    assert [group.weight_decay for group in phase.groups] == [0.0, 5e-4]
-    assert phase.groups[0].parameters == (pool[0].rows,)
-    assert (phase.optimizer, phase.momentum, phase.clip_norm) == ("sgd", 0.9, None)
-    assert [round(phase.schedule(1.0, epoch, 18), 4) for epoch in (0, 9, 18)] == [1.0, 0.5, 0.0]
 
 
 def test_logits_are_the_classifiers_side_by_side(bench):

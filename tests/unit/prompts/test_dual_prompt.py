@@ -22,18 +22,6 @@ def test_loss_is_cross_entropy_over_the_tasks_classes(bench):
     torch.testing.assert_close(bench.probe_loss(baseline, batch, pool.force(0), 0), by_hand)
 
 
-def test_a_new_set_starts_from_the_most_recently_trained(bench):
-    """After a reuse it is the reused set, not the newest one, that is copied."""
-    baseline, pool = DualPrompt(DualPromptConfig(init_from="previous"), bench.build), Pool()
-    bench.begin(baseline, pool, 0)
-    with torch.no_grad():
-        pool.grow(baseline.new_set(None))
-    pool.reuse(0)
-    assert torch.equal(baseline.new_set(baseline.source_of(pool)).key, pool[0].key)
-    free = DualPrompt(DualPromptConfig(init_from="random"), bench.build)
-    assert free.source_of(pool) is None
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -47,15 +35,3 @@ def test_blocks_that_do_not_fit_are_refused(bench, change, message):
     """A wrong block is named with its option and a remedy."""
     with pytest.raises(ConfigError, match=message):
         DualPrompt(DualPromptConfig(**change), bench.build)
-
-
-@pytest.mark.parametrize(("index", "factor"), [(0, 0.1), (1, 1.0)])
-def test_effective_learning_rate_and_schedule(bench, index, factor):
-    """The learning rate scales with the batch; the official step on CUB acts in the first task alone."""
-    config = DualPromptConfig(lr=0.03, batch_size=24, schedule="step", schedule_tasks="first")
-    baseline, pool = DualPrompt(config, bench.build), Pool()
-    for task in range(index + 1):
-        context = bench.begin(baseline, pool, task)
-    (phase,) = baseline.phases(context)
-    assert phase.groups[0].lr == pytest.approx(2.8125e-3)
-    assert [phase.schedule(1.0, epoch, 50) for epoch in (30, 31, 49)] == [1.0, factor, factor]

@@ -8,15 +8,13 @@ import torch
 
 from bits import same, state
 from lw2g.blocks.contrastive import self_identification_loss
-from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
+from lw2g_lora.hide_lora import HideLora
+from lw2g_lora.options import HideLoraConfig
 from lw2g_prompts.hide_prompt import HidePrompt
 from lw2g_prompts.options import HidePromptConfig
-from lw2g_retrieval.classifier import Classifier
-from lw2g_retrieval.options import ClassifierConfig
 
 QUICK = HidePromptConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4, ensemble=0.25)
-QUICK_CLASSIFIER = ClassifierConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4)
 
 
 def test_without_ensemble_weight_the_forward_is_the_plain_one(bench):
@@ -81,14 +79,6 @@ def test_gradients_stay_with_the_tasks_set(bench):
     torch.testing.assert_close(pool[1].value.grad, torch.full_like(value, 0.75))
 
 
-def test_a_new_set_starts_from_the_previous_one(bench):
-    """At the start of task t set t equals set t - 1."""
-    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
-    bench.learn(baseline, bench.begin(baseline, pool, 0))
-    bench.begin(baseline, pool, 1)
-    assert same(state(pool[0]), state(pool[1]))
-
-
 def test_replay_moves_the_head_and_nothing_else(bench):
     """From the second task on the head is corrected; sets and statistics stay; the first task is a no-op."""
     baseline, pool = HidePrompt(QUICK, bench.build), Pool()
@@ -102,36 +92,11 @@ def test_replay_moves_the_head_and_nothing_else(bench):
         assert same(before[1], state(baseline.statistics, *pool.sets))
 
 
-def test_statistics_of_old_classes_never_change(bench):
-    """Gaussians of task 0 are the same before and after later tasks, for prompts and classifier alike."""
-    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
-    retrieval = Classifier(QUICK_CLASSIFIER, bench.build)
-    bench.learn(baseline, bench.begin(baseline, pool, 0, retrieval=retrieval))
-    before = baseline.statistics.mean[:2].clone(), retrieval.statistics.mean[:2].clone()
-    assert (before[0].norm(dim=-1).sum(1) > 0).all()
-    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0, retrieval=retrieval))
-    assert torch.equal(before[0], baseline.statistics.mean[:2])
-    assert torch.equal(before[1], retrieval.statistics.mean[:2])
-
-
-def test_phases_come_in_order(bench):
-    """Train the prompts, merge, take statistics with the merged set, replay."""
-    baseline, pool = HidePrompt(QUICK, bench.build), Pool()
-    phases = baseline.phases(bench.begin(baseline, pool, 0))
-    assert [phase.name for phase in phases] == ["prompts", "prompt-ensemble", "statistics", "replay"]
-    assert [isinstance(phase, TrainingPhase) and phase.host for phase in phases] == [
-        True,
-        False,
-        False,
-        False,
-    ]
-    prompts, head = phases[0].groups
-    assert head.lr == pytest.approx(0.1 * prompts.lr)
-
-
-def test_contrastive_term_uses_centroids_of_old_classes_only(bench):
+@pytest.mark.parametrize(("kind", "config"), [(HidePrompt, HidePromptConfig), (HideLora, HideLoraConfig)])
+def test_contrastive_term_uses_centroids_of_old_classes_only(bench, kind, config):
     """The added loss is the term against exactly the stored centroids of earlier classes."""
-    baseline, pool = HidePrompt(attrs.evolve(QUICK, contrastive=0.5), bench.build), Pool()
+    small = config(batch_size=4, epochs=2, replay_epochs=2, clusters=2, contrastive=0.5)
+    baseline, pool = kind(small, bench.build), Pool()
     bench.learn(baseline, bench.begin(baseline, pool, 0))
     context = bench.begin(baseline, pool, 1)
     baseline.statistics.fit(2, torch.randn(4, 48))

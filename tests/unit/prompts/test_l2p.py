@@ -110,16 +110,6 @@ def test_a_selection_does_not_depend_on_the_batch_unless_it_votes(bench):
     assert sorted(favourites[voted[0]].tolist()) == sorted(favourites.tolist())[-4:]
 
 
-def test_every_task_trains_the_one_pool(bench):
-    """A second task goes on with the same prompts and keys."""
-    baseline, pool, context = begun(bench)
-    bench.learn(baseline, context)
-    before = pool[0].prompt.detach().clone()
-    bench.learn(baseline, bench.begin(baseline, pool, 1, reuse=0))
-    assert len(pool) == 1
-    assert not torch.equal(before, pool[0].prompt)
-
-
 def test_the_site_is_every_prompt_row_in_front_of_block_0(bench):
     """Rows of all prompts are projected along their width with the tokens they join."""
     baseline, pool, _ = begun(bench)
@@ -134,12 +124,3 @@ def test_more_prompts_than_the_pool_holds_are_refused(bench):
         ConfigError, match=r"baseline\.top_k: 11 prompts cannot be selected out of 10; lower it"
     ):
         L2P(L2PConfig(top_k=11), bench.build)
-
-
-def test_effective_learning_rate_and_drop(bench):
-    """The learning rate scales with the batch and drops where it is told to."""
-    baseline, _, context = begun(bench, L2PConfig(schedule="step"))
-    (phase,) = baseline.phases(context)
-    assert phase.groups[0].lr == pytest.approx(2.8125e-3)
-    assert [phase.schedule(1.0, epoch, 50) for epoch in (30, 31)] == [1.0, 0.1]
-    assert phase.clip_norm == 1.0

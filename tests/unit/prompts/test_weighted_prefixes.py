@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
@@ -172,35 +171,6 @@ def test_one_backward_gives_the_gradients_of_all_sets(bench, kind, config):
 
 
 @both
-def test_reuse_keeps_the_number_of_components(bench, kind, config):
-    """Growing adds one set's worth of components to the sum, reuse none."""
-    baseline, pool, _ = grown(bench, kind, config)
-    assert len(visible(pool.sets, "key", 0)) == 20
-    bench.begin(baseline, pool, 2, reuse=0)
-    assert len(visible(pool.sets, "key", 0)) == 20
-    assert pool.task_to_set == [0, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("keys", "values", "left_out"),
-    [
-        ("freeze", "free", {"key", "mask"}),
-        ("free", "free", set()),
-        ("freeze", "freeze", {"key", "mask", "prefix_value"}),
-    ],
-)
-def test_options_for_reuse_say_what_is_trained(bench, keys, values, left_out):
-    """A new set is trained whole; of a reused one the named parts are left out of the optimizer."""
-    config = CodaPromptConfig(keys_on_reuse=keys, values_on_reuse=values)
-    baseline, pool, context = grown(bench, CodaPrompt, config)
-    assert len(baseline.phases(context)[0].trained) == 6
-    (phase,) = baseline.phases(bench.begin(baseline, pool, 2, reuse=0))
-    ids = {id(parameter) for parameter in phase.trained}
-    assert {name for name, item in pool[0].named_parameters() if id(item) not in ids} == left_out
-    assert not ids & {id(parameter) for parameter in pool[1].parameters()}
-
-
-@both
 def test_sites_are_the_key_halves(bench, kind, config):
     """One site per block, against the block's queries, with a row for each prefix key of each component."""
     baseline, pool, _ = grown(bench, kind, config, tasks=1)
@@ -210,32 +180,6 @@ def test_sites_are_the_key_halves(bench, kind, config):
     ]
     assert {site.rows(site.parameter).shape for site in sites} == {(40, 48)}
     assert baseline.shared_sites() == ()
-
-
-@both
-def test_the_phase_is_the_official_recipe(bench, kind, config):
-    """Adam at 1e-3 without clipping, decay or a partial last batch; the cosine one epoch late, or exact."""
-    baseline, _, context = grown(bench, kind, config, tasks=1)
-    (phase,) = baseline.phases(context)
-    assert (phase.host, phase.drop_last, phase.clip_norm, phase.optimizer) == (True, True, None, "adam")
-    assert [(group.lr, group.weight_decay) for group in phase.groups] == [(0.001, 0.0)]
-    assert (phase.epochs, phase.batch_size, phase.betas) == (20, 128, (0.9, 0.999))
-    factors = [phase.schedule(1.0, epoch, 20) for epoch in (0, 1, 2, 10, 18, 19)]
-    assert factors == pytest.approx([1.0, 1.0, 0.9967, 0.7407, 0.1784, 0.0974], abs=5e-5)
-    baseline, _, context = grown(bench, kind, attrs.evolve(config, stepping="exact"), tasks=1)
-    exact = baseline.phases(context)[0].schedule
-    assert [exact(1.0, epoch, 20) for epoch in (10, 19)] == pytest.approx([0.6833, 0.0157], abs=5e-5)
-
-
-@both
-def test_training_lowers_the_loss(bench, kind, config):
-    """Some steps at a high learning rate fit four images."""
-    config = attrs.evolve(config, lr=0.02)
-    baseline, _, context = grown(bench, kind, config, tasks=1)
-    step = baseline.phases(context)[0].step
-    before = step(bench.batch(0)).loss.item()
-    bench.learn(baseline, context, epochs=15)
-    assert step(bench.batch(0)).loss.item() < 0.5 * before
 
 
 def test_one_stage_is_coda_with_another_query_and_no_mask(bench):

@@ -131,21 +131,6 @@ def test_no_prompt_trains_rows_of_the_tasks_classes(build):
     assert (norms[2:4] > 0).all()
 
 
-def test_no_prompt_reads_no_images_and_lowers_its_loss(build):
-    """A few steps on features fit the task; whoever runs the phase need not decode images."""
-    baseline, pool = NoPrompt(NoPromptConfig(lr=0.3), build), Pool()
-    (phase,) = baseline.phases(context_of(build, pool, PAIRS[:1]))
-    assert phase.groups[0].lr == pytest.approx(0.3 * 24 / 256)
-    optimizer, batch = phase.build_optimizer(), batch_of(*queries(range(2)))
-    losses = []
-    for _ in range(30):
-        optimizer.zero_grad()
-        losses.append(phase.step(batch).loss)
-        losses[-1].backward()
-        optimizer.step()
-    assert float(losses[-1].detach()) < 0.3 * float(losses[0].detach())
-
-
 def test_joint_uses_its_one_set_with_and_without_a_choice(build):
     """Training forces the set and evaluation chooses none: the features are those of its prefixes."""
     baseline, pool = Joint(JointConfig(), build), Pool()

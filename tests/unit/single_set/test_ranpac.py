@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lw2g.interfaces.phase import ComputePhase, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
 from lw2g_single_set.options import RanPacConfig
 from lw2g_single_set.plugin import RANPAC
@@ -56,18 +56,6 @@ def test_only_the_first_task_trains(stream_of, adapt):
     with torch.no_grad():
         assert torch.equal(baseline.features(batch, pool.route(None)), before)
     assert len(pool) == 1
-
-
-def test_the_first_phase_is_the_published_one(stream_of):
-    """SGD with momentum over set and classifier, weight decay on both, half a cosine to zero."""
-    stream = stream_of(PAIRS)
-    baseline = RANPAC.build(RanPacConfig(features=10), stream.build)
-    phase = baseline.phases(stream.begin(baseline, Pool(), 0))[0]
-    assert isinstance(phase, TrainingPhase)
-    assert (phase.optimizer, phase.momentum, phase.epochs, phase.batch_size) == ("sgd", 0.9, 20, 48)
-    (group,) = phase.groups
-    assert (group.lr, group.weight_decay) == (0.01, 5e-4)
-    assert [phase.schedule(1.0, epoch, 20) for epoch in (0, 10)] == pytest.approx([1.0, 0.5])
 
 
 @pytest.mark.parametrize("features", [0, 40])
