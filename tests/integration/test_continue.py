@@ -46,10 +46,9 @@ def tiny(catalogue: Catalogue, baseline: str, head: str = "linear") -> Resolved:
 
 
 MORE = Chosen(name="tiny", config=TinyBenchmarkConfig(tasks=1, increment=3, train=4, test=2))
-# every kind of state: statistics and learned retrieval, a classifier a task, a memory, modules that a run
-# adds, all tasks as one, shared and own prompts under a carried head, and sums in closed form
-RUNS = [(name, "linear") for name in ("hide-prompt", "cprompt", "inflora", "sema", "joint")]
-RUNS += [("dual-prompt", "lda"), ("c-lora", "klda")]
+# statistics and learned retrieval, modules that a run adds, all tasks as one, a head that is carried; the
+# contract kit says of every other state that a run which was cut goes on as it was
+RUNS = [("hide-prompt", "linear"), ("sema", "linear"), ("joint", "linear"), ("dual-prompt", "lda")]
 
 
 @pytest.mark.parametrize(("baseline", "head"), RUNS)

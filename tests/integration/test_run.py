@@ -157,7 +157,7 @@ def test_an_oracle_takes_the_place_of_a_retrieval_strategy(
     catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
 ) -> None:
     """A baseline runs with a strategy that is not its own; the oracle is marked and always right."""
-    record = start(quick(retrieval="oracle", policy="always"), catalogue, tmp_path / "run")
+    record = start(quick(retrieval="oracle", policy="always"), catalogue, tmp_path / "run", tasks=2)
     assert record["metrics"]["pra"] == 100.0
     assert [entry for entry in record["deviations"] if "control row" in entry["note"]]
 
@@ -178,6 +178,6 @@ def test_seeds_differ(
 
 def test_bf16_runs_and_says_so(catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path) -> None:
     """Mixed precision takes the same path, records itself, and keeps trained parameters in float32."""
-    record = start(quick({"run.precision": "bf16-mixed"}), catalogue, tmp_path / "run")
+    record = start(quick({"run.precision": "bf16-mixed"}), catalogue, tmp_path / "run", tasks=2)
     assert record["environment"]["precision"] == "bf16-mixed"
     assert tensors(tmp_path / "run")["pool/0.key"].dtype == torch.float32

@@ -59,8 +59,9 @@ RECIPES = [
         [(BOTH, 8e-3, 0.0), ("head", 8e-3, 0.0)]),
     ("sd-lora", {"rank": 4, "directions": "first"}, None, "lora-start lora", SGD, 128, 20, CONSTANT,
         [("magnitudes", 8e-3, 0.0), ("head", 8e-3, 0.0)]),
-    ("sd-lora", {"rank": 4, "optimizer": "adam", "later_lr": 0.004}, None, "lora-start lora", ("adam", 0.9, None),
-        128, 20, CONSTANT, [(BOTH, 4e-3, 0.0), ("magnitudes", 4e-3, 0.0), ("head", 4e-3, 0.0)]),
+    ("sd-lora", {"rank": 4, "optimizer": "adam", "later_lr": 0.004}, None, "lora-start lora",
+        ("adam", 0.9, None), 128, 20, CONSTANT,
+        [(BOTH, 4e-3, 0.0), ("magnitudes", 4e-3, 0.0), ("head", 4e-3, 0.0)]),
     ("ease", {}, None, "adapters prototypes", SGD, 48, 20, HALF, [(f"classifier {ADAPTER}", 0.025, 5e-4)]),
     # biases multiply 1, which no space leaves out: they are frozen, unless old outputs may move
     ("ease", {"up_on_reuse": "freeze"}, 0, "adapters prototypes", SGD, 48, 20, HALF,

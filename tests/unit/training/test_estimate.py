@@ -93,9 +93,7 @@ def test_a_slow_machine_goes_through_few_images(catalogue, quick, monkeypatch):
     assert [half and half[1] for half in halves] == [None, 16]
 
 
-@pytest.mark.parametrize(
-    "baseline", ["hide-prompt", "coda-prompt", "inflora", "sema", "ranpac", "slca-plus-plus", "joint"]
-)
+@pytest.mark.parametrize("baseline", ["hide-prompt", "coda-prompt", "inflora", "sema", "ranpac", "joint"])
 def test_every_shape_of_method_is_priced(catalogue, baseline):
     """Several phases, weighted sets, designed sets, expansion, first session, closed form, one task."""
     names = {"baseline": baseline, "benchmark": "tiny", "backbone": "tiny"}

@@ -45,9 +45,7 @@ def pixels() -> list[Tensor]:
     [
         {"baseline": "dual-prompt"},
         {"baseline": "hide-prompt", "overrides": {"routing.mix": 2}},
-        {"baseline": "s-prompt-plus-plus", "policy": "one"},
         {"baseline": "coda-prompt"},
-        {"baseline": "cprompt"},
         {"baseline": "tuna"},
     ],
     ids=lambda chosen: chosen["baseline"],

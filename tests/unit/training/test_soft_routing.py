@@ -273,7 +273,7 @@ def test_every_pass_costs(session_of: Callable[..., Session]) -> None:
     assert found[2] - found[1] == pytest.approx(one)  # three tasks, so three sets at most
 
 
-@pytest.mark.parametrize("baseline", ["cprompt", "dual-prompt", "hide-lora", "hide-prompt"])
+@pytest.mark.parametrize("baseline", ["cprompt", "hide-prompt"])
 def test_every_kind_of_retrieval_mixes_sets(
     baseline: str, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
 ) -> None:
