@@ -130,7 +130,7 @@ def answers(session: Session) -> None:
         while len(session.pool) < tasks:
             session.begin_task(len(session.pool))
             session.pool.grow(session.new_set(None))
-        model = TrainedModel(session, tasks - 1)
+        model = TrainedModel(session, tasks)
         session.retrieval.centroid.normal_()
         session.retrieval.count.fill_(1)
         for batch, figures in found.items():

@@ -160,7 +160,7 @@ def load(
 
     Args:
         run: The directory of the run or the export.
-        task: The finished task (from 0) whose checkpoint to open; None for the newest.
+        task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
         device: The device, such as ``"cuda:1"``; None for the run's own, or for an export a GPU if present.
         batch_size: Images per forward, to which smaller batches are padded; None for the run's own.
         weights: A file with the backbone's weights; None for their recorded source.
@@ -192,7 +192,7 @@ def export(
     Args:
         run: The run's directory.
         out: The folder.
-        task: The finished task (from 0) whose model to export; None for the newest.
+        task: The finished task, counted from 1, whose model to export; None for the newest.
         with_backbone: Whether to include the frozen weights; otherwise only their checksum.
         weights: A file with the backbone's weights; None for their recorded source.
 

@@ -60,7 +60,7 @@ class Opinion:
 def opened(run: Path, task: int | None = None) -> TrainedModel:
     """Return the model of a run as it stood after a task, with the run's data behind it."""
     session = reopen(run, load_catalogue(), task)
-    return TrainedModel(session, len(session.pool.task_to_set) - 1)
+    return TrainedModel(session, len(session.pool.task_to_set))
 
 
 def asked(

@@ -33,8 +33,7 @@ def export(run: Path, out: Path, task: int | None, with_backbone: bool, weights:
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.saved import export_run
 
-    number = None if task is None else task - 1
-    size = export_run(run, load_catalogue(), out, number, with_backbone=with_backbone, weights=weights)
+    size = export_run(run, load_catalogue(), out, task, with_backbone=with_backbone, weights=weights)
     from lw2g.cli.output import in_units
 
     inside = "with its backbone" if with_backbone else "without its backbone"

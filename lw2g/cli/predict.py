@@ -50,8 +50,7 @@ def predict(
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.saved import open_model
 
-    number = None if task is None else task - 1
-    model = open_model(run, load_catalogue(), number, device=device, batch_size=batch_size, weights=weights)
+    model = open_model(run, load_catalogue(), task, device=device, batch_size=batch_size, weights=weights)
     entries = model.predict(images, top_k)
     if as_json:
         click.echo(json.dumps(entries, indent=1))

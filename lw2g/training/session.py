@@ -306,7 +306,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
             )
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
-    if empty := [task.index for task in stream.tasks if not len(task.test) or not len(task.train)]:
+    if empty := [task.index + 1 for task in stream.tasks if not len(task.test) or not len(task.train)]:
         raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
     stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
     chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)

@@ -47,7 +47,7 @@ class Content:
     """The content of one event.
 
     Attributes:
-        step: Where curves, tables and pictures belong: the task (from 0), or the epoch over all tasks.
+        step: Where curves, tables and pictures belong: the task, or the epoch over all tasks, counted from 1.
         parameters: Options by their dotted keys; only when a run starts or is resumed.
         scalars: Points of curves.
         tables: Decisions and final results.
@@ -77,7 +77,7 @@ def content_of(event: Event, directory: Path) -> Content:
         case EpochEnded():
             points = {key: getattr(event, key) for key in ("loss", "lr", "images_per_second")}
             scalars = {f"{event.phase}/{key}": value for key, value in points.items()}
-            return Content(step=event.task * event.epochs + event.epoch, scalars=scalars)
+            return Content(step=event.task * event.epochs + event.epoch + 1, scalars=scalars)
         case TaskDecided():
             return _decided(event)
         case TaskEvaluated():
@@ -101,14 +101,14 @@ def _decided(event: TaskDecided) -> Content:
                     scalars[f"evidence/{curve}/set-{candidate['set']}"] = float(value)
     rows.append((f"#{decision['set']}", decision["decision"], *(None for _ in _NUMBERS)))
     table = LoggedTable(name="decisions", columns=("set", "measure", *_NUMBERS), rows=tuple(rows))
-    return Content(step=event.task, scalars=scalars, tables=(table,))
+    return Content(step=event.task + 1, scalars=scalars, tables=(table,))
 
 
 def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
     scalars = {f"metrics/{name}": float(value) for name, value in event.metrics.items() if _is_number(value)}
     for kind, values in (("accuracy", event.accuracy), ("retrieval", event.retrieval or ())):
-        scalars |= {f"{kind}/task-{task}": value for task, value in enumerate(values)}
-    return Content(step=event.task, scalars=scalars, pictures=tuple(_pictures(event.task, directory)))
+        scalars |= {f"{kind}/task-{task}": value for task, value in enumerate(values, 1)}
+    return Content(step=event.task + 1, scalars=scalars, pictures=tuple(_pictures(event.task, directory)))
 
 
 def _pictures(task: int, directory: Path) -> Iterator[Picture]:

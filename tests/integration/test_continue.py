@@ -249,7 +249,7 @@ def test_classes_of_another_source_join_a_finished_run(
     assert len(columns.sample) == 12
     answers = model.predict(images)
     assert [one["class_index"] for one in answers] == [columns.predicted[0], columns.predicted[11]]
-    assert open_model(run, catalogue, 1).classes == ("cat", "dog", "eel", "fox")
+    assert open_model(run, catalogue, 2).classes == ("cat", "dog", "eel", "fox")
     assert untimed(resume(run, catalogue)) == untimed(record)
     forked = lw2g("fork", run, "--at-task", 3, "--out", tmp_path / "fork")
     assert forked.exit_code == 0, forked.output

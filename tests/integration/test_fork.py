@@ -49,7 +49,7 @@ def test_a_fork_with_nothing_changed_is_the_run_itself(
     assert (record["origin"]["changed"], record["origin"]["same_predictions"]) == ([], 1.0)
     assert reference["origin"] is None
     assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
-    assert open_model(tmp_path / "fork", catalogue, 0).task == 0
+    assert open_model(tmp_path / "fork", catalogue, 1).task == 1
 
 
 def test_a_fork_forces_another_decision(finished: Finished, catalogue: Catalogue, tmp_path: Path) -> None:

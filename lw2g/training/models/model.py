@@ -38,7 +38,7 @@ class TrainedModel(nn.Module):
 
     Args:
         parts: What it answers with: a restored session, or what an export holds.
-        task: The last task it has learned, from 0.
+        task: The last task it has learned, counted from 1.
         guard: What components are called within, so that their errors name them.
 
     Attributes:
@@ -56,7 +56,7 @@ class TrainedModel(nn.Module):
         self.backbone, self.baseline = parts.backbone, parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
-        self._history = parts.infos[: task + 1]
+        self._history = parts.infos[:task]
         self._classes = tuple(name for info in self._history for name in info.class_names)
         self.eval()
 
@@ -119,7 +119,7 @@ class TrainedModel(nn.Module):
         if self.retrieval is not None and self.retrieval.control:
             raise DataError("retrieval of this run is told the task", "it can only be evaluated, not used")
         with self._guard():
-            predictor = Predictor.of(self._parts, self.task)
+            predictor = Predictor.of(self._parts, self.task - 1)
             answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
         return joined(answers)
 

@@ -61,7 +61,7 @@ def open_model(
     Args:
         directory: Its directory.
         catalogue: Where its components come from.
-        task: The task (from 0) after which a run is wanted; None for the last finished one.
+        task: The task, counted from 1, after which a run is wanted; None for the last finished one.
         device: Where it computes (as ``run.device``); None for the run's own, for an export ``auto``.
         batch_size: Images per forward; None for the run's own.
         weights: A file with the backbone's weights; None for where they were.
@@ -69,14 +69,15 @@ def open_model(
     Raises:
         DataError: There is no such model, it is damaged, has not finished a task (or not this one), a
             component is not installed, or its backbone is another one or nowhere.
-        ConfigError: The device is not there.
+        ConfigError: The device is not there, or tasks are counted from 0.
     """
+    _require_counted(task)
     manifest, tensors = read_export(directory) if is_export(directory) else _read_run(directory, task)
-    last = len(manifest.tasks) - 1
+    last = len(manifest.tasks)
     if task not in (None, last):
         raise DataError(
-            f"{str(directory)!r} holds the model after task {last + 1} alone",
-            f"export another one of its run: lw2g export RUN OUT --task {task + 1}",
+            f"{str(directory)!r} holds the model after task {last} alone",
+            f"export another one of its run: lw2g export RUN OUT --task {task}",
         )
     config = manifest.config(catalogue, device=device, batch_size=batch_size, weights=weights)
     parts = _filled(manifest, tensors, config, catalogue)
@@ -98,7 +99,7 @@ def export_run(
         directory: The run's directory.
         catalogue: Where its components come from.
         out: The folder.
-        task: The task (from 0) after which it is wanted; None for the last finished one.
+        task: The task, counted from 1, after which it is wanted; None for the last finished one.
         with_backbone: Whether the frozen weights are put inside.
         weights: A file with the backbone's weights; None for where they were.
 
@@ -110,6 +111,7 @@ def export_run(
         ConfigError: The folder is in use, the run's retrieval must be told the task, or the backbone cannot
             be put inside.
     """
+    _require_counted(task)
     require_free(out)
     manifest, learned = _read_run(directory, task)
     config = manifest.config(catalogue, device="cpu", batch_size=None, weights=weights)
@@ -139,6 +141,11 @@ def export_run(
     return write_export(exported, tensors, out)
 
 
+def _require_counted(task: int | None) -> None:
+    if task is not None and task < 1:
+        raise ConfigError(f"task: expected a number from 1 but got {task}", "the first task is 1")
+
+
 def _as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     """Return a run's manifest with the origins of components, and without what only the run needs."""
     used: list[tuple[Kind, Any]] = [
@@ -161,12 +168,12 @@ def _as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
 
 
 def _read_run(directory: Path, task: int | None) -> tuple[Manifest, Mapping[str, Tensor]]:
-    """Return manifest and state of a run's model after a task."""
+    """Return manifest and state of a run's model after a task, counted from 1."""
     files = RunDirectory(directory)
     files.require_run()
     store = CheckpointStore(files.checkpoints)
     try:
-        checkpoint = store.of_task(task)
+        checkpoint = store.of_task(None if task is None else task - 1)
     except DataError as error:
         remedy = ", or ".join(filter(None, (error.remedy, f"go on: lw2g resume {directory}")))
         raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error

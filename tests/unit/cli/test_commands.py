@@ -351,7 +351,7 @@ def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
 
 
 def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
-    """Tasks count from 1 in text and from 0 in JSON; a named task is passed on counting from 0."""
+    """Tasks count from 1 in text and from 0 in JSON; a named task is passed on as it is."""
     asked = []
     top = [{"class": "cat", "class_index": 3, "probability": 0.75}]
     top.append({"class": "dog", "class_index": 4, "probability": 0.25})
@@ -372,7 +372,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     assert ["dog", "0.250"] in rows
     found = json.loads(invoke("predict", "here", "a.png", "--json", "--batch-size", 1).stdout)
     assert found == [{"path": "a.png", **top[0], "top": top[:1], "task": 1, "set": 0}]
-    assert asked == [(Path("here"), 1, "cpu", None, None), (Path("here"), None, None, 1, None)]
+    assert asked == [(Path("here"), 2, "cpu", None, None), (Path("here"), None, None, 1, None)]
     missing = invoke("predict", "here", "a.png", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
 

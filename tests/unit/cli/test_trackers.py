@@ -31,16 +31,16 @@ EVENTS = [
     RunEnded(metrics={"faa": 75.0, "bwt": None}, seconds=1.5),
 ]
 SCALARS = [
-    ("evidence/hindrance/set-0", -1.0, 1),
-    ("evidence/hindrance/hfc/set-0", 40.0, 1),
-    ("p/loss", 0.5, 7),
-    ("p/lr", 0.1, 7),
-    ("p/images_per_second", 9.0, 7),
-    ("metrics/faa", 75.0, 1),
-    ("accuracy/task-0", 50.0, 1),
-    ("accuracy/task-1", 100.0, 1),
-    ("retrieval/task-0", 70.0, 1),
-    ("retrieval/task-1", 60.0, 1),
+    ("evidence/hindrance/set-0", -1.0, 2),
+    ("evidence/hindrance/hfc/set-0", 40.0, 2),
+    ("p/loss", 0.5, 8),
+    ("p/lr", 0.1, 8),
+    ("p/images_per_second", 9.0, 8),
+    ("metrics/faa", 75.0, 2),
+    ("accuracy/task-1", 50.0, 2),
+    ("accuracy/task-2", 100.0, 2),
+    ("retrieval/task-1", 70.0, 2),
+    ("retrieval/task-2", 60.0, 2),
 ]
 DECISIONS = (
     "| set | measure | value | error | null | own |\n"
@@ -198,11 +198,11 @@ def test_tensorboard_writes_all_of_it_into_the_run(log, run):
     assert (log[0], log[-1]) == (("folder", str(run / "tensorboard")), ("close",))
     assert [one[1:] for one in log if one[0] == "scalar"] == SCALARS
     assert [one[1:] for one in log if one[0] == "text"] == [
-        ("decisions", DECISIONS, 1),
+        ("decisions", DECISIONS, 2),
         ("final", FINAL, 0),
         ("tasks", TASKS, 0),
     ]
-    assert [one[1:] for one in log if one[0] == "image"] == [(name, 1, "HWC") for name in PICTURES]
+    assert [one[1:] for one in log if one[0] == "image"] == [(name, 2, "HWC") for name in PICTURES]
     hparams = ("hparams", {"run.seed": 1}, {"final/faa": 75.0}, ("run_name", "."))
     assert [one for one in log if one[0] == "hparams"] == [hparams]
 
@@ -219,9 +219,9 @@ def test_mlflow_keeps_all_of_it_and_goes_on_with_its_run(log, run):
         ("status", "run-77", ("status", "RUNNING")),
         ("param", "run-77", "run.seed", "1"),
         *(("scalar", *one) for one in SCALARS[:2]),
-        ("text", "run-77", DECISIONS, "decisions/001.md"),
+        ("text", "run-77", DECISIONS, "decisions/002.md"),
         *(("scalar", *one) for one in SCALARS[2:]),
-        *(("image", name, 1) for name in PICTURES),
+        *(("image", name, 2) for name in PICTURES),
         ("end", "run-77", "KILLED"),
     ]
     log.clear()
@@ -353,4 +353,4 @@ def test_tensorboard_reads_back_what_was_written(run):
     tags = found.Tags()
     assert {name for name, _, _ in SCALARS} <= set(tags["scalars"])
     assert set(PICTURES) == set(tags["images"])
-    assert [point.step for point in found.Scalars("p/loss")] == [7]
+    assert [point.step for point in found.Scalars("p/loss")] == [8]

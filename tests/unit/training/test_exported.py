@@ -258,11 +258,13 @@ def test_nothing_is_overwritten_and_nothing_left_half(
 
 def test_an_export_holds_one_task(finished: Finished, out: Path, catalogue: Catalogue) -> None:
     """Another task than the exported one is refused, and one that the run has not finished."""
-    assert open_model(out, catalogue, 2, device="cpu").task == 2
+    assert open_model(out, catalogue, 3, device="cpu").task == 3
     with pytest.raises(DataError, match=r"holds the model after task 3 alone; .*--task 1"):
+        open_model(out, catalogue, 1)
+    with pytest.raises(ConfigError, match="expected a number from 1 but got 0; the first task is 1"):
         open_model(out, catalogue, 0)
     with pytest.raises(DataError, match="task 8 is not finished"):
-        export_run(finished[0], catalogue, out.with_name("never"), 7)
+        export_run(finished[0], catalogue, out.with_name("never"), 8)
 
 
 def test_an_oracles_model_is_not_taken_away(

@@ -59,7 +59,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
     """
     start(quick(**chosen), catalogue, tmp_path / "run")
     for task in (0, 2):
-        model = open_model(tmp_path / "run", catalogue, task)
+        model = open_model(tmp_path / "run", catalogue, task + 1)
         stored = RunDirectory(tmp_path / "run").read_predictions(task)
         tests = [one.test for one in reopen(tmp_path / "run", catalogue).stream.tasks[: task + 1]]
         answers = model.answer([test.source.image(int(index)) for test in tests for index in test.indices])
@@ -69,7 +69,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
         assert (nothing if answers.sets is None else answers.sets).tolist() == stored.set.tolist()
         assert answers.logits.shape == (len(stored.true), (2, 5, 7)[task])
         out = tmp_path / f"export-{task}"
-        export_run(tmp_path / "run", catalogue, out, None if task == 2 else task)
+        export_run(tmp_path / "run", catalogue, out, None if task == 2 else task + 1)
         assert b"statistics" not in (out / "model.safetensors").read_bytes()
         exported = open_model(out, catalogue, device="cpu")
         again = exported.answer([test.source.image(int(index)) for test in tests for index in test.indices])
@@ -178,8 +178,8 @@ def test_it_is_a_module_that_is_not_trained(model: TrainedModel, pixels: list[Te
 
 def test_device_batch_size_and_task_are_chosen_on_loading(finished: Finished, catalogue: Catalogue) -> None:
     """A device that is not there is refused; the model after an earlier task knows its classes alone."""
-    early = open_model(finished[0], catalogue, 0, device="cpu", batch_size=3)
-    assert (early.batch_size, early.task, early.classes) == (3, 0, ("pattern 0", "pattern 1"))
+    early = open_model(finished[0], catalogue, 1, device="cpu", batch_size=3)
+    assert (early.batch_size, early.task, early.classes) == (3, 1, ("pattern 0", "pattern 1"))
     assert early(torch.zeros(5, 3, 16, 16)).shape == (5, 2)
     with pytest.raises(ConfigError, match=r"run\.device: 'cuda:77'"):
         open_model(finished[0], catalogue, device="cuda:77")
@@ -219,5 +219,5 @@ def test_a_run_that_is_told_the_task_cannot_be_used(
 def test_load_opens_a_run(finished: Finished, monkeypatch: pytest.MonkeyPatch, catalogue: Catalogue) -> None:
     """``lw2g.load`` takes a directory as text and everything that a model is opened with."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
-    model = lw2g.load(str(finished[0]), task=1, batch_size=4)
-    assert (model.task, model.batch_size, len(model.classes)) == (1, 4, 5)
+    model = lw2g.load(str(finished[0]), task=2, batch_size=4)
+    assert (model.task, model.batch_size, len(model.classes)) == (2, 4, 5)
