@@ -82,6 +82,8 @@ def with_remedy(what: str, remedy: str) -> str:
 
 
 _LONGEST = 200
+_NEAR, _SHORTEST = 0.65, 3
+"""How like a suggested name must be, and the length from which a name's beginning will do."""
 
 
 def shown(value: object) -> str:
@@ -113,10 +115,12 @@ def error_text(error: BaseException, kind: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` for the closest known name, or an empty string.
+    """Return ``" (did you mean 'x'?)"`` for a known name that is close or begins so, or an empty string.
 
-    >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"])
-    " (did you mean 'hide-prompt'?)"
+    >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"]), nearest("der", ["hide-lora"])
+    (" (did you mean 'hide-prompt'?)", '')
     """
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    names = list(known)
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
+    matches += [other for other in names if len(name) >= _SHORTEST and other.startswith(name)]
     return f" (did you mean {matches[0]!r}?)" if matches else ""
