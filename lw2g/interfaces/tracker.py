@@ -27,12 +27,21 @@ class Event:
 
 @attrs.frozen(kw_only=True)
 class RunStarted(Event):
-    """A run has started or been resumed; ``notes`` list what opening it decided, one line each."""
+    """A run has started or been resumed.
+
+    Attributes:
+        name: The name of its directory.
+        config: Its configuration, as nested plain values.
+        resumed: Whether it has been resumed.
+        notes: What opening it decided, one line each.
+        grows: Whether a policy decides on sets; no :class:`TaskDecided` follows if not.
+    """
 
     name: str
     config: dict[str, Any]
     resumed: bool
     notes: tuple[str, ...] = ()
+    grows: bool = True
 
 
 @attrs.frozen(kw_only=True)

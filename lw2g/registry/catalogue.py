@@ -104,6 +104,16 @@ class Catalogue:
         changed = {entry.key: attrs.evolve(entry, component=component)}
         return attrs.evolve(self, entries={**self.entries, **changed})
 
+    def grows(self, baseline: str) -> bool:
+        """Return whether a policy decides on a baseline's sets; if not, it is named without its policy.
+
+        True for a baseline that is not installed.
+        """
+        entry = self.entries.get(("baseline", baseline))
+        return not (
+            entry and isinstance(entry.component, BaselineComponent) and entry.component.growth == "fixed"
+        )
+
     def names(self, kind: Kind) -> tuple[str, ...]:
         """Return the names of all usable components of a kind, sorted."""
         return tuple(sorted(name for entry_kind, name in self.entries if entry_kind == kind))

@@ -141,9 +141,9 @@ def labels_of(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return a name for each row, and the options that the names omit because all rows share them.
 
-    A name is ``baseline[option=value,...] x policy[...]``, then all choices that are not the method's own.
-    Names omit conditions (options of benchmark, backbone and run) and numbers such as epochs if all rows
-    share them.
+    A name is ``baseline[option=value,...] x policy[...]``, or the baseline alone if it does not grow, then
+    all choices that are not the method's own. Names omit conditions (options of benchmark, backbone and run)
+    and numbers such as epochs if all rows share them.
 
     Args:
         runs: The first run of each row.
@@ -179,7 +179,8 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
         shown_options = options.pop(section, None)
         return f"{name}[{','.join(shown_options)}]" if shown_options else name
 
-    yield " x ".join(named(config[kind]["name"], kind) for kind in ("baseline", "policy"))
+    method = ("baseline", "policy") if catalogue.grows(config["baseline"]["name"]) else ("baseline",)
+    yield " x ".join(named(config[kind]["name"], kind) for kind in method)
     retrieval = (config.get("retrieval") or {}).get("name")
     if retrieval is not None:
         text = named(retrieval, "retrieval")

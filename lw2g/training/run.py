@@ -125,7 +125,10 @@ class Run(Observer):
         notes = (str(settled),) if settled.asked == "auto" else ()
         name = self._files.path.name
         try:
-            self.reporter.send(RunStarted(name=name, config=config, resumed=self._resumed, notes=notes))
+            grows = not self._session.fixed
+            self.reporter.send(
+                RunStarted(name=name, config=config, resumed=self._resumed, notes=notes, grows=grows)
+            )
             for line in (*self._complaints, *self._session.notes):
                 self.reporter.warn(line)
             position = self._begin_anew() if self._checkpoint is None else Position()
@@ -165,7 +168,8 @@ class Run(Observer):
         """Note a decision and report it."""
         self._ledger.task_to_set = self._session.pool.task_to_set
         entry = self._ledger.decide(index, evidence, decision, set_id, self._session.policy)
-        self.reporter.send(TaskDecided(task=index, decision=entry))
+        if not self._session.fixed:
+            self.reporter.send(TaskDecided(task=index, decision=entry))
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count the operations of a step, once a run."""

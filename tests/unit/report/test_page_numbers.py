@@ -56,7 +56,7 @@ def test_unfinished_runs_have_rows_of_their_own(rows, installed):
         ("hide-prompt x min", 2, True),
         ("hide-prompt x always", 1, True),
         ("hide-prompt x max, 3 of 5 tasks", 1, False),
-        ("joint x always", 1, True),
+        ("joint", 1, True),
     ]
     (table,) = tables_of([run for row in rows for run in row.runs], installed)
     assert [len(row.runs) for row in table.rows] == [2, 1, 1]
@@ -69,7 +69,7 @@ def test_curves_have_a_seed_band_and_level_lines(rows):
     mean, low, high, n, control = found["hide-prompt x min", 3]
     assert (mean, n, control) == (pytest.approx((200 / 3 + 140 / 3) / 2), 2, False)
     assert [high - mean, mean - low] == pytest.approx([np.std([200 / 3, 140 / 3], ddof=1)] * 2)
-    assert [found["joint x always", after] for after in (1, 3)] == [(90.0, 90.0, 90.0, 1, True)] * 2
+    assert [found["joint", after] for after in (1, 3)] == [(90.0, 90.0, 90.0, 1, True)] * 2
 
 
 def test_only_rows_that_nothing_beats_are_best(rows):
@@ -81,7 +81,7 @@ def test_only_rows_that_nothing_beats_are_best(rows):
     assert best["hide-prompt x always", "sets"]
     assert best["hide-prompt x always", "milliseconds a test image"]
     assert not best["hide-prompt x min", "milliseconds a test image"]
-    assert not best["joint x always", "milliseconds a test image"]
+    assert not best["joint", "milliseconds a test image"]
     assert found["hide-prompt x min", "vectors kept (prompts and bases)"][2] == 100.0
     assert compare.pareto(finished[:1]).why == "there are no two finished rows to compare"
 
