@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import attrs
 
-from lw2g.config.directory import CONFIG, PROGRESS, RECORD, missing_run
+from lw2g.config.directory import CONFIG, GOAL, PROGRESS, RECORD, missing_run
 from lw2g.config.structure import misfits
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Stepped
-from lw2g.training.files.contents import read_record
+from lw2g.training.files.contents import Goal, read_record, read_sealed
 from lw2g.training.files.lock import Writer, writer_of
 
 __all__ = ["OF_THE_MACHINE", "ReportedRun", "State", "find_runs", "read_run"]
 
-State = Literal["finished", "running", "interrupted", "damaged"]
+State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
 OF_THE_MACHINE = {
     "benchmark.root",
@@ -37,7 +37,8 @@ class ReportedRun:
 
     Attributes:
         path: The directory.
-        state: ``finished`` (all tasks), ``running`` (a process writes it), ``interrupted``, or ``damaged``.
+        state: ``finished`` (all tasks), ``running`` (a process writes it), ``stopped`` (after as many tasks
+            as were wanted), ``interrupted``, or ``damaged``.
         config: Its complete configuration, as nested plain values.
         record: Its record so far; empty before the first finished task.
         progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running run, by its fields.
@@ -96,7 +97,13 @@ def read_run(directory: Path) -> ReportedRun | None:
         writer = None
     else:
         writer = writer_of(directory)
-        state = "interrupted" if writer is None else "running"
+        state = (
+            "running"
+            if writer is not None
+            else "stopped"
+            if _is_at_goal(directory, record)
+            else "interrupted"
+        )
     return ReportedRun(
         path=directory,
         state=state,
@@ -105,6 +112,12 @@ def read_run(directory: Path) -> ReportedRun | None:
         progress=_progress(directory) if state == "running" else {},
         writer=writer,
     )
+
+
+def _is_at_goal(directory: Path, record: Mapping[str, Any]) -> bool:
+    goal = directory / GOAL
+    done = len(record.get("accuracy_matrix", ()))
+    return goal.exists() and done == read_sealed(goal, Goal)["tasks"]
 
 
 def _progress(directory: Path) -> dict[str, Any]:
