@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.cli.output import console, note, print_metrics, print_summary
-from lw2g.config.directory import CONFIG, EXPERIMENT, GOAL, SEEDS, SUMMARY
+from lw2g.cli.output import console, in_words, note
+from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SUMMARY
+from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.errors import ConfigError, DataError
-from lw2g.report.statistics import summary
-from lw2g.training.files.contents import Goal, Seeds, read_sealed
+from lw2g.report.statistics import MeanStd, summary
+from lw2g.training.files.contents import Seeds, read_sealed
 from lw2g.training.files.sealed import seal_json, sha256_of, write_atomically
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: in
     with _collector_waits():
         from lw2g.training.runner import start
 
-    _run_to_end(directory, lambda listeners: start(resolved, catalogue, directory, listeners, tasks=tasks))
+    _run_to_end(
+        directory, catalogue, lambda listeners: start(resolved, catalogue, directory, listeners, tasks=tasks)
+    )
 
 
 def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
@@ -78,7 +81,9 @@ def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None
     with _collector_waits():
         from lw2g.training.runner import resume
 
-    _run_to_end(directory, lambda listeners: resume(directory, catalogue, listeners, devices=devices))
+    _run_to_end(
+        directory, catalogue, lambda listeners: resume(directory, catalogue, listeners, devices=devices)
+    )
 
 
 def continue_one(
@@ -97,7 +102,7 @@ def continue_one(
             return proceed(directory, catalogue, listeners, tasks=tasks, devices=devices)
         return extend(directory, benchmark, catalogue, listeners, tasks=tasks, devices=devices)
 
-    _run_to_end(directory, go)
+    _run_to_end(directory, catalogue, go)
 
 
 def fork_one(
@@ -109,6 +114,7 @@ def fork_one(
 
     _run_to_end(
         directory,
+        catalogue,
         lambda listeners: fork(parent, task, resolved, catalogue, directory, listeners, tasks=tasks),
     )
 
@@ -193,8 +199,7 @@ def _go_on_with_seeds(
         "metrics": summarise([record["metrics"] for record in records]),
     }
     write_atomically(directory / SUMMARY, seal_json(content))
-    print_summary(content)
-    click.echo(f"runs: {directory}")
+    _tell(records, directory, catalogue)
 
 
 def summarise(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:
@@ -245,10 +250,32 @@ def _uninterrupted(action: Callable[[Listeners], Record], resume_at: Path) -> Re
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def _run_to_end(directory: Path, action: Callable[[Listeners], Record]) -> None:
-    """Run one experiment under a progress display and print its metrics and directory."""
-    print_metrics(_uninterrupted(action, directory))
-    if (directory / GOAL).exists():
-        goal = read_sealed(directory / GOAL, Goal)["tasks"]
-        click.echo(f"stopped after task {goal}; go on with: lw2g continue {directory}")
-    click.echo(f"run: {directory} (details: lw2g show {directory})")
+def _run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], Record]) -> None:
+    """Run one experiment under a progress display, and tell what it has reached and what comes next."""
+    _tell([_uninterrupted(action, directory)], directory, catalogue)
+
+
+def _tell(records: Sequence[Record], directory: Path, catalogue: Catalogue) -> None:
+    """Print what a run, or the runs of several seeds, have reached, and the next commands."""
+    first, config = records[0], records[0]["config"]
+    done, total = len(first["accuracy_matrix"]), first.get("tasks")
+    over = {name: summary([record["metrics"][name] for record in records]) for name in first["metrics"]}
+    metrics = {name: _text(name, of) for name, of in over.items() if of.mean is not None}
+    for line in in_words(metrics, done, total, grows=catalogue.grows(config["baseline"]["name"])):
+        click.echo(line)
+    if total is not None and done < total:
+        click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {directory}")
+    click.echo(f"{'run' if len(records) == 1 else 'runs'}: {directory} (all numbers: lw2g show {directory})")
+    shipped = (config["benchmark"]["name"], config["backbone"]["name"]) == (
+        DEFAULT_BENCHMARK,
+        DEFAULT_BACKBONE,
+    )
+    if shipped and config["baseline"]["name"] not in RECOMMENDED.split():
+        click.echo(f"next, the recommended method: lw2g run {RECOMMENDED}")
+
+
+def _text(name: str, over: MeanStd) -> str:
+    """Return the mean of a metric, and its deviation over several runs; a single count stays whole."""
+    digits = 0 if name == "ssp" and not over.std else 1
+    spread = f" ± {over.std:.1f}" if digits and over.std is not None else ""
+    return f"{over.mean:.{digits}f}{spread}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,18 +12,31 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "in_units", "note", "number", "print_metrics", "print_summary", "printable", "table"]
+__all__ = [
+    "console",
+    "in_units",
+    "in_words",
+    "method_name",
+    "note",
+    "number",
+    "print_metrics",
+    "print_summary",
+    "printable",
+    "table",
+]
 
 _PIPE_WIDTH = 160
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console; off terminals it is wide enough for the tables."""
+    """Return a console; off terminals it is wide enough for the tables, unless COLUMNS says how wide."""
     from rich.console import Console
 
     new = Console(stderr=stderr, highlight=False)
-    return new if new.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
+    if new.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return new
+    return Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -78,13 +92,44 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     return new
 
 
-def print_metrics(record: Mapping[str, Any]) -> None:
-    """Print the defined metrics of a record as a table."""
+def method_name(config: Mapping[str, Any], *, grows: bool) -> str:
+    """Return the components of a method; a baseline that does not grow stands without its policy."""
+    policy = [config["policy"]["name"]] if grows else []
+    return " x ".join([config["baseline"]["name"], *policy, *config["constraints"]])
+
+
+def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows: bool) -> Iterator[str]:
+    """Yield what a run has reached, a line each.
+
+    Args:
+        metrics: The values of the defined metrics, as text.
+        done: Finished tasks.
+        total: Tasks of the stream; None if nothing says so.
+        grows: Whether the method has sets.
+    """
+    if "faa" in metrics:
+        yield f"{'final accuracy' if done == (total or done) else 'accuracy'} {metrics['faa']} % (FAA)"
+    if "ffm" in metrics:
+        yield f"forgetting {metrics['ffm']} points (FFM)"
+    if not grows or "ssp" not in metrics:
+        return
+    several = metrics["ssp"] != "1"
+    yield f"{metrics['ssp']} {'sets' if several else 'set'} for {done} {'tasks' if done > 1 else 'task'}"
+    if several and {"pra", "chance_pra"} <= metrics.keys():
+        yield f"right set found {metrics['pra']} %, by chance {metrics['chance_pra']} % (PRA)"
+
+
+def print_metrics(record: Mapping[str, Any], terms: Mapping[str, str]) -> None:
+    """Print a record's metrics, all that are defined, each with the beginning of its definition."""
     values = dict(record["metrics"])
     if record.get("planted_groups"):
         values["adjusted_rand_index"] = record["adjusted_rand_index"]
-    rows = [(name, number(value)) for name, value in values.items() if value is not None]
-    console().print(table("metrics", ("metric", "value"), rows))
+    rows = [
+        (name, terms.get(name, "").partition(":")[0], number(value))
+        for name, value in values.items()
+        if value is not None
+    ]
+    console().print(table("metrics", ("metric", "meaning", "value"), rows, left=2))
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:

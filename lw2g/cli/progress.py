@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lw2g.cli.output import number, printable
+from lw2g.cli.output import method_name, number, printable
 from lw2g.interfaces.tracker import (
     Event,
     PhaseStarted,
@@ -43,10 +43,10 @@ def milestone(event: Event, tasks: int) -> str | None:
     """Return the permanent line of an event; None for events that only move a bar."""
     match event:
         case RunStarted():
-            config = event.config
-            parts = " x ".join([config["baseline"]["name"], config["policy"]["name"], *config["constraints"]])
             verb = "resuming" if event.resumed else "running"
-            return "\n".join([f"{verb} {event.name}: {parts}", *event.notes])
+            return "\n".join(
+                [f"{verb} {event.name}: {method_name(event.config, grows=event.grows)}", *event.notes]
+            )
         case TaskDecided():
             return f"task {_of(event.task, tasks)}: {_decision(event.decision)}"
         case TaskEvaluated():
@@ -143,7 +143,7 @@ class LineProgress:
             if trained or self._is_due(event.elapsed):
                 line = f"{_title(event)} {_details(event)}; {self._clock}"
         if line is not None:
-            self._console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(printable(line, lines=True), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Do nothing."""
@@ -176,7 +176,7 @@ class NotebookProgress:
                 self._show(f"{_title(event)} [{bar}] {_details(event)}  {self._clock}")
         line = milestone(event, self._tasks)
         if line is not None:
-            print(printable(line))
+            print(printable(line, lines=True))
 
     def close(self) -> None:
         """Keep the line: it shows how long the run took."""
@@ -225,7 +225,7 @@ class TerminalProgress:
                 self._progress.update(bar, completed=_share(event), total=1, details=_details(event))
         line = milestone(event, self._tasks)
         if line is not None:
-            self._progress.console.print(printable(line), markup=False, highlight=False)
+            self._progress.console.print(printable(line, lines=True), markup=False, highlight=False)
 
     def close(self) -> None:
         """Remove the bar."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lw2g.cli.output import console, number, print_metrics, print_summary, table
+from lw2g.cli.output import console, method_name, number, print_metrics, print_summary, table
 from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
 from lw2g.errors import DataError
 from lw2g.training.files import contents
@@ -47,7 +47,7 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     if kind is contents.Summary:
         print_summary(record)
     else:
-        _print_record(record)
+        _print_record(record, terms)
         terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
     if explain:
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
@@ -65,17 +65,15 @@ def _source_of(run: Path) -> tuple[Path, type[Any]]:
     raise missing_run(run)
 
 
-def _print_record(record: Record) -> None:
-    out = console()
-    out.print(_headline(record))
-    out.print(
-        table(
-            "decisions",
-            tuple(_DECISION_COLUMNS),
-            [row for entry in record["decisions"] for row in _decision(entry)],
-            left=2,
-        )
-    )
+def _print_record(record: Record, terms: Mapping[str, str]) -> None:
+    from lw2g.registry.catalogue import load_catalogue
+
+    out, grows = console(), load_catalogue().grows(record["config"]["baseline"]["name"])
+    out.print(_headline(record, grows))
+    print_metrics(record, terms)
+    if grows:
+        rows = [row for entry in record["decisions"] for row in _decision(entry)]
+        out.print(table("decisions", tuple(_DECISION_COLUMNS), rows, left=2))
     if parts := list(_parts(record)):
         out.print(table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4))
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
@@ -90,7 +88,6 @@ def _print_record(record: Record) -> None:
             f"{100 * stale:.0f} % of the classes are stale: their features may have drifted since their "
             "statistics were taken" + ("; the head transports its own statistics" if carried else "")
         )
-    print_metrics(record)
     out.print(table("costs", ("part", "value"), _costs(record)))
     _print_deviations(record["deviations"])
 
@@ -136,16 +133,15 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
         yield name, number(value)
 
 
-def _headline(record: Record) -> str:
+def _headline(record: Record, grows: bool) -> str:
     config = record["config"]
-    constraints = " + ".join(config["constraints"]) or "none"
     retrieval = (config.get("retrieval") or {}).get("name", "none")
     changed = [entry["option"] for entry in record["protocol_changes"]]
     protocol = record["protocol"] + (f" (changed: {', '.join(changed)})" if changed else "")
     return (
-        f"{config['baseline']['name']} x {config['policy']['name']} x {constraints} on "
-        f"{config['benchmark']['name']}, backbone {config['backbone']['name']}, retrieval {retrieval}, "
-        f"seed {record['seed']}, lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
+        f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
+        f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
+        f"lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
         f"{_origin(record.get('origin'))}"
     )
 

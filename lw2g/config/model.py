@@ -20,6 +20,7 @@ __all__ = [
     "DEFAULT_FIXED_POLICY",
     "DEFAULT_POLICY",
     "OWN_SECTIONS",
+    "RECOMMENDED",
     "TIMM_BACKBONE",
     "BackboneChoice",
     "BackboneSource",
@@ -38,6 +39,8 @@ DEFAULT_BACKBONE = "micro"
 DEFAULT_POLICY = "min"
 DEFAULT_FIXED_POLICY = "always"
 """The policy of a baseline that does not grow."""
+RECOMMENDED = "--baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=true"
+"""The method to try after the default one, as options of ``lw2g run``."""
 TIMM_BACKBONE = "timm"
 """The backbone component whose option ``model`` takes any timm model name."""
 

@@ -101,19 +101,27 @@ def _core(name: str, needs: str, summary: str, *, by: str = "", unit: str = "%",
 CORE_METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        _core("faa", "accuracy", "final average accuracy: mean over tasks i of A[i,T]"),
+        _core(
+            "faa",
+            "accuracy",
+            "final average accuracy (elsewhere last accuracy, A_T): mean over tasks i of A[i,T]",
+        ),
         _core(
             "faa_samples",
             "accuracy samples",
             "final accuracy over samples: A[i,T] weighted by the test samples of task i",
         ),
         _core(
-            "caa", "accuracy", "cumulative average accuracy: mean over t of the mean over i <= t of A[i,t]"
+            "caa",
+            "accuracy",
+            "cumulative average accuracy (elsewhere average accuracy): mean over t of the mean over i <= t "
+            "of A[i,t]",
         ),
         _core(
             "ffm",
             "accuracy",
-            "forgetting, as in the LW2G paper: mean over i < T of max over i <= t < T of A[i,t] minus A[i,T]",
+            "final forgetting measure (elsewhere forgetting), as in the LW2G paper: mean over i < T of "
+            "max over i <= t < T of A[i,t] minus A[i,T]",
         ),
         _core(
             "ffm_code",
@@ -149,19 +157,19 @@ CORE_METRICS: Mapping[str, Metric] = {
         _core(
             "faa_hard",
             "task true hard",
-            "where several sets answer: FAA of the first choice's answer alone, hard routing",
+            "FAA of the first choice's answer alone (hard routing), where several sets answer",
             by="faa_of_answers",
         ),
         _core(
             "faa_told",
             "task true told",
-            "where all sets answer: FAA of the answer under the set of the sample's own task",
+            "FAA of the answer under the set of the sample's own task, where all sets answer",
             by="faa_of_answers",
         ),
         _core(
             "faa_within",
             "task true within",
-            "the same among the classes of that task alone: what its set has learned",
+            "the same (faa_told) among the classes of that task alone: what its set has learned",
             by="faa_of_answers",
         ),
         _core("ssp", "task_to_set", "size of the pool: number of sets that hold a task", unit="", digits=1),

@@ -128,10 +128,10 @@ def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g: Callable[..., Result
     run = tmp_path / "run"
     result = lw2g("run", *SHORT, "--out", run, "--tasks", 1)
     assert result.exit_code == 0, result.output
-    assert f"stopped after task 1; go on with: lw2g continue {run}" in result.output
+    assert f"stopped after 1 of 3 tasks; go on with: lw2g continue {run}" in result.output
     assert [one.holds for one in verify(run) if one.what == "goal.json"] == [True]
-    assert "stopped after task 1" in lw2g("resume", run).output
-    assert "stopped after task 2" in lw2g("continue", run, "--tasks", 2).output
+    assert "stopped after 1 of" in lw2g("resume", run).output
+    assert "stopped after 2 of" in lw2g("continue", run, "--tasks", 2).output
     before = (run / "record.json").read_bytes()
     for tasks, known in ((1, "has finished 2 of 3"), (4, "has finished 2 of 3")):
         result = lw2g("continue", run, "--tasks", tasks)

@@ -62,7 +62,8 @@ def fake_plugins(*, broken=False):
                 deviations=(
                     Deviation(topic="a.b", value="ours", published="theirs", note="so", when="reuse"),
                 ),
-            )
+            ),
+            component(BaselineComponent, "still", growth="fixed"),
         ],
         "lw2g_retrievals": [component(RetrievalComponent, "classifier")],
         "lw2g_policies": [
@@ -118,8 +119,15 @@ def runner_calls(monkeypatch):
         directory.mkdir(exist_ok=True)
         (directory / "config.toml").touch()
         seed = call["resolved"].config.run.seed if "resolved" in call else 0
-        config = {"run": {"precision": "32-true"}}
-        return {"config": config, "metrics": {"faa": 80.0 + seed, "pra": None, "ssp": 1}}
+        chosen = {"baseline": "hide-prompt", "benchmark": "glyphs", "backbone": "micro"}
+        config = {kind: {"name": name} for kind, name in chosen.items()} | outcome.get("config", {})
+        metrics = {"faa": 80.0 + seed, "ffm": 7.25, "pra": None, "chance_pra": None, "ssp": 1}
+        return {
+            "config": config | {"run": {"precision": "32-true"}},
+            "accuracy_matrix": [[80.0]] * outcome.get("done", 10),
+            "tasks": 10,
+            "metrics": metrics | outcome.get("metrics", {}),
+        }
 
     def start(resolved, catalogue, directory, listeners, *, tasks):
         return go_on({"start": directory, "resolved": resolved}, directory)
@@ -206,10 +214,57 @@ def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_pa
     assert call["start"] == Path("here")
     assert (config.policy.name, config.constraints, config.baseline.config.epochs) == ("always", (), 2)
     assert config.run.protocol == "like-for-like"
-    assert "run: here" in result.stdout
-    assert "122.00" in result.stdout
+    assert "run: here (all numbers: lw2g show here)" in result.stdout
+    assert "final accuracy 122.0 % (FAA)" in result.stdout
     assert "protocol like-for-like, preset " in result.stderr
     assert "glyphs and micro: embedded defaults to learn and test with, never results" in result.stderr
+
+
+FOUND = {"ssp": 3, "pra": 85.66, "chance_pra": 38.0}
+RECOMMENDED = (
+    "next, the recommended method: lw2g run --baseline slca-plus-plus --set baseline.head=lda --set "
+)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "lines"),
+    [
+        (
+            {"metrics": FOUND},
+            [
+                "final accuracy 122.0 % (FAA)",
+                "forgetting 7.2 points (FFM)",
+                "3 sets for 10 tasks",
+                "right set found 85.7 %, by chance 38.0 % (PRA)",
+                "run: here (all numbers: lw2g show here)",
+                f"{RECOMMENDED}baseline.head_carry=true",
+            ],
+        ),
+        (
+            {"done": 3, "config": {"backbone": {"name": "timm"}}},
+            [
+                "accuracy 122.0 % (FAA)",
+                "forgetting 7.2 points (FFM)",
+                "1 set for 3 tasks",
+                "stopped after 3 of 10 tasks; go on with: lw2g continue here",
+                "run: here (all numbers: lw2g show here)",
+            ],
+        ),
+        (
+            {"config": {"baseline": {"name": "still"}, "benchmark": {"name": "digits"}}},
+            [
+                "final accuracy 122.0 % (FAA)",
+                "forgetting 7.2 points (FFM)",
+                "run: here (all numbers: lw2g show here)",
+            ],
+        ),
+    ],
+    ids=["sets", "stopped", "a method without sets"],
+)
+def test_a_run_ends_in_words(fake_catalogue, runner_calls, outcome, lines):
+    """Metrics as sentences, sets where the method has them, and the next command."""
+    runner_calls.outcome.update(outcome)
+    assert invoke("run", "--out", "here").stdout.splitlines() == lines
 
 
 def test_a_bug_keeps_its_traceback(fake_catalogue, runner_calls):
@@ -256,6 +311,7 @@ def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner
     assert [call["start"] for call in runner_calls.made] == [
         Path("many") / f"seed-{seed}" for seed in (0, 1, 5)
     ]
+    assert "final accuracy 82.0 ± 2.6 % (FAA)" in result.stdout
     summary = json.loads((tmp_path / "many" / "summary.json").read_text(encoding="utf-8"))
     assert len(summary.pop("sha256")) == 64
     assert summary == {
@@ -263,7 +319,9 @@ def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner
         "protocol": "like-for-like",
         "metrics": {
             "faa": {"mean": 82.0, "std": pytest.approx(7**0.5), "values": [80.0, 81.0, 85.0]},
+            "ffm": {"mean": 7.25, "std": 0.0, "values": [7.25] * 3},
             "pra": {"mean": None, "std": None, "values": [None, None, None]},
+            "chance_pra": {"mean": None, "std": None, "values": [None, None, None]},
             "ssp": {"mean": 1.0, "std": 0.0, "values": [1, 1, 1]},
         },
     }
@@ -294,8 +352,9 @@ def test_interrupted_seeds_go_on_where_they_stopped(fake_catalogue, runner_calls
 def test_plugins_lists_components_in_json(fake_catalogue):
     """The list has the promised keys, sorted by kind and name."""
     found = json.loads(invoke("plugins", "--json").stdout)
-    assert [(entry["kind"], entry["name"]) for entry in found[:3]] == [
+    assert [(entry["kind"], entry["name"]) for entry in found[:4]] == [
         ("baseline", "hide-prompt"),
+        ("baseline", "still"),
         ("retrieval", "classifier"),
         ("policy", "always"),
     ]
