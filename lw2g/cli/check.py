@@ -93,10 +93,7 @@ def _chosen(
         return components
     if kind is not None:
         return [catalogue.get(kind, name) for name in names]
-    from lw2g.testing import contract_cases
-
-    cases = contract_cases(*names, catalogue=catalogue)
-    return list({id(case.subject.component): case.subject.component for case in cases}.values())
+    return [entry.component for name in names for entry in catalogue.called(name)]
 
 
 def _options(chosen: Sequence[Component], settings: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import click
 from lw2g.blocks.presets import FilePresets
 from lw2g.cli.completion import complete_component
 from lw2g.cli.output import console, table
-from lw2g.errors import PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import (
     KINDS,
     BackboneComponent,
@@ -48,7 +47,7 @@ def plugins(name: str | None, as_json: bool) -> None:
         _tell_section(name, as_json=as_json)
         return
     catalogue = load_catalogue()
-    entries = catalogue.components() if name is None else _called(catalogue, name)
+    entries = catalogue.components() if name is None else catalogue.called(name)
     if as_json:
         click.echo(json.dumps([_json_entry(entry, detailed=name is not None) for entry in entries], indent=1))
     elif name is None:
@@ -72,19 +71,6 @@ def _tell_section(name: str, *, as_json: bool) -> None:
         return
     click.echo(f"section {name}: {summary}")
     _print_options(options)
-
-
-def _called(catalogue: Catalogue, name: str) -> Sequence[Registered]:
-    entries = [entry for entry in catalogue.components() if entry.component.name == name]
-    if entries:
-        return entries
-    refused = [str(problem) for (_, other), problem in catalogue.refused.items() if other == name]
-    if refused:
-        raise PluginError("\n".join(refused))
-    names = {entry.component.name for entry in catalogue.components()}
-    raise UnknownComponentError(
-        f"no component is called {name!r}{nearest(name, sorted(names))}", "run `lw2g plugins` for all names"
-    )
 
 
 def _json_entry(entry: Registered, *, detailed: bool) -> dict[str, Any]:

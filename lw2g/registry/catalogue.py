@@ -131,14 +131,30 @@ class Catalogue:
             *(entry for entry in self.components() if entry.component.kind == "metric"),
         )
 
-    def _unknown(self, kind: Kind, name: str) -> UnknownComponentError:
+    def called(self, name: str) -> tuple[Registered, ...]:
+        """Return the components of this name, of all kinds.
+
+        Raises:
+            UnknownComponentError: There is none; the message suggests the nearest name.
+            PluginError: There is one that cannot be used, or a plugin of that name that cannot be loaded.
+        """
+        if entries := tuple(entry for entry in self.components() if entry.component.name == name):
+            return entries
+        problems = [problem for (_, other), problem in self.refused.items() if other == name]
+        problems += [problem for problem in self.problems if problem.is_of(name)]
+        if problems:
+            raise PluginError("\n".join(dict.fromkeys(map(str, problems))))
+        raise self._unknown("component", name)
+
+    def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
         remedy = "run `lw2g plugins` for all names"
         broken = sorted({problem.plugin for problem in self.problems if problem.plugin not in self.disabled})
         if broken:
             remedy += f" (plugins with problems: {', '.join(broken)})"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
-        what = f"no {kind} is called {name!r}{nearest(name, self.names(kind))}"
+        known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
+        what = f"no {kind} is called {name!r}{nearest(name, known)}"
         return UnknownComponentError(what, remedy)
 
 

@@ -82,6 +82,11 @@ class Problem:
         origin = Origin(plugin=self.plugin, distribution=self.distribution, version=self.version)
         return f"{origin} {self.what}"
 
+    def is_of(self, name: str) -> bool:
+        """Whether the plugin or its distribution has this name, with hyphens or underscores."""
+        names = (self.plugin, self.distribution or "")
+        return name.replace("-", "_") in {other.replace("-", "_") for other in names}
+
     def __str__(self) -> str:
         return with_remedy(self.text, self.remedy)
 
