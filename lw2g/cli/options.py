@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_SEEDS = 1_000
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +103,10 @@ def experiment_options(command: F) -> F:
     path = AnyPath(path_type=Path)
     parts: tuple[tuple[Kind, str], ...] = (
         ("baseline", "Baseline: how a parameter set adapts the backbone."),
-        ("policy", "Growth policy: when a set is added."),
+        (
+            "policy",
+            "Growth policy, when a set is added: min, one, always, affinity ... (`lw2g plugins`).",
+        ),
         ("retrieval", "Retrieval strategy in place of the baseline's own."),
         ("benchmark", "Task stream."),
         ("backbone", "Backbone component, or any timm model."),
@@ -133,8 +138,8 @@ def experiment_options(command: F) -> F:
         ),
         click.option("--weights", metavar="FILE", type=path, help="Weights file for the backbone."),
         settings_option("Any option by its dotted key, such as growth.energy=0.99; repeatable."),
-        click.option("--seed", type=int, help="Seed of everything random."),
-        click.option("--seeds", callback=_parse_seeds, metavar="0,1,2", help="One run per seed."),
+        click.option("--seed", callback=_parse_seed, metavar="N", help="Seed of everything random."),
+        click.option("--seeds", callback=_parse_seeds, metavar="SEEDS", help="A run per seed: 0,1,2 or 0-4."),
         click.option(
             "--out", type=path, metavar="DIR", help="The run's directory (default: a new one in runs/)."
         ),
@@ -147,22 +152,34 @@ def experiment_options(command: F) -> F:
     return command
 
 
+def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Return a seed.
+
+    Raises:
+        BadParameter: It is not one whole number.
+    """
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        several = f"; for several seeds: --seeds {text}" if set(text) <= set("0123456789,-") else ""
+        raise click.BadParameter(f"expected a whole number but got {shown(text)}{several}") from None
+
+
 def _parse_seeds(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, ...] | None:
-    """Return the seeds of a list such as ``0,1,2``.
+    """Return the seeds of a list such as ``0,1,2``, in which ``0-4`` stands for 0 to 4.
 
     Raises:
         BadParameter: It is not a list of different whole numbers of 0 to 2^63 - 1.
     """
     if text is None:
         return None
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(
-            f"expected whole numbers separated by commas but got {shown(text)}"
-        ) from None
+    ranges = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
+    bounds = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
+    if len(bounds) < len(ranges) or any(not 0 <= last - first < _MOST_SEEDS for first, last in bounds):
+        raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
+    seeds = tuple(seed for first, last in bounds for seed in range(first, last + 1))
     if not all(0 <= seed < 2**63 for seed in seeds):
         raise click.BadParameter(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
     if len(set(seeds)) != len(seeds):

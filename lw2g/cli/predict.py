@@ -57,8 +57,11 @@ def predict(
         return
     from lw2g.cli.output import console, table
 
-    rows = [row for entry in entries for row in _rows(entry)]
-    console().print(table("", ("image", "class", "probability", "task", "set"), rows, left=2))
+    columns = ("image", "class", "probability", "task", "set")
+    if len(set(model.task_to_set)) < 2 or entries[0]["task"] is None:  # nothing was chosen
+        columns = columns[:3]
+    rows = [row[: len(columns)] for entry in entries for row in _rows(entry)]
+    console().print(table("", columns, rows, left=2))
 
 
 def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -46,6 +46,7 @@ from lw2g.registry.kinds import COMPONENTS, place_of
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
+_TIMM = "; of timm's models plain ViTs only, by names such as vit_tiny_patch16_224"
 _OF_A_GRID = ("base", "axes", "rows", "extends")
 
 
@@ -207,7 +208,8 @@ class _Resolver:
         try:
             return self.catalogue.get(kind, name)
         except (UnknownComponentError, PluginError) as error:
-            self.problems.append(f"{path}: {error}")
+            more = _TIMM if kind == "backbone" and isinstance(error, UnknownComponentError) else ""
+            self.problems.append(f"{path}: {error}{more}")
             return None
 
     def _choose(self, section: Kind, default: str) -> Component | None:

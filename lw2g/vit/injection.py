@@ -82,7 +82,9 @@ def require_plain_vit(model: VisionTransformer) -> None:
             "use a plain ViT, say dinov2-b14",
         )
     if type(model) is not VisionTransformer:
-        raise ConfigError(f"model {type(model).__name__!r} is not supported", "use timm's VisionTransformer")
+        raise ConfigError(
+            f"model {type(model).__name__!r} is not supported", "plain ViTs only: timm's VisionTransformer"
+        )
     if model.global_pool != "token" or model.cls_token is None:
         raise ConfigError(f"pooling {model.global_pool!r} is not supported", "build it with token pooling")
     if next(model.fc_norm.parameters(), None) is not None or next(model.norm.parameters(), None) is None:

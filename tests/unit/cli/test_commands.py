@@ -189,7 +189,10 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
     ("arguments", "message"),
     [
         (["--set", "growth.energy"], "expected KEY=VALUE but got 'growth.energy'"),
-        (["--seeds", "1,x"], "expected whole numbers separated by commas but got '1,x'"),
+        (["--seeds", "1,x"], "expected whole numbers such as 0,1,2 or 0-4 but got '1,x'"),
+        (["--seeds", "4-0"], "or 0-4 but got '4-0'"),
+        (["--seed", "1,2"], "expected a whole number but got '1,2'; for several seeds: --seeds 1,2"),
+        (["--backbone", "resnet18"], "plain ViTs only"),
         (["--seeds", "1,1"], "expected different seeds but got (1, 1)"),
         (["--seed", "1", "--seeds", "2"], "--seed and --seeds exclude each other"),
         (["--baselin", "x"], "--baseline"),
@@ -306,7 +309,7 @@ def test_resume_calls_the_runner_and_prints_the_metrics(fake_catalogue, runner_c
 
 def test_seeds_run_one_after_the_other_and_are_summarised(fake_catalogue, runner_calls, tmp_path):
     """Mean and sample deviation of every metric over the seeds are printed and kept."""
-    result = invoke("run", "--seeds", "0,1,5", "--out", "many")
+    result = invoke("run", "--seeds", "0-1,5", "--out", "many")
     assert result.exit_code == 0, result.output
     assert [call["start"] for call in runner_calls.made] == [
         Path("many") / f"seed-{seed}" for seed in (0, 1, 5)
@@ -378,6 +381,8 @@ def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     assert "hide-prompt" in result.stdout
     last = result.stdout.splitlines()[-1].strip()
     assert last.startswith("plugin 'bad' has 'lw2g_policy', which is no hook (did you mean 'lw2g_policies'?)")
+    named = invoke("plugins", "bad")
+    assert (named.exit_code, named.stderr) == (2, f"error: {last}\n")
 
 
 def test_plugins_describes_one_component(fake_catalogue):
@@ -416,6 +421,8 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     top.append({"class": "dog", "class_index": 4, "probability": 0.25})
 
     class Saved:
+        task_to_set = (0, 1)
+
         def predict(self, paths, top_k):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
@@ -431,7 +438,11 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     assert ["dog", "0.250"] in rows
     found = json.loads(invoke("predict", "here", "a.png", "--json", "--batch-size", 1).stdout)
     assert found == [{"path": "a.png", **top[0], "top": top[:1], "task": 1, "set": 0}]
-    assert asked == [(Path("here"), 2, "cpu", None, None), (Path("here"), None, None, 1, None)]
+    assert asked[:2] == [(Path("here"), 2, "cpu", None, None), (Path("here"), None, None, 1, None)]
+    Saved.task_to_set = (0, 0)  # nothing to choose from
+    rows = [line.split() for line in invoke("predict", "here", "a.png").stdout.splitlines()]
+    assert ["image", "class", "probability"] in rows
+    assert ["a.png", "cat", "0.750"] in rows
     missing = invoke("predict", "here", "a.png", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
 
