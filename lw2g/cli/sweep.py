@@ -242,9 +242,10 @@ def _go(store: SweepDirectory, cells: Sequence[Cell], settings: Mapping[str, Any
     states = {status.state for status in statuses}
     if states == {"finished"}:
         return
-    if "failed" in states:
-        note(f"`lw2g sweep retry {store.path}` runs failed cells again")
-    raise click.exceptions.Exit(1 if states <= {"finished", "failed"} else _INTERRUPTED)
+    over = states <= {"finished", "failed"}
+    goes_on = "runs failed cells again" if over else "goes on with all that is not finished"
+    note(f"`lw2g sweep retry {store.path}` {goes_on}")
+    raise click.exceptions.Exit(1 if over else _INTERRUPTED)
 
 
 @contextmanager

@@ -176,6 +176,14 @@ def test_failures_are_listed_and_tried_again(grid):
     assert log.read_text().count("$ lw2g run ") == 2
 
 
+def test_a_stopped_sweep_says_how_to_go_on(grid, monkeypatch):
+    """Exit code 130 and the command that continues, as for a single run."""
+    monkeypatch.setattr(Attempt, "run", lambda self: 130)
+    printed = call("--out", "here", grid, code=130)
+    assert "2 cells: 2 waiting; in here" in printed
+    assert printed.endswith("note: `lw2g sweep retry here` goes on with all that is not finished\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
