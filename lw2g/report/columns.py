@@ -23,6 +23,7 @@ class Column:
         meaning: Its definition, in one line.
         digits: Printed decimals.
         scale: Factor for printing.
+        better: 1 where more is better, -1 where less is, 0 where neither is.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Column:
     meaning: str
     digits: int = 2
     scale: float = 1.0
+    better: int = 0
 
     def of(self, record: Mapping[str, Any]) -> float | None:
         """Return its value in a record, or None."""
@@ -39,9 +41,16 @@ class Column:
         return None if value is None else float(value) * self.scale
 
 
+_BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "pra": 1, "ffm": -1, "ffm_code": -1}
+
+
 def _of_metric(metric: Metric) -> Column:
     return Column(
-        name=metric.name, path=("metrics", metric.name), meaning=metric.summary, digits=metric.digits
+        name=metric.name,
+        path=("metrics", metric.name),
+        meaning=metric.summary,
+        digits=metric.digits,
+        better=_BETTER.get(metric.name, 0),
     )
 
 

@@ -19,12 +19,14 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
 from lw2g.report.runs import OF_THE_MACHINE, ReportedRun
 
-__all__ = ["AVERAGED", "OF_THE_TABLE", "Settings", "labels_of", "settings_of"]
+__all__ = ["AVERAGED", "OF_THE_TABLE", "OWN_DATA", "Settings", "labels_of", "settings_of"]
 
 AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
 """Options whose values a row averages over."""
 OF_THE_TABLE = ("benchmark.name", "benchmark.increment", "benchmark.base")
 """Options that all rows of a table share."""
+OWN_DATA = "folder"
+"""The benchmark whose data are the user's."""
 _described_once = cache(describe_options)
 _CONDITIONS = ("benchmark", "backbone", "run")
 """Sections that do not describe the method."""

@@ -11,12 +11,42 @@ from typing import Any
 import attrs
 
 from lw2g.report.columns import Column
-from lw2g.report.statistics import Difference, MeanStd
+from lw2g.report.statistics import Difference
 from lw2g.report.table import Row, Table
 
-__all__ = ["as_csv", "as_json", "as_latex", "as_markdown", "mean_cells", "remarks_on", "shown_columns"]
+__all__ = [
+    "Cell",
+    "as_csv",
+    "as_json",
+    "as_latex",
+    "as_markdown",
+    "mean_cells",
+    "remarks_on",
+    "shown_columns",
+]
 
-Cells = list[list[str]]
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """A number of a table, as it is printed.
+
+    Attributes:
+        value: The number; ``-`` if there is none.
+        std: Its sample standard deviation; empty for a single run.
+        note: What follows: marks of a published value, or the interval of a difference.
+        best: Whether it is the best of its column.
+    """
+
+    value: str
+    std: str = ""
+    note: str = ""
+    best: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.value}{self.std and f' ± {self.std}'}{self.note}"
+
+
+Cells = list[list["Cell | str"]]
 _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 """Attributes of a published value in CSV and JSON."""
 
@@ -25,45 +55,45 @@ def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str
     """Return Markdown: a table of means, one of differences if a row is named, then remarks."""
     parts = []
     for table in tables:
-        parts.append(f"### {table.title}\n")
+        parts += [f"### {table.title}\n", f"{', '.join(table.conditions)}\n"]
         shown = shown_columns(table, columns)
-        if table.rows:
-            parts.append(_pipes(mean_cells(table, shown, "±")))
-        if against is not None and table.rows:
-            parts.append(_pipes(_differences(table, shown, table.row(against), "±")))
+        for block in _blocks(table, shown, against):
+            cells = [[str(cell).replace("|", "\\|") for cell in line] for line in block]
+            lines = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+            parts.append("".join(f"| {' | '.join(line)} |\n" for line in lines))
         parts += [f"- {line}" for line in remarks_on(table, shown, against)]
         parts.append("")
     return "\n".join(parts)
 
 
-def _pipes(cells: Cells) -> str:
-    head, *rows = cells
-    lines = [head, ["---"] * len(head), *rows]
-    return (
-        "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-        + "\n"
-    )
-
-
 def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    r"""Return LaTeX for ``\usepackage{booktabs}``, with remarks as comments."""
+    r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, the best values bold, and remarks.
+
+    The remarks are comments.
+    """
     parts = []
-    for table in tables:
+    for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
-        blocks = [mean_cells(table, shown, "\\pm")] if table.rows else []
+        captions = ["mean $\\pm$ sample standard deviation over $n$ runs; best in bold, controls apart"]
         if against is not None and table.rows:
-            blocks.append(_differences(table, shown, table.row(against), "\\pm"))
-        parts.append(f"% {table.title}")
-        parts += [_tabular(cells) for cells in blocks]
+            captions.append(f"differences from {_tex(table.row(against).label)}, with 95\\,\\% intervals")
+        about = _tex(", ".join([table.title, *table.conditions]))
+        for caption, block in zip(captions, _blocks(table, shown, against), strict=False):
+            name = f"tab:lw2g-{number}{'' if caption is captions[0] else '-differences'}"
+            parts.append(_tabular(block, f"{about}: {caption}.", name))
         parts += [f"% {line}" for line in remarks_on(table, shown, against)]
     return "\n".join(parts) + "\n"
 
 
-def _tabular(cells: Cells) -> str:
-    head, *rows = cells
-    lines = [" & ".join(map(_tex, line)) + r" \\" for line in (head, *rows)]
+def _tabular(cells: Cells, caption: str, name: str) -> str:
+    head, *rows = ([_tex(cell) for cell in line] for line in cells)
+    lines = [" & ".join(line) + r" \\" for line in (head, *rows)]
     return "\n".join(
         [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\label{{{name}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
             r"\toprule",
             lines[0],
@@ -71,13 +101,26 @@ def _tabular(cells: Cells) -> str:
             *lines[1:],
             r"\bottomrule",
             r"\end{tabular}",
+            r"\end{table}",
         ]
     )
 
 
-def _tex(text: str) -> str:
-    escaped = "".join(f"\\{letter}" if letter in "_%&#$" else letter for letter in text)
-    return escaped.replace("\\pm", "$\\pm$") if "\\pm" in text else escaped
+_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "_%&#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"†": r"$^\dagger$", "*": r"$^*$", "±": r"$\pm$"}
+)
+
+
+def _tex(cell: Cell | str) -> str:
+    """Return LaTeX; numbers are in math, so that a minus is one."""
+    if isinstance(cell, str):
+        return cell.translate(_TEX)
+    bold = rf"\mathbf{{{cell.value}}}" if cell.best else cell.value
+    deviation = rf" \pm {cell.std}" if cell.std else ""
+    number = "--" if cell.value == "-" else f"${bold}{deviation}$"
+    return f"{number}{cell.note.translate(_TEX)}"
 
 
 def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
@@ -147,40 +190,51 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
     return [column for column in columns if any(row.summary(column).mean is not None for row in table.rows)]
 
 
-def mean_cells(table: Table, columns: Sequence[Column], sign: str = "±") -> Cells:
+def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     """Return the cells of a table of means: the head, then a line per row."""
     mixed = any(row.marks for row in table.rows)
     printed = {column.name for column in columns if any(column.name in row.paper for row in table.rows)}
-    head = ["row", *(["mixed"] if mixed else []), "n"]
+    head: list[Cell | str] = ["row", *(["mixed"] if mixed else []), "n"]
     for column in columns:
         head += [_title(column), f"paper {_title(column)}"] if column.name in printed else [_title(column)]
     cells = [head]
     for row in table.rows:
-        line = [_row_label(row), *([" ".join(row.marks)] if mixed else []), str(len(row.runs))]
+        line: list[Cell | str] = [_row_label(row), *([" ".join(row.marks)] if mixed else [])]
+        line.append(str(len(row.runs)))
         for column in columns:
-            line.append(_mean(row.summary(column), column, sign))
+            line.append(_mean(row, column, best=row in _best(table, column)))
             if column.name in printed:
-                line.append(_paper(row, column, sign))
+                line.append(_paper(row, column))
         cells.append(line)
     return cells
 
 
-def _differences(table: Table, columns: Sequence[Column], reference: Row, sign: str) -> Cells:
-    head = [f"minus {reference.label}", "pairs", *(_title(column) for column in columns)]
-    rows = [row for row in table.rows if row is not reference]
-    return [
-        head,
-        *(
-            [
-                _row_label(row),
-                str(
-                    max((gap.n for gap in (row.difference(reference, c) for c in columns) if gap), default=0)
-                ),
-                *(_difference(row.difference(reference, column), column, sign) for column in columns),
-            ]
-            for row in rows
-        ),
-    ]
+def _best(table: Table, column: Column) -> list[Row]:
+    """Return the rows with the best mean as it is printed, if there are others; controls do not count."""
+    means = [(row, row.summary(column).mean) for row in table.rows if row.finished and not row.control]
+    known = [(row, column.better * round(mean, column.digits)) for row, mean in means if mean is not None]
+    top = max((value for _, value in known), default=0.0)
+    best = [row for row, value in known if value == top]
+    return best if column.better and len(best) < len(known) else []
+
+
+def _blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
+    """Yield the cells of a table: means, then differences if a row is named."""
+    if not table.rows:
+        return
+    yield mean_cells(table, columns)
+    if against is not None:
+        yield _differences(table, columns, table.row(against))
+
+
+def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
+    lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
+    for row in table.rows:
+        if row is not reference:
+            gaps = [row.difference(reference, column) for column in columns]
+            pairs = max((gap.n for gap in gaps if gap), default=0)
+            lines.append([_row_label(row), str(pairs), *map(_difference, gaps, columns)])
+    return lines
 
 
 def _row_label(row: Row) -> str:
@@ -195,36 +249,38 @@ def _title(column: Column) -> str:
     return " ".join(word.upper() if word in short else word for word in words if word)
 
 
-def _mean(summary: MeanStd, column: Column, sign: str) -> str:
-    if summary.mean is None:
-        return "-"
-    text = f"{summary.mean:.{column.digits}f}"
-    return text if summary.std is None else f"{text} {sign} {summary.std:.{column.digits}f}"
+def _mean(row: Row, column: Column, *, best: bool) -> Cell:
+    over = row.summary(column)
+    mean, std = ("" if value is None else f"{value:.{column.digits}f}" for value in (over.mean, over.std))
+    return Cell(value=mean or "-", std=std if mean else "", best=best)
 
 
-def _paper(row: Row, column: Column, sign: str) -> str:
+def _paper(row: Row, column: Column) -> Cell:
     printed = row.paper.get(column.name)
     if printed is None:
-        return "-"
-    deviation = "" if printed.std is None else f" {sign} {printed.std:g}"
+        return Cell(value="-")
     marks = f"{' *' if printed.differs else ''}{' †' if printed.second_hand else ''}"
-    return f"{printed.value:g}{deviation}{marks}"
+    return Cell(value=f"{printed.value:g}", std="" if printed.std is None else f"{printed.std:g}", note=marks)
 
 
-def _difference(gap: Difference | None, column: Column, sign: str) -> str:
+def _difference(gap: Difference | None, column: Column) -> Cell:
     if gap is None:
-        return "-"
-    text = f"{gap.mean:+.{column.digits}f}"
-    return text if gap.half is None else f"{text} {sign} {gap.half:.{column.digits}f}"
+        return Cell(value="-")
+    number = f"+.{column.digits}f"
+    ends = None if gap.half is None else (gap.mean - gap.half, gap.mean + gap.half)
+    return Cell(
+        value=f"{gap.mean:{number}}",
+        note="" if ends is None else f" [{ends[0]:{number}}, {ends[1]:{number}}]",
+    )
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
-        remarks.append("mean ± sample standard deviation over n runs (seeds and class orders)")
+        remarks.append("± is one sample standard deviation, over n runs (seeds and class orders)")
     if against is not None and table.rows:
-        remarks.append("differences: mean ± half the 95 % interval, t over the pairs; a single pair has none")
+        remarks.append("differences: mean [95 % interval], t over the pairs; a single pair has none")
     remarks += _sources(table)
     if any(row.control for row in table.rows):
         remarks.append(

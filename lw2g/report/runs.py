@@ -25,6 +25,7 @@ State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 OF_THE_MACHINE = {
     "benchmark.root",
     "benchmark.more_roots",
+    "benchmark.title",
     "backbone.weights",
     *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory")),
 }

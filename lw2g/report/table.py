@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
 
 from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, nearest
+from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
 from lw2g.report import MIXABLE
 from lw2g.report.columns import Column
-from lw2g.report.names import OF_THE_TABLE, Settings, labels_of, settings_of
+from lw2g.report.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of
 from lw2g.report.paper import Printed, differences_of, printed_for
 from lw2g.report.runs import ReportedRun
 from lw2g.report.statistics import Difference, MeanStd, paired_difference, summary
@@ -63,13 +65,17 @@ class Table:
     """Comparable rows on one benchmark.
 
     Attributes:
-        title: The benchmark and its tasks, checkpoint and protocol.
+        benchmark: The name of its data: the user's title or folders, or the benchmark's usual name.
+        title: That name and the size of tasks; unique in a report.
+        conditions: What all runs share: backbone, protocol, split, and the fingerprints of the data.
         rows: The rows, in the order of their first runs.
         unfinished: Runs that belong to no row.
         notes: Remarks, one sentence each.
     """
 
+    benchmark: str
     title: str
+    conditions: tuple[str, ...]
     rows: tuple[Row, ...]
     unfinished: tuple[ReportedRun, ...]
     notes: tuple[str, ...]
@@ -96,7 +102,7 @@ class Table:
 def tables_of(
     runs: Iterable[ReportedRun], catalogue: Catalogue, mix: Sequence[str] = (), *, so_far: bool = False
 ) -> list[Table]:
-    """Return one table per benchmark and task size.
+    """Return one table per benchmark, task size and data.
 
     Args:
         runs: Finished and unfinished runs.
@@ -105,16 +111,58 @@ def tables_of(
         so_far: Whether unfinished runs get their own rows, up to their last task.
 
     Raises:
-        ConfigError: Runs of one table mix something that ``mix`` does not allow.
+        ConfigError: Runs of one table mix checkpoints or protocols, and ``mix`` does not allow it.
     """
     groups: dict[tuple[Any, ...], list[ReportedRun]] = defaultdict(list)
+    homes: dict[str, str] = {}
     for run in runs:
-        groups[tuple(map(run.options.get, OF_THE_TABLE))].append(run)
-    return [_table(group, catalogue, mix, so_far) for group in groups.values()]
+        groups[(*map(run.options.get, OF_THE_TABLE), _data_name(run, homes))].append(run)
+    tables = []
+    for group in groups.values():
+        counted = [run for run in group if run.state == "finished" or (so_far and run.record)]
+        data = _splits(counted)
+        parts: dict[str, list[ReportedRun]] = defaultdict(list)
+        for run in counted:
+            parts["" if "splits" in mix else data(run)].append(run)
+        others = [run for run in group if run not in counted]
+        for part in parts.values() or [[]]:
+            tables.append(_table(part, others, catalogue, mix))
+            others = []
+    return _told_apart(tables)
 
 
-def _table(runs: Sequence[ReportedRun], catalogue: Catalogue, mix: Sequence[str], so_far: bool) -> Table:
-    counted = [run for run in runs if run.state == "finished" or (so_far and run.record)]
+def _data_name(run: ReportedRun, homes: dict[str, str]) -> str:
+    """Return what distinguishes the user's own data: the title, or the folders; empty for known benchmarks.
+
+    Args:
+        run: The run.
+        homes: The folders in which the data of a fingerprint were first seen; updated.
+    """
+    options = run.options
+    if options["benchmark.name"] != OWN_DATA:
+        return ""
+    folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
+    fingerprint = run.record.get("fingerprints", {}).get("benchmark", folders)
+    return options.get("benchmark.title") or homes.setdefault(fingerprint, folders)
+
+
+def _told_apart(tables: Sequence[Table]) -> list[Table]:
+    """Append the fingerprints of their data to equal titles."""
+    counts = Counter(table.title for table in tables)
+    return [
+        attrs.evolve(table, title=", ".join([table.title, *table.conditions[-1:]]))
+        if counts[table.title] > 1
+        else table
+        for table in tables
+    ]
+
+
+def _table(
+    counted: Sequence[ReportedRun],
+    others: Sequence[ReportedRun],
+    catalogue: Catalogue,
+    mix: Sequence[str],
+) -> Table:
     ways = (_checkpoint, _splits(counted), lambda run: str(run.record["protocol"]))
     kinds: dict[str, Callable[[ReportedRun], str]] = dict(zip(MIXABLE, ways, strict=True))
     mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
@@ -145,10 +193,13 @@ def _table(runs: Sequence[ReportedRun], catalogue: Catalogue, mix: Sequence[str]
         )
     notes += _warnings(rows)
     notes += [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
+    run = (*counted, *others)[0]
     return Table(
-        title=_title(runs[0], counted, kinds, mixed),
+        benchmark=_benchmark(run, catalogue),
+        title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
+        conditions=tuple(_conditions(counted, mixed)),
         rows=tuple(rows),
-        unfinished=tuple(run for run in runs if run not in counted),
+        unfinished=tuple(others),
         notes=tuple(notes),
     )
 
@@ -161,18 +212,39 @@ def _refuse(kind: str, of: Callable[[ReportedRun], str], runs: Sequence[Reported
     raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
 
 
-def _title(
-    run: ReportedRun,
-    finished: Sequence[ReportedRun],
-    kinds: Mapping[str, Callable[[ReportedRun], str]],
-    mixed: Sequence[str],
-) -> str:
+def _benchmark(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
     options = run.options
-    name, increment = options["benchmark.name"], options.get("benchmark.increment")
-    parts = [name if increment is None else f"{name}, {increment} classes a task"]
-    if finished:
-        parts += [kinds[kind](finished[0]) for kind in ("checkpoints", "protocols") if kind not in mixed]
-    return ", ".join(parts)
+    name = str(options["benchmark.name"])
+    if name == OWN_DATA:
+        roots = [options.get("benchmark.root") or name, *(options.get("benchmark.more_roots") or ())]
+        return options.get("benchmark.title") or " + ".join(Path(root).resolve().name for root in roots)
+    known = catalogue.get("benchmark", name) if name in catalogue.names("benchmark") else None
+    return known.data.title if isinstance(known, BenchmarkComponent) and known.data else name
+
+
+def _task_size(run: ReportedRun) -> Iterator[str]:
+    if run.record:
+        yield f"{len(run.record['class_order'])} classes"
+    increment = run.options.get("benchmark.increment")
+    if increment is not None:
+        yield f"{increment}{' a task' if run.record else ' classes a task'}"
+
+
+def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str]) -> Iterator[str]:
+    """Yield what the runs of a table share: backbone, protocol, split, and the fingerprints of the data."""
+    if not runs:
+        return
+    run = runs[0]
+    if "checkpoints" not in mixed:
+        yield f"backbone {_checkpoint(run)}"
+    if "protocols" not in mixed:
+        yield f"protocol {run.record['protocol']}"
+    if "splits" not in mixed and run.options.get("benchmark.split"):
+        yield f"split {run.options['benchmark.split']}"
+    prints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
+    more = f" and {len(prints) - 3} more" if len(prints) > 3 else ""
+    yield f"data {', '.join(prints[:3])}{more}{' (a class order each)' if prints[1:] else ''}"
 
 
 def _checkpoint(run: ReportedRun) -> str:

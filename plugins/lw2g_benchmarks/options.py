@@ -124,6 +124,7 @@ class FolderConfig(OrderOptions, TransformOptions):
     more_roots: tuple[Path, ...] = option(
         (), "further roots to merge; a class name found in several becomes <root name>/<class>"
     )
+    title: str | None = option(None, "name of the data in reports; default: the names of the root folders")
     increment: int = option(10, "new classes per task", validator=ge(1))
     uneven: bool = option(False, "allow a smaller last task")
     class_order: tuple[str, ...] = option(
