@@ -265,7 +265,7 @@ def train_phase(
         shares = [ranks.share(positions) for positions in todo]
         batches = images.batches([own for own, _ in shares], seed=seed)
         for whole, (_, weight), batch in zip(todo, shares, batches, strict=True):
-            torch.manual_seed(derive_seed(seed, progress.step) + ranks.number())
+            engine.seed(derive_seed(seed, progress.step) + ranks.number())
             with engine.autocast(), torch.enable_grad():
                 output = require_step(phase.step(batch), owner)
             require_graph(output.loss, phase.name, owner)

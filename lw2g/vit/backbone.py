@@ -24,6 +24,7 @@ from lw2g.vit.injection import (
     num_tokens,
     require_plain_vit,
 )
+from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
     create_model,
@@ -256,7 +257,7 @@ class Backbone(nn.Module):
             ValueError: The images have another shape.
         """
         self._stop_if_read(images, injections)
-        with self._class_row_alone(injections), self._computing(injections):
+        with last_row_alone(self.model, injections, self.plain_attention), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
             row = x[:, class_token_index(injections, x.shape[1], self.num_tokens)].clone()
@@ -341,22 +342,6 @@ class Backbone(nn.Module):
             raise _EnoughError
 
     @contextmanager
-    def _class_row_alone(self, injections: Sequence[Injection]) -> Iterator[None]:
-        """Let the last block's MLP compute only the class token's row, because no other row is read.
-
-        The block broadcasts its output to all rows, so that the other rows are meaningless. Enter it before
-        injections, so that they see the MLP's input.
-        """
-
-        def keep(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
-            index = class_token_index(injections, args[0].shape[1], self.num_tokens)
-            return args[0][:, index : index + 1]
-
-        last: Any = self.model.blocks[-1]
-        with last.norm2.register_forward_pre_hook(keep):
-            yield
-
-    @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
         # autocast(enabled=False) for float32 would switch off the caller's autocast
         stored = self.dtype == torch.bfloat16
@@ -364,20 +349,21 @@ class Backbone(nn.Module):
         with inject(self.model, injections), reduced, self._attention():
             yield
 
-    @contextmanager
-    def _attention(self) -> Iterator[None]:
-        """Use plain attention for gradients in bf16 on a CPU, and timm's choice otherwise.
+    @property
+    def plain_attention(self) -> bool:
+        """Whether attention is plain (product, softmax, product) here and now: in bf16 on a CPU.
 
-        There the backward of fused attention is several times slower than the plain one
-        (``benchmarks/training.py`` measures steps in both precisions).
+        timm's choice, fused attention, is slower there with gradients and without (``benchmarks/README.md``).
         """
-        slow = (
+        return (
             self.device.type == "cpu"
-            and torch.is_grad_enabled()
-            and torch.is_autocast_enabled("cpu")
+            and (self.dtype == torch.bfloat16 or torch.is_autocast_enabled("cpu"))
             and torch.get_autocast_dtype("cpu") == torch.bfloat16
         )
-        attentions = [attention_of(block) for block in self.model.blocks] if slow else []
+
+    @contextmanager
+    def _attention(self) -> Iterator[None]:
+        attentions = [attention_of(block) for block in self.model.blocks] if self.plain_attention else []
         fused = [attention for attention in attentions if attention.fused_attn]
         for attention in fused:
             attention.fused_attn = False

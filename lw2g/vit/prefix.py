@@ -18,9 +18,9 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from lw2g.errors import ContractError
-from lw2g.vit.injection import attention_of, block_at
+from lw2g.vit.injection import Injection, attention_of, block_at, class_token_index, num_tokens
 
-__all__ = ["Prefix", "PrefixAttention", "PrefixInjection", "PrefixSlot"]
+__all__ = ["Prefix", "PrefixAttention", "PrefixInjection", "PrefixSlot", "last_row_alone"]
 
 KeyValue = tuple[Tensor, Tensor]
 Prefix = KeyValue | Callable[[Tensor], KeyValue]
@@ -58,15 +58,20 @@ class PrefixAttention(nn.Module):
     Args:
         base: timm's plain attention, unchanged; its ``qkv`` is called as a module, so that its hooks run.
         slots: The prefixes; several are concatenated.
+        row: Returns the one row of N tokens that is wanted, whose attention alone is computed, ``[B, 1, d]``;
+            None: all rows.
     """
 
-    def __init__(self, base: Any, slots: Sequence[PrefixSlot]) -> None:
+    def __init__(
+        self, base: Any, slots: Sequence[PrefixSlot], *, row: Callable[[int], int] | None = None
+    ) -> None:
         super().__init__()
         self.base = base
         self.slots = tuple(slots)
+        self.row = row
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """Return the attention of tokens to prefixes and tokens, [B, N, d].
+        """Return the attention of tokens to prefixes and tokens, [B, N, d], or of one row.
 
         Args:
             x: Normalised tokens [B, N, d].
@@ -75,7 +80,7 @@ class PrefixAttention(nn.Module):
         """
         base = self.base
         pairs = [slot.pair() for slot in self.slots]
-        if not any(tensor.numel() for pair in pairs for tensor in pair):
+        if self.row is None and not any(tensor.numel() for pair in pairs for tensor in pair):
             # older releases of timm take no mask or no is_causal: pass only what is set
             mask_argument = {"attn_mask": attn_mask} if attn_mask is not None else {}
             plain: Tensor = base(x, **mask_argument, **({"is_causal": True} if is_causal else {}))
@@ -83,6 +88,9 @@ class PrefixAttention(nn.Module):
         batch, tokens, _ = x.shape
         qkv = base.qkv(x).reshape(batch, tokens, 3, base.num_heads, base.head_dim).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
+        if self.row is not None:
+            wanted = self.row(tokens)
+            q = q[:, :, wanted : wanted + 1]
         if torch.is_grad_enabled():
             # the backward keeps the inputs of attention: a view of q would keep all of qkv
             q = q.clone()
@@ -91,7 +99,7 @@ class PrefixAttention(nn.Module):
         if k.shape != v.shape:
             raise ValueError(f"expected as many prefix keys as values but got {_lengths(pairs)}")
         mask = _widen_mask(attn_mask, is_causal, tokens, k.shape[2] - tokens, x.device)
-        out = self._attend(q, k, v, mask).transpose(1, 2).reshape(batch, tokens, -1)
+        out = self._attend(q, k, v, mask).transpose(1, 2).flatten(2)
         if hasattr(base, "norm"):  # the scale norm of timm >= 1.0.16
             out = base.norm(out)
         projected: Tensor = base.proj_drop(base.proj(out))
@@ -135,14 +143,46 @@ class PrefixInjection:
 def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
     base, before = attention_of(block), block.attn
     # a second prefix injection at this block adds to the slots of the first one
-    earlier = before.slots if isinstance(before, PrefixAttention) else ()
+    earlier, row = (before.slots, before.row) if isinstance(before, PrefixAttention) else ((), None)
     handle = block.register_forward_pre_hook(slot.fill)
-    block.attn = PrefixAttention(base, (*earlier, slot))
+    block.attn = PrefixAttention(base, (*earlier, slot), row=row)
     try:
         yield
     finally:
         block.attn = before
         handle.remove()
+
+
+@contextmanager
+def last_row_alone(model: VisionTransformer, injections: Sequence[Injection], plain: bool) -> Iterator[None]:
+    """Let the last block compute only the class token's row, because no other row is read.
+
+    Its MLP does so always, its attention where that is plain and no injection wants the ``whole`` stream;
+    elsewhere float32 would change in its last bits. The block broadcasts its output to all rows, so that the
+    other rows are meaningless. Enter it before injections, so that they see the input of attention and MLP.
+
+    Args:
+        model: The ViT.
+        injections: Those of the forward.
+        plain: Whether attention is a product, a softmax and a product.
+    """
+
+    def index(rows: int) -> int:
+        return class_token_index(injections, rows, num_tokens(model))
+
+    def keep(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+        row = index(args[0].shape[1])
+        return args[0][:, row : row + 1]
+
+    last: Any = model.blocks[-1]
+    attention = last.attn
+    if plain and not any(getattr(each, "whole", False) for each in injections):
+        last.attn = PrefixAttention(attention_of(last), (), row=index)
+    try:
+        with last.norm2.register_forward_pre_hook(keep):
+            yield
+    finally:
+        last.attn = attention
 
 
 def _split_heads(prefix: Tensor, like: Tensor) -> Tensor:

@@ -69,6 +69,17 @@ class Engine:
         context: AbstractContextManager[Any] = self.fabric.autocast()
         return context
 
+    def seed(self, seed: int) -> None:
+        """Seed torch's generators on the CPU and the run's device.
+
+        ``torch.manual_seed`` seeds every kind of device that torch knows, and formats a stack for each that
+        is not open: 2 ms, a fifth of a small step.
+        """
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
+
     def backward(self, loss: torch.Tensor) -> None:
         """Run the backward pass of a loss."""
         self.fabric.backward(loss)

@@ -223,7 +223,8 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "config": to_mapping(session.config),
         "seed": session.config.run.seed,
         "tasks": len(session.stream.tasks),
-        "environment": environment(session.engine),
+        "environment": environment(session.engine)
+        | {"attention": "plain" if session.backbone.plain_attention else "timm's"},
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),
         "sources": _sources(session),

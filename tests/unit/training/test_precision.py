@@ -112,6 +112,7 @@ def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
     record = start(resolved, catalogue, directory, [heard])
     assert record["precision"] == {"used": BF16, "reason": "taken", "asked": "auto"}
     assert record["environment"]["precision"] == record["config"]["run"]["precision"] == BF16
+    assert record["environment"]["attention"] == "plain"
     assert read_toml(directory / "config.toml")["run"]["precision"] == BF16
     monkeypatch.setattr(parts, "choose_precision", None)
     (directory / "record.json").unlink()

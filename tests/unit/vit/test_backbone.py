@@ -33,8 +33,15 @@ def test_features_are_timms_class_token(backbone, images):
 
 @pytest.mark.parametrize("position", ["after-cls", "before-cls"])
 @pytest.mark.parametrize("keep", [True, False])
-def test_features_are_the_class_row_of_tokens_under_injections(backbone, images, randn, position, keep):
-    """Value and gradients are those of a last block that computes every row, and half of it is not run."""
+@pytest.mark.parametrize("plain", [True, False])
+def test_features_are_the_class_row_of_tokens_under_injections(
+    backbone, images, randn, monkeypatch, position, keep, plain
+):
+    """Value and gradients are those of a last block that computes every row, and half of it is not run.
+
+    Where attention is plain, as in bf16 on a CPU, that block attends for the class token alone.
+    """
+    monkeypatch.setattr(Backbone, "plain_attention", plain)
     tensors = [randn(rows, 48).requires_grad_() for rows in (2, 2, 3, 48, 48, 48)]
     key, value, rows, dense, first, second = tensors
     injections = [
@@ -43,12 +50,16 @@ def test_features_are_the_class_row_of_tokens_under_injections(backbone, images,
         LowRankInjection({3: {"q": dense}}),
         AdapterInjection({2: lambda x: x @ first, 3: lambda x: torch.tanh(x @ second)}),
     ]
-    widths = []
-    backbone.model.blocks[3].mlp.fc1.register_forward_hook(lambda *args: widths.append(args[2].shape[1]))
+    widths, attended = [], []
+    last = backbone.model.blocks[3]
+    last.mlp.fc1.register_forward_hook(lambda *args: widths.append(args[2].shape[1]))
+    last.attn.proj.register_forward_hook(lambda *args: attended.append(args[2].shape[1]))
     features = backbone.features(images, injections)
     tokens = backbone.tokens(images, injections)
     row = tokens[:, class_token_index(injections, tokens.shape[1], 17)]
-    assert widths == [1, 23 if keep else 20]
+    every = 23 if keep else 20
+    assert widths == [1, every]
+    assert attended == [1 if plain else every, every]
     torch.testing.assert_close(features, row)
     weights = randn(3, 48)
     found, expected = (torch.autograd.grad((one * weights).sum(), tensors) for one in (features, row))
@@ -230,8 +241,8 @@ def test_bf16_equals_autocast_over_float32(make_vit, images, randn):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-def test_bf16_attends_plainly_where_gradients_are_wanted(backbone, images, randn, monkeypatch):
-    """On a CPU bf16 takes fused attention only where no gradient is wanted; float32 takes it always."""
+def test_bf16_attends_plainly_on_a_cpu(backbone, images, randn, monkeypatch):
+    """On a CPU bf16 never takes fused attention, and float32 always does."""
     fused = torch.nn.functional.scaled_dot_product_attention
     calls = []
     monkeypatch.setattr(
@@ -247,7 +258,7 @@ def test_bf16_attends_plainly_where_gradients_are_wanted(backbone, images, randn
 
     assert (count(True), count(False)) == (4, 4)
     backbone.to_bf16()
-    assert (count(True), count(False)) == (0, 4)
+    assert (count(True), count(False)) == (0, 0)
     assert all(block.attn.fused_attn for block in backbone.model.blocks)
 
 
