@@ -6,9 +6,9 @@ It is HiDe-Prompt's task-adaptive prediction (NeurIPS 2023). A method with repla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ComputePhase, Schedule
 
 __all__ = ["head_replay", "replay_phase", "replay_statistics"]
+
+_MOMENTUM = 0.9
 
 
 def replay_statistics(options: ReplayOptions, context: BuildContext) -> ClassStatistics:
@@ -91,6 +93,13 @@ def replay_phase(
         change: Maps an epoch's samples, their labels and the phase's generator to the samples to train on.
     """
     forward = logits or head
+    plain = isinstance(head, nn.Linear) and logits is None and loss is functional.cross_entropy
+
+    def slopes(features: Tensor, labels: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
+        seen = context.task.seen
+        if plain:
+            return _linear_gradients(cast(nn.Linear, head), features, labels, seen)
+        return torch.autograd.grad(loss(forward(features)[:, :seen], labels), parameters)
 
     def run(progress: Callable[[int, int], None]) -> None:
         seen = range(context.task.seen)
@@ -101,21 +110,48 @@ def replay_phase(
         generator = context.generator(name)
         rate = schedule or cosine()
         with _trainable(head) as parameters:
-            optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=weight_decay)
+            speeds: list[Tensor] = []
             for epoch in range(epochs):
-                optimizer.param_groups[0]["lr"] = rate(lr, epoch, epochs)
+                pace = rate(lr, epoch, epochs)
                 drawn = statistics.sample(seen, per_centroid, generator, limit=steps * per_centroid)
                 if change is not None:
                     drawn = (change(*drawn, generator), drawn[1])
                 batches = (torch.split(part, per_centroid) for part in drawn)
                 for features, labels in zip(*batches, strict=True):
-                    error = loss(forward(features)[:, : len(seen)], labels)
-                    optimizer.zero_grad()
-                    torch.autograd.backward(error)
-                    optimizer.step()
+                    _descend(parameters, slopes(features, labels, parameters), speeds, pace, weight_decay)
                 progress(epoch + 1, epochs)
 
     return ComputePhase(name=name, run=run)
+
+
+@torch.no_grad()
+def _linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: int) -> list[Tensor]:
+    """Return the gradients of the cross-entropy over the seen classes, by weight and bias.
+
+    They are written out in the operations that autograd takes, and equal its to the bit, in a third of the
+    time: a step has 24 rows, and keeping a graph is most of it.
+    """
+    logs = functional.log_softmax(head(features)[:, :seen], dim=1)
+    wanted = torch.zeros_like(logs).scatter_(1, labels[:, None], -1 / len(labels))
+    errors = features.new_zeros(len(labels), head.out_features)
+    errors[:, :seen] = torch._log_softmax_backward_data(wanted, logs, 1, logs.dtype)
+    gradients = [errors.T @ features]
+    return gradients if head.bias is None else [*gradients, errors.sum(dim=0)]
+
+
+@torch.no_grad()
+def _descend(
+    parameters: list[nn.Parameter], slopes: Sequence[Tensor], speeds: list[Tensor], lr: float, decay: float
+) -> None:
+    """Take a step of SGD with momentum 0.9, as ``torch.optim.SGD`` does; ``speeds`` is empty before the first."""
+    if decay:
+        slopes = torch._foreach_add(slopes, parameters, alpha=decay)
+    if speeds:
+        torch._foreach_mul_(speeds, _MOMENTUM)
+        torch._foreach_add_(speeds, slopes)
+    else:
+        speeds += [slope.clone() for slope in slopes]
+    torch._foreach_add_(parameters, speeds, alpha=-lr)
 
 
 @contextmanager
