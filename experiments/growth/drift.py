@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.blocks.carrying import motion
+from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
 from lw2g.training.models.model import TrainedModel
 
@@ -77,7 +77,7 @@ def carried(found: Mapping[str, Rows], tasks: int) -> list[Rows]:
     for task in range(tasks):
         own, labels = found[f"{task}@{task}"]
         if task:
-            moves = motion(found[f"{task}@{task - 1}"][0], own, labels)
+            moves, _ = CARRIES["affine"].fit(found[f"{task}@{task - 1}"][0], own, labels)
             known = [(moves(rows), classes) for rows, classes in known]
         known.append((own, labels))
     return known

@@ -1,73 +1,107 @@
 """Building block: drift compensation, which carries the statistics of old classes along with their features.
 
 If a task trains a set that old tasks share, or parameters that all sets share, the features of old classes
-drift, and no image is left to measure them again. The new task's images show the drift: an affine map is
-fitted to their features under the old set, before and after the task, and applied to the statistics of that
-set's classes. This is the linear map of LDC (Gomez-Villa et al., "Exemplar-free Continual Representation
-Learning via Learnable Drift Compensation", ECCV 2024), solved in closed form instead of trained, and shrunk
-towards the identity by the strength that suits held-out classes best.
+drift, and no image is left to measure them again. The new task's images show the drift: a motion is fitted to
+their features under the old set, before and after the task, and applied to the statistics of that set's
+classes. Held-out classes of the task choose among a carry's candidates, so no test data enters:
+
+- ``none``: features stay where they were.
+- ``shift``: SDC (Yu et al., "Semantic Drift Compensation for Class-Incremental Learning", CVPR 2020), which
+  moves a class mean by the drift of the images near it, and leaves covariances. Near is measured in median
+  distances between the images, instead of a constant per backbone.
+- ``affine``: the linear map of LDC (Gomez-Villa et al., "Exemplar-free Continual Representation Learning via
+  Learnable Drift Compensation", ECCV 2024) in closed form, as in DPCR (He et al., ICML 2025), and shrunk
+  towards the identity. It moves means and covariances.
+- ``auto``: the candidates of all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 import torch
 from torch import Tensor, nn
 
-__all__ = ["STRENGTHS", "Before", "Motion", "motion", "take_shape"]
-
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)
-"""Candidates for the shrinkage towards the identity, in mean variances of the features."""
+__all__ = ["CARRIES", "Before", "Carry", "Motion", "affine", "shift", "stay", "take_shape"]
 
 _HELD = 5
 """Every fifth class (image, if there is one class) is held out to choose among the candidates."""
+_ROWS = 1024
+"""Largest number of images whose distances give the width of a shift."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, kw_only=True)
 class Motion:
-    """An affine map of features, ``x A + b``.
+    """Where a task takes the features of old classes.
 
     Attributes:
-        matrix: A, ``[dim, dim]`` float64.
-        shift: b, ``[dim]`` float64.
+        rows: Maps features ``[n, dim]`` float64 to those after the drift.
+        linear: The linear part A of the map, ``[dim, dim]`` float64; None for the identity.
+        left: Covariance ``[dim, dim]`` within held-out classes of what the map leaves unexplained, by which a
+            carried scatter is too small; None where it is not wanted.
+        still: Whether nothing moves.
     """
 
-    matrix: Tensor
-    shift: Tensor
+    rows: Callable[[Tensor], Tensor]
+    linear: Tensor | None = None
+    left: Tensor | None = None
+    still: bool = False
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return features ``[..., dim]`` after the drift."""
-        return rows @ self.matrix + self.shift
+        """Return features ``[n, dim]`` after the drift."""
+        return self.rows(rows)
+
+    def scatter(self, scatter: Tensor, count: Tensor | int) -> Tensor:
+        """Return the scatter ``[..., dim, dim]`` of ``count`` features about their means after the drift."""
+        moved = scatter if self.linear is None else self.linear.mT @ scatter @ self.linear
+        return moved if self.left is None else moved + count * self.left
 
 
-def motion(before: Tensor, after: Tensor, labels: Tensor, strengths: Sequence[float] = STRENGTHS) -> Motion:
-    """Return the map that fits the drift of images' features.
+Fit = Callable[[Tensor, Tensor], Motion]
+"""Fits a motion to features ``[n, dim]`` float64 of the same images before and after a task."""
+
+
+def stay(before: Tensor, after: Tensor) -> Motion:
+    """Return the motion that moves nothing."""
+    return Motion(rows=lambda rows: rows, still=True)
+
+
+def shift(before: Tensor, after: Tensor, share: float) -> Motion:
+    """Return the motion by the drift of nearby images, weighted by a Gaussian kernel (SDC, Eq. 5).
 
     Args:
-        before: Features before the drift, ``[n, dim]``, n >= 1.
+        before: Features before the drift, ``[n, dim]`` float64.
         after: Features of the same images after it.
-        labels: Their classes, ``[n]``: every fifth class chooses the strength of a fit to the others.
-        strengths: Candidates for the shrinkage of the matrix towards the identity.
-
-    >>> rows = torch.eye(4, dtype=torch.float64)
-    >>> moved = motion(rows, rows + 2, torch.tensor([0, 0, 1, 1]))
-    >>> bool(torch.allclose(moved(rows), rows + 2))
-    True
+        share: Squared width of the kernel as a multiple of the median squared distance between images;
+            infinity weighs all images alike.
     """
-    before, after = before.double(), after.double()
-    classes, places = torch.unique(labels, return_inverse=True)
-    held = (places if len(classes) > 1 else torch.arange(len(labels), device=labels.device)) % _HELD == 0
-    if len(strengths) == 1 or bool(held.all()):
-        return _solved(before, after, strengths[-1])
-    motions = [_solved(before[~held], after[~held], strength) for strength in strengths]
-    errors = [float((fitted(before[held]) - after[held]).square().sum()) for fitted in motions]
-    return _solved(before, after, strengths[errors.index(min(errors))])
+    drift = after - before
+    if share == float("inf"):
+        return Motion(rows=lambda rows: rows + drift.mean(0))
+    apart = torch.pdist(before[:: -(-len(before) // _ROWS)]).square()
+    apart = apart[apart > 0]
+    width = share * (float(apart.median()) if len(apart) else 1.0)
+
+    def moved(rows: Tensor) -> Tensor:
+        nearness = -torch.cdist(rows, before, compute_mode="donot_use_mm_for_euclid_dist").square() / (
+            2 * width
+        )
+        return rows + nearness.softmax(dim=1) @ drift
+
+    return Motion(rows=moved)
 
 
-def _solved(before: Tensor, after: Tensor, strength: float) -> Motion:
+def affine(before: Tensor, after: Tensor, strength: float) -> Motion:
+    """Return the map ``x A + b`` by ridge regression towards the identity (LDC's map in closed form).
+
+    Args:
+        before: Features before the drift, ``[n, dim]`` float64.
+        after: Features of the same images after it.
+        strength: Shrinkage of A towards the identity, in mean variances of the features.
+    """
     centre, moved = before.mean(0), after.mean(0)
     rows = before - centre
     scatter = rows.T @ rows
@@ -75,25 +109,90 @@ def _solved(before: Tensor, after: Tensor, strength: float) -> Motion:
     held = (strength * scatter.diagonal().mean()).clamp(min=torch.finfo(scatter.dtype).tiny)
     held = held * torch.eye(len(scatter), dtype=scatter.dtype, device=scatter.device)
     matrix = torch.linalg.solve(scatter + held, rows.T @ (after - moved) + held)
-    return Motion(matrix=matrix, shift=moved - centre @ matrix)
+    offset = moved - centre @ matrix
+    return Motion(rows=lambda rows: rows @ matrix + offset, linear=matrix)
+
+
+@attrs.frozen(kw_only=True)
+class Carry:
+    """A way to fit motions.
+
+    Attributes:
+        fits: The candidates by name; the last one serves where no image can be held out.
+    """
+
+    fits: Mapping[str, Fit]
+
+    def fit(
+        self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
+    ) -> tuple[Motion, str]:
+        """Return the motion of images' features, and the name of the candidate that held-out classes chose.
+
+        Args:
+            before: Features before the drift, ``[n, dim]``, n >= 1.
+            after: Features of the same images after it.
+            labels: Their classes, ``[n]``: every fifth class judges fits to the others. If there is one
+                class, every fifth image does.
+            residual: Whether the motion gets :attr:`Motion.left`.
+
+        >>> rows = torch.eye(4, dtype=torch.float64)
+        >>> moved, _ = CARRIES["affine"].fit(rows, rows + 2, torch.tensor([0, 0, 1, 1]))
+        >>> bool(torch.allclose(moved(rows), rows + 2))
+        True
+        """
+        before, after = before.double(), after.double()
+        classes, places = torch.unique(labels, return_inverse=True)
+        held = (places if len(classes) > 1 else torch.arange(len(labels), device=labels.device)) % _HELD == 0
+        choice, left = list(self.fits)[-1], None
+        if not bool(held.all()) and (len(self.fits) > 1 or residual):
+            motions = {name: fit(before[~held], after[~held]) for name, fit in self.fits.items()}
+            misses = {name: motion(before[held]) - after[held] for name, motion in motions.items()}
+            choice = min(misses, key=lambda name: float(misses[name].square().sum()))
+            left = _within(misses[choice], places[held]) if residual else None
+        return attrs.evolve(self.fits[choice](before, after), left=left), choice
+
+
+def _within(rows: Tensor, places: Tensor) -> Tensor:
+    """Return the covariance ``[dim, dim]`` of rows about the means of their classes."""
+    member = torch.nn.functional.one_hot(places).to(rows)
+    count = member.sum(0)
+    away = rows - member @ (member.T @ rows / count.clamp(min=1)[:, None])
+    return away.T @ away / max(len(rows) - int((count > 0).sum()), 1)
+
+
+_STAY: dict[str, Fit] = {"none": stay}
+_SHIFTS: dict[str, Fit] = {f"shift {share:g}": partial(shift, share=share) for share in (0.05, 0.25, 1.0)}
+_SHIFTS["translation"] = partial(shift, share=float("inf"))
+_MAPS: dict[str, Fit] = {f"affine {strength:g}": partial(affine, strength=strength) for strength in (0.01, 0.1, 1.0, 10.0)}
+
+CARRIES: Mapping[str, Carry] = {
+    "none": Carry(fits=_STAY),
+    "shift": Carry(fits=_SHIFTS),
+    "affine": Carry(fits=_MAPS),
+    "auto": Carry(fits=_STAY | _MAPS | _SHIFTS),
+}
+"""The carries by name."""
 
 
 class Before(nn.Module):
-    """Features of a task's images from its beginning, kept until it ends.
+    """Features of a task's images from its beginning, kept until it ends, and what carrying took so far.
 
     Attributes:
         rows: ``[views, n, dim]`` float32, one view per set under which features may drift; empty between
             tasks.
         forwards: Number of images that the run has passed through the backbone for carrying.
+        choices: Number of motions so far by each candidate of the carry, ``[candidates]`` int64.
     """
 
     rows: Tensor
     forwards: Tensor
+    choices: Tensor
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, candidates: int) -> None:
         super().__init__()
         self.register_buffer("rows", torch.zeros(0, 0, dim))
         self.register_buffer("forwards", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("choices", torch.zeros(candidates, dtype=torch.int64))
 
     def put(self, rows: Sequence[Tensor]) -> None:
         """Store the features ``[n, dim]`` of each view."""

@@ -84,11 +84,6 @@ class ClosedForm(nn.Module, ABC):
         scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
         return functional.pad(scores, (0, len(self.count) - shown)).float()
 
-    @property
-    def carries(self) -> bool:
-        """Whether :meth:`carry` can make its sums follow features that drift."""
-        return type(self)._carry is not ClosedForm._carry
-
     @torch.no_grad()
     def carry(self, motion: Motion, classes: Sequence[int], owner: int = 0) -> None:
         """Correct the sums of old classes for the drift of their features.
@@ -97,16 +92,10 @@ class ClosedForm(nn.Module, ABC):
             motion: The drift of their features.
             classes: All classes that were learned under ``owner``.
             owner: The set under which they were learned (:meth:`learn`).
-
-        Raises:
-            TypeError: The sums of this classifier cannot follow (:attr:`carries` is False).
         """
-        self._carry(motion, torch.as_tensor(classes, device=self.count.device), owner)
-        self._solved = None
-
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
-        """Correct the sums of classes ``[k]`` int64; a classifier whose sums can follow overrides it."""
-        raise TypeError(f"expected a head that can follow features but got {type(self).__name__}")
+        if not motion.still:
+            self._carry(motion, torch.as_tensor(classes, device=self.count.device), owner)
+            self._solved = None
 
     @torch.no_grad()
     def scores(self, features: Tensor, seen: int) -> Tensor:
@@ -125,9 +114,19 @@ class ClosedForm(nn.Module, ABC):
     def _stamp(self, seen: int) -> object:
         return seen, self.count._version, self.count.data_ptr()
 
+    def _of_owner(self, name: str, owner: int) -> Tensor:
+        """Return the entry of an owner in a buffer ``[owners, w, w]``, a view; new owners start at zero."""
+        if missing := max(owner + 1 - len(self.get_buffer(name)), 0):
+            setattr(self, name, functional.pad(self.get_buffer(name), (0, 0, 0, 0, 0, missing)))
+        return self.get_buffer(name)[owner]
+
     @abstractmethod
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add to the sums; called before the counts are updated."""
+
+    @abstractmethod
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move the sums of the classes of an owner."""
 
     @abstractmethod
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
@@ -156,7 +155,8 @@ class Cosine(ClosedForm):
         self.total.index_add_(0, labels, features)
 
     def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
-        self.total[classes] = self.total[classes] @ motion.matrix + self.count[classes, None] * motion.shift
+        count = self.count[classes, None]
+        self.total[classes] = motion(self.total[classes] / count) * count
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         return (functional.normalize(self.total[:seen], dim=-1),)
@@ -210,13 +210,15 @@ class Discriminant(_Moments):
         self.shrinkage = shrinkage
 
     def _scatter_of(self, label: int, owner: int) -> Tensor:
-        if missing := max(owner + 1 - len(self.scatter), 0):
-            self.scatter = functional.pad(self.scatter, (0, 0, 0, 0, 0, missing))
-        return self.scatter[owner]
+        return self._of_owner("scatter", owner)
+
+    def covariance(self, classes: Tensor, owner: int) -> Tensor:
+        """Return the unbiased covariance ``[dim, dim]`` within the classes of an owner."""
+        return self.scatter[owner] / (self.count[classes].sum() - len(classes)).clamp(min=1)
 
     def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         self.mean[classes] = motion(self.mean[classes])
-        self.scatter[owner] = motion.matrix.T @ self.scatter[owner] @ motion.matrix
+        self.scatter[owner] = motion.scatter(self.scatter[owner], self.count[classes].sum())
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
         take_shape(self, "scatter", state, prefix)
@@ -247,13 +249,25 @@ class KernelDiscriminant(Discriminant):
         features: Number D of random features. The state is D x D.
         seed: Draws O and b, which are not part of the state.
         shrinkage: As for :class:`Discriminant`.
+        carried: Whether the moments of the features themselves are kept, from which a carry computes those
+            of random features.
     """
 
     bandwidth: Tensor
-    _carry = ClosedForm._carry  # no affine map carries random Fourier features
+    raw: Discriminant | None
 
-    def __init__(self, dim: int, num_classes: int, features: int, seed: int, shrinkage: float = 0.01) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        features: int,
+        seed: int,
+        shrinkage: float = 0.01,
+        *,
+        carried: bool = False,
+    ) -> None:
         super().__init__(features, num_classes, shrinkage)
+        self.register_module("raw", Discriminant(dim, num_classes) if carried else None)
         draw = torch.Generator().manual_seed(seed)
         directions = torch.randn(dim, features, generator=draw, dtype=torch.float64)
         turns = torch.rand(features, generator=draw, dtype=torch.float64)
@@ -278,6 +292,29 @@ class KernelDiscriminant(Discriminant):
         if not self.bandwidth:
             raise ValueError("expected a bandwidth but got none; learn a whole task first")
         super()._add(self._lifted(features), labels, owner)
+        if self.raw is not None:
+            self.raw.update(features, labels, owner)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Set the moments to those of random features of Gaussian classes, by the characteristic function.
+
+        With t = m O' + b for the mean m of a class, O' = sqrt(2 s) O, and K = O'^T S O' for the covariance S,
+        ``E cos t_i = exp(-K_ii / 2) cos t_i``, and products are sums of cosines.
+        """
+        raw = _kept(self.raw)
+        raw.carry(motion, classes.tolist(), owner)
+        directions = (2 * self.bandwidth).sqrt() * self.get_buffer("directions")
+        angles = raw.mean[classes] @ directions + self.get_buffer("phases")
+        spread = directions.T @ raw.covariance(classes, owner) @ directions
+        variance = spread.diagonal()
+        weight = self.count[classes, None].double()
+        self.mean[classes] = (2 / len(variance)) ** 0.5 * (-variance / 2).exp() * angles.cos()
+        even, odd = (part.T @ (weight * part) for part in (angles.cos(), angles.sin()))
+        own = -(variance[:, None] + variance) / 2
+        second = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
+        within = second - self.mean[classes].T @ (weight * self.mean[classes])
+        freedom = 1 - len(classes) / weight.sum()
+        self._of_owner("scatter", owner).copy_(freedom * within)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return super()._score(self._lifted(features), *solution)
@@ -295,12 +332,30 @@ class Mahalanobis(_Moments):
         diagonal: Multiple of the mean variance to add to the diagonal.
     """
 
+    length: Tensor
+
     def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0) -> None:
         super().__init__(dim, num_classes, num_classes)
+        self.register_buffer("length", torch.zeros(num_classes, dtype=torch.float64))
         self.diagonal = diagonal
 
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        self.length.index_add_(0, labels, features.norm(dim=-1))
         super()._add(functional.normalize(features, dim=-1), labels, owner)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move means and scatters of normalised features at the mean length of their class.
+
+        Exact where a drift turns or scales all features; else to first order about the mean.
+        """
+        count = self.count[classes, None]
+        length = self.length[classes, None] / count
+        mean = motion(length * self.mean[classes])
+        now = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
+        self.mean[classes] = mean / now
+        self.length[classes] = (count * now).squeeze(1)
+        raw = self.scatter[classes] * length.square()[..., None]
+        self.scatter[classes] = motion.scatter(raw, count[..., None]) / now.square()[..., None]
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         freedom = (self.count[:seen] - 1).clamp(min=1)
@@ -333,8 +388,11 @@ class Ridge(ClosedForm):
         penalty: The ridge parameter lambda until :meth:`learn` chooses one.
         running: Whether :meth:`learn` chooses by the errors of all tasks so far, or by those of the last task
             alone (RanPAC).
+        carried: Whether the moments of the features themselves are kept beside those of random features, from
+            which a carry draws again.
     """
 
+    raw: Discriminant | None
     gram: Tensor
     cross: Tensor
     penalty: Tensor
@@ -349,12 +407,14 @@ class Ridge(ClosedForm):
         penalty: float = 1.0,
         *,
         running: bool = True,
+        carried: bool = False,
     ) -> None:
         super().__init__(num_classes)
-        width = features or dim
+        self.seed, width = seed, features or dim
+        self.register_module("raw", Discriminant(dim, num_classes) if carried and features else None)
         draw = torch.randn(dim, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         self.register_buffer("projection", draw if features else None, persistent=False)
-        self.register_buffer("gram", torch.zeros(width, width, dtype=torch.float64))
+        self.register_buffer("gram", torch.zeros(1, width, width, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, width, dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
         self.register_buffer("errors", torch.zeros(len(PENALTIES), dtype=torch.float64) if running else None)
@@ -364,10 +424,39 @@ class Ridge(ClosedForm):
         return features if projection is None else (features @ projection).relu_()
 
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        gram = self._of_owner("gram", owner)
         for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             rows = self._lifted(part)
-            self.gram += rows.T @ rows
+            gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
+        if self.raw is not None:
+            self.raw.update(features, labels, owner)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move the sums exactly, or draw the random features of Gaussian classes again."""
+        count, gram = self.count[classes, None].double(), self._of_owner("gram", owner)
+        if self.get_buffer("projection") is None:
+            mean = self.cross[classes] / count
+            within = gram - mean.T @ (count * mean)
+            mean = motion(mean)
+            gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))
+            self.cross[classes] = count * mean
+            return
+        raw = _kept(self.raw)
+        raw.carry(motion, classes.tolist(), owner)
+        values, vectors = torch.linalg.eigh(raw.covariance(classes, owner))
+        draws = torch.Generator().manual_seed(self.seed)
+        noise = torch.randn(max(2 * len(values), 256), len(values), generator=draws, dtype=torch.float64)
+        away = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
+        gram.zero_()
+        for label, images in zip(classes.tolist(), count.flatten().tolist(), strict=True):
+            rows = self._lifted(raw.mean[label] + away)
+            gram += images / len(rows) * (rows.T @ rows)
+            self.cross[label] = images * rows.mean(0)
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        take_shape(self, "gram", state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task, and choose the penalty on a fifth of them (RanPAC).
@@ -386,13 +475,13 @@ class Ridge(ClosedForm):
         if self.errors is not None:
             errors = self.errors.add_(errors)
         # smaller penalties are lost in rounding when the sums are solved; the least of the others fits alike
-        lost = torch.finfo(rows.dtype).eps * float(self.gram.trace())
+        lost = torch.finfo(rows.dtype).eps * float(self.gram.sum(0).trace())
         usable = [place for place, penalty in enumerate(PENALTIES) if penalty > lost] or [len(PENALTIES) - 1]
         self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
         self._solved = None
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        raised = self.gram.clone()
+        raised = self.gram.sum(0)
         raised.diagonal().add_(self.penalty)
         return (torch.cholesky_solve(self.cross[:seen].T, _factor(raised)),)
 
@@ -421,6 +510,17 @@ def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Seque
     left, right, values = left @ vectors, vectors.T @ right, values.clamp(min=0)[:, None]
     residuals = [left @ (right / (values + penalty)) - targets[fitted:] for penalty in penalties]
     return torch.stack([residual.square().sum() for residual in residuals])
+
+
+def _kept(raw: Discriminant | None) -> Discriminant:
+    """Return the moments of the features themselves.
+
+    Raises:
+        TypeError: The classifier keeps random features alone.
+    """
+    if raw is None:
+        raise TypeError("expected a classifier with moments to carry; make it with carried=True")
+    return raw
 
 
 def _shrunk(covariance: Tensor, share: float) -> Tensor:

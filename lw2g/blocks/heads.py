@@ -8,13 +8,13 @@ A method with a linear head derives from :class:`HeadedBaseline`, its options fr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.carrying import Before, motion
+from lw2g.blocks.carrying import CARRIES, Before, Motion
 from lw2g.blocks.closed_form import (
     ClosedForm,
     Cosine,
@@ -24,7 +24,7 @@ from lw2g.blocks.closed_form import (
     Ridge,
 )
 from lw2g.blocks.options import ClosedFormKind, HeadOptions
-from lw2g.blocks.statistics import collect_features
+from lw2g.blocks.statistics import ClassStatistics, collect_features
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
@@ -79,24 +79,24 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
     """Return the closed-form head that the options name; None for the trained linear head.
 
     Raises:
-        ConfigError: ``klda`` without random features, or ``head_carry`` with a head that cannot carry.
+        ConfigError: ``klda`` without random features.
     """
-    head = None if options.head == "linear" else closed_form(options.head, options.head_features, context)
-    if options.head_carry and (head is None or not head.carries):
-        raise ConfigError(
-            f"baseline.head_carry: what {options.head!r} keeps cannot be moved along with features",
-            "use 'lda' or 'cosine', or leave head_carry out",
-        )
-    return head
+    if options.head == "linear":
+        return None
+    carried = options.head_carry != "none"
+    return closed_form(options.head, options.head_features, context, carried=carried)
 
 
-def closed_form(kind: ClosedFormKind, width: int, context: BuildContext) -> ClosedForm:
+def closed_form(
+    kind: ClosedFormKind, width: int, context: BuildContext, *, carried: bool = False
+) -> ClosedForm:
     """Return a closed-form classifier for features of the backbone's width.
 
     Args:
         kind: Name of the classifier.
         width: Number of random features for ``ridge`` and ``klda``.
         context: What is known before the first task.
+        carried: Whether its sums are to follow features that drift.
 
     Raises:
         ConfigError: ``klda`` without random features.
@@ -111,13 +111,13 @@ def closed_form(kind: ClosedFormKind, width: int, context: BuildContext) -> Clos
         case "mahalanobis":
             return Mahalanobis(dim, classes)
         case "ridge":
-            return Ridge(dim, classes, width, seed)
+            return Ridge(dim, classes, width, seed, carried=carried)
         case "klda":
             if not width:
                 raise ConfigError(
                     "baseline.head_features: 0 leaves 'klda' nothing to work on", "raise it, or use 'lda'"
                 )
-            return KernelDiscriminant(dim, classes, width, seed)
+            return KernelDiscriminant(dim, classes, width, seed, carried=carried)
 
 
 def fitting_phase(
@@ -148,15 +148,21 @@ class HeadedBaseline(Baseline):
     image is left to measure them again; the record holds the share of such classes (``stale_classes``).
 
     ``head_carry`` corrects the sums of every old class whose features a task makes drift
-    (:mod:`lw2g.blocks.carrying`). It passes the task's images through each old set concerned before and after
-    the task: two passes per such set (one for the task's own). The record counts these images
-    (``findings.carry_forwards``).
+    (:mod:`lw2g.blocks.carrying`). Where the trained head predicts, it corrects the Gaussians on which replay
+    trains it. It passes the task's images through each old set concerned before and after the task: two
+    passes per such set (one for the task's own). The record counts these images
+    (``findings.carry_forwards``) and the motions by what was fitted (``findings.carried_by``).
 
     Attributes:
         head: The trained head.
         closed_form: The closed-form head that predicts; None if :attr:`head` does.
+        carry: How motions are fitted.
         before: Features of the task's images at its beginning, for ``head_carry``; else None.
+        replays: Whether replay trains :attr:`head` on Gaussians of classes, which a carry moves where it
+            predicts.
     """
+
+    replays: ClassVar[bool] = False
 
     closed_form: ClosedForm | None
     before: Before | None
@@ -166,7 +172,14 @@ class HeadedBaseline(Baseline):
         self.head = self.new_head().to(context.device)
         predictor = closed_form_head(options, context)
         self.register_module("closed_form", None if predictor is None else predictor.to(context.device))
-        before = Before(context.backbone.dim).to(context.device) if options.head_carry else None
+        self.carry, self._residual = CARRIES[options.head_carry], options.head_residual
+        carried = options.head_carry != "none"
+        if carried and predictor is None and not self.replays:
+            raise ConfigError(
+                "baseline.head_carry: the trained head keeps nothing that could be carried",
+                "set baseline.head to a closed-form head such as 'lda', or leave head_carry out",
+            )
+        before = Before(context.backbone.dim, len(self.carry.fits)).to(context.device) if carried else None
         self.register_module("before", before)
 
     def new_head(self) -> nn.Linear:
@@ -189,39 +202,68 @@ class HeadedBaseline(Baseline):
         """Return the loss whose gradient is the evidence: :meth:`class_loss`, whichever head predicts."""
         return self.class_loss(features, batch, task)
 
-    def with_head(self, context: TaskContext, *phases: Phase) -> Sequence[Phase]:
-        """Return a task's phases with those of the closed-form head, if there is one.
+    def with_head(
+        self,
+        context: TaskContext,
+        *phases: Phase,
+        replay: Sequence[Phase] = (),
+        gaussians: ClassStatistics | None = None,
+    ) -> Sequence[Phase]:
+        """Return a task's phases with those of the head that predicts.
 
-        That head is fitted after all other phases. If it carries statistics that the task will change, a
-        phase before the others stores the features of the task's images.
+        A closed-form head is fitted after all other phases. If the task changes statistics that are carried,
+        a phase before the others stores the features of the task's images.
+
+        Args:
+            context: The task.
+            phases: What trains the task's set.
+            replay: What takes Gaussians of the task's classes, and trains the head on those of all.
+            gaussians: These Gaussians.
         """
         head, before = self.closed_form, self.before
-        if head is None:
-            return phases
-        routing = context.pool.force(context.set_id)
         views = [] if before is None else self._views(context)
         owner = 0 if before is None else self.scope.made_under(context.set_id)
 
         def rows(routing: Routing, progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor]:
             return collect_features(context, lambda batch: self.features(batch, routing), progress)
 
+        def moved(progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor, list[tuple[_View, Motion]]]:
+            own, labels = rows(context.pool.force(context.set_id), progress)
+            motions = []
+            for view, old in zip(views, before.take() if before is not None else (), strict=True):
+                now = own if view.owner == owner else rows(view.after, progress)[0]
+                motions.append((view, self._motion(old, now, labels, 2 - (view.owner == owner))))
+            return own, labels, motions
+
         def fit(progress: Callable[[int, int], None]) -> None:
-            own, labels = rows(routing, progress)
-            if before is not None:
-                for view, old in zip(views, before.take(), strict=True):
-                    now = own if view.owner == owner else rows(view.after, progress)[0]
-                    head.carry(motion(old, now, labels), view.classes, view.owner)
-                    before.forwards += len(labels) * (2 - (view.owner == owner))
+            assert head is not None
+            own, labels, motions = moved(progress)
+            for view, motion in motions:
+                head.carry(motion, view.classes, view.owner)
             head.learn(own, labels, context.generator("head"), owner)
 
-        last = ComputePhase(name="head", run=fit)
-        if before is None or not views:
-            return (*phases, last)
+        def follow(progress: Callable[[int, int], None]) -> None:
+            assert gaussians is not None
+            for view, motion in moved(progress)[2]:
+                gaussians.carry(motion, view.classes)
 
         def look(progress: Callable[[int, int], None]) -> None:
+            assert before is not None
             before.put([rows(view.before, progress)[0] for view in views])
 
-        return (ComputePhase(name="head-before", run=look), *phases, last)
+        first = (ComputePhase(name="head-before", run=look),) if views else ()
+        if head is not None:
+            return (*first, *phases, *replay, ComputePhase(name="head", run=fit))
+        following = (ComputePhase(name="head-carry", run=follow),) if views else ()
+        return (*first, *phases, *following, *replay)
+
+    def _motion(self, old: Tensor, now: Tensor, labels: Tensor, passes: int) -> Motion:
+        """Return the motion of the task's images, and record it and the passes over them."""
+        assert self.before is not None
+        motion, name = self.carry.fit(old, now, labels, residual=self._residual)
+        self.before.choices[list(self.carry.fits).index(name)] += 1
+        self.before.forwards += len(labels) * passes
+        return motion
 
     def _views(self, context: TaskContext) -> list[_View]:
         """Return one view per set under which features of old classes drift in this task.
@@ -237,8 +279,14 @@ class HeadedBaseline(Baseline):
         return [_View(own, scope.before(pool, own, new), pool.force(own), of) for own, of in classes.items()]
 
     def findings(self) -> Mapping[str, Any]:
-        """Return the number of images that were passed through the backbone to carry statistics."""
-        return {} if self.before is None else {"carry_forwards": int(self.before.forwards)}
+        """Return the number of images passed to carry statistics, and the motions by what was fitted."""
+        if self.before is None:
+            return {}
+        motions = dict(zip(self.carry.fits, self.before.choices.tolist(), strict=True))
+        return {
+            "carry_forwards": int(self.before.forwards),
+            "carried_by": {name: count for name, count in motions.items() if count},
+        }
 
 
 class _View(NamedTuple):

@@ -11,6 +11,7 @@ from lw2g.interfaces.options import option
 
 __all__ = [
     "AdapterSetOptions",
+    "CarryKind",
     "ClosedFormKind",
     "HeadKind",
     "HeadOptions",
@@ -34,6 +35,7 @@ UpOnReuse = Literal["project", "freeze", "free"]
 Stepping = Literal["official", "exact"]
 ClosedFormKind = Literal["cosine", "ridge", "mahalanobis", "lda", "klda"]
 HeadKind = Literal["linear", ClosedFormKind]
+CarryKind = Literal["none", "shift", "affine", "auto"]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -83,9 +85,14 @@ class HeadOptions(RandomFeatureOptions):
         "head that predicts: the trained linear head, or a closed-form head on sums over features",
         published="linear",
     )
-    head_carry: bool = option(
+    head_carry: CarryKind = option(
+        "none",
+        "how statistics of old classes follow when a task moves their features: sums of a closed-form head, "
+        "or the Gaussians on which replay trains the linear head",
+    )
+    head_residual: bool = option(
         False,
-        "whether the sums of old classes (lda, cosine) are corrected for the drift of their features",
+        "whether a carried scatter gets what the carry leaves unexplained on held-out classes",
     )
 
 

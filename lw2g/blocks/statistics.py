@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lw2g.blocks.carrying import Motion
 from lw2g.blocks.options import StatisticsMode
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
@@ -113,6 +114,23 @@ class ClassStatistics(nn.Module):
             self.mean[label, position] = members.mean(0)
             self.spread[label, position] = self._spread_of(members)
             self.count[label, position] = len(members)
+
+    @torch.no_grad()
+    def carry(self, motion: Motion, classes: Sequence[int]) -> None:
+        """Move the Gaussians of classes with their features; of a covariance what the mode keeps."""
+        if motion.still:
+            return
+        label, position = self._existing(tuple(classes))
+        self.mean[label, position] = motion(self.mean[label, position].double()).to(self.mean)
+        for row, column in zip(label.tolist(), position.tolist(), strict=True):
+            spread = self.spread[row, column].double()
+            full = self.mode == "covariance"
+            moved = motion.scatter(spread @ spread.T if full else torch.diag(spread), 1)
+            if full:
+                moved = torch.linalg.cholesky(
+                    (moved + moved.T) / 2 + _JITTER * torch.eye(len(moved)).to(moved)
+                )
+            self.spread[row, column] = (moved if full else moved.diagonal()).to(self.spread)
 
     def centroids(self, classes: Sequence[int]) -> Tensor:
         """Return the means of all clusters of the given classes, ``[m, dim]``, class after class."""

@@ -35,6 +35,7 @@ class HideLora(LowRankBaseline):
     """
 
     learning_only = ("statistics",)
+    replays = True
 
     def __init__(self, config: HideLoraConfig, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -76,7 +77,7 @@ class HideLora(LowRankBaseline):
         )
         average = ComputePhase(name="lora-ensemble", run=lambda progress: self.average(context))
         replay = head_replay(self, self.statistics, self.config, context)
-        return self.with_head(context, train, average, *replay)
+        return self.with_head(context, train, average, replay=replay, gaussians=self.statistics)
 
     def contrastive_step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return cross-entropy over the task's classes and the contrastive term."""

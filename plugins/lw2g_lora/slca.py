@@ -139,6 +139,7 @@ class SlcaPlusPlus(HeadedBaseline):
     """
 
     learning_only = ("statistics",)
+    replays = True
 
     scales: Tensor
     statistics: ClassStatistics | None
@@ -222,7 +223,8 @@ class SlcaPlusPlus(HeadedBaseline):
             host=True,
         )
         design = ComputePhase(name="lora-design", run=lambda progress: own.design(self.context.backbone))
-        return self.with_head(context, *((design,) if first else ()), train, *self.alignment(context))
+        trained = (design, train) if first else (train,)
+        return self.with_head(context, *trained, replay=self.alignment(context), gaussians=self.statistics)
 
     def alignment(self, context: TaskContext) -> Sequence[Phase]:
         """Return statistics and alignment; none where a head in closed form predicts."""

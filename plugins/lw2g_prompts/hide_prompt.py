@@ -31,6 +31,7 @@ class HidePrompt(PrefixBaseline):
     """
 
     learning_only = ("statistics",)
+    replays = True
 
     def __init__(self, config: HidePromptConfig, context: BuildContext) -> None:
         super().__init__(config, context)
@@ -41,7 +42,9 @@ class HidePrompt(PrefixBaseline):
         """Return training, merge, statistics and replay (the paper's WTP, then TAP)."""
         merge = ComputePhase(name="prompt-ensemble", run=lambda progress: self.merge(context))
         replay = head_replay(self, self.statistics, self.config, context)
-        return self.with_head(context, self.prompt_phase(context), merge, *replay)
+        return self.with_head(
+            context, self.prompt_phase(context), merge, replay=replay, gaussians=self.statistics
+        )
 
     def trained_groups(self, context: TaskContext) -> Sequence[ParameterGroup]:
         """Return the set at the full learning rate and the head at a fraction of it."""

@@ -39,7 +39,11 @@ def tiny(catalogue: Catalogue, baseline: str, head: str = "linear") -> Resolved:
     """The shortest run of a baseline that has something to go wrong: growth, reuse and every phase."""
     options: dict[str, Any] = dict(CROPS)
     if head != "linear":
-        options |= {"baseline.head": head, "baseline.head_features": 20, "baseline.head_carry": head == "lda"}
+        options |= {
+            "baseline.head": head,
+            "baseline.head_features": 20,
+            "baseline.head_carry": "affine" if head == "lda" else "none",
+        }
     if catalogue.get("baseline", baseline).growth != "sets":
         return shortest(catalogue, baseline, options)
     return shortest(catalogue, baseline, options | {"policy.map": [0, 0, 1, 0]}, policy="fixed")

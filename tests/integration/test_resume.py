@@ -105,7 +105,7 @@ def test_a_crash_at_any_event_changes_nothing_in_the_end(
     tmp_path: Path,
 ) -> None:
     """Crashed at one event after another and resumed each time, the record is that of a quiet run."""
-    carried = {"baseline.head": "lda", "baseline.head_carry": True} if policy == "one" else {}
+    carried = {"baseline.head": "lda", "baseline.head_carry": "auto"} if policy == "one" else {}
     resolved = quick({"benchmark.random_crops": True, **carried}, baseline=baseline, policy=policy)
     counter = Watch()
     reference = start(resolved, catalogue, tmp_path / "quiet", [counter])

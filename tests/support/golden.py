@@ -115,7 +115,7 @@ def _runs() -> dict[str, Callable[[Path], None]]:
     return found | {
         "dual-prompt always": _plain("dual-prompt", "always"),
         "hide-prompt always": _plain("hide-prompt", "always"),
-        "carried head": _plain("dual-prompt", "one", baseline__head="lda", baseline__head_carry="true"),
+        "carried head": _plain("dual-prompt", "one", baseline__head="lda", baseline__head_carry="affine"),
         "soft routing": _plain("dual-prompt", "always", routing__mix=3),
         "fork": _forked,
         "kill and resume": _killed,

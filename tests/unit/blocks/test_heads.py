@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from lw2g.blocks.carrying import Before, motion
+from lw2g.blocks.carrying import CARRIES, Before
 from lw2g.blocks.heads import HeadedBaseline, closed_form_head
 from lw2g.blocks.options import HeadKind, HeadOptions
 from lw2g.config.resolve import Resolved
@@ -182,7 +182,7 @@ def test_sums_follow_whatever_moves_the_features_of_old_classes(
     baseline: str, options: dict[str, Any], grew: bool, laid_out: Callable[..., Any]
 ) -> None:
     """The task's set, what all share, what a new set adds to a sum: each old class moves as its set does."""
-    bench, own = laid_out(baseline, head="lda", head_carry=True, **options)
+    bench, own = laid_out(baseline, head="lda", head_carry="affine", **options)
     if not grew:
         bench.pool.task_to_set[2] = 0
     context, lesson, head = bench.context(2), bench.lesson(2), own.closed_form
@@ -208,7 +208,9 @@ def test_sums_follow_whatever_moves_the_features_of_old_classes(
         second = [own.features(lesson, after) for _, after in moved.values()]
     for classes, before, after in zip(moved, first, second, strict=True):
         assert not torch.allclose(before, after)
-        expected[list(classes)] = motion(before, after, lesson.labels)(expected[list(classes)])
+        expected[list(classes)] = CARRIES["affine"].fit(before, after, lesson.labels)[0](
+            expected[list(classes)]
+        )
     assert isinstance(phases[-1], ComputePhase)
     phases[-1].run(lambda done, total: None)
     assert torch.allclose(head.get_buffer("mean")[:4], expected[:4], atol=1e-5)
@@ -219,23 +221,21 @@ def test_sums_follow_whatever_moves_the_features_of_old_classes(
     assert not own.before.rows.numel()
 
 
-def test_only_a_shared_set_and_a_head_that_can_follow_are_looked_at_twice(
+def test_only_a_task_that_moves_old_classes_is_looked_at_twice(
     laid_out: Callable[..., Any],
 ) -> None:
-    """The first task, and one that grows, move no old class; what cannot follow is refused."""
-    bench, own = laid_out("hide-prompt", head="lda", head_carry=True)
+    """The first task, and one that grows, move no old class; a head without statistics is refused."""
+    bench, own = laid_out("hide-prompt", head="lda", head_carry="affine")
     bench.pool.task_to_set[2] = 0
     first = [next(phase.name for phase in own.phases(bench.context(task))) for task in range(3)]
     assert [name == "head-before" for name in first] == [False, False, True]
-    with pytest.raises(ConfigError, match=r"head_carry: what 'ridge' keeps cannot be moved along"):
-        laid_out("hide-prompt", head="ridge", head_carry=True)
-    with pytest.raises(ConfigError, match=r"head_carry: what 'linear' keeps"):
-        laid_out("hide-prompt", head_carry=True)
+    with pytest.raises(ConfigError, match=r"head_carry: the trained head keeps nothing"):
+        laid_out("dual-prompt", head_carry="affine")
 
 
 def test_features_of_before_survive_a_checkpoint_and_are_forgotten() -> None:
     """A checkpoint within a task holds as many rows as the task has images."""
-    first, second = Before(3), Before(3)
+    first, second = Before(3, 4), Before(3, 4)
     first.put([torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)])
     second.load_state_dict(first.state_dict())
     assert torch.equal(second.take(), first.rows)

@@ -53,7 +53,10 @@ def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(
     """Options stand beside their component; retrieval and constraints where they are not the method's own."""
     changes = [
         ({}, "dual-prompt x always"),
-        ({"baseline.head": "lda", "baseline.head_carry": True}, "dual-prompt[head=lda,head_carry] x always"),
+        (
+            {"baseline.head": "lda", "baseline.head_carry": "affine"},
+            "dual-prompt[head=lda,head_carry=affine] x always",
+        ),
         ({"baseline.blocks": [0, 1]}, "dual-prompt[blocks=[0,1]] x always"),
         (LW2G, "dual-prompt x min"),
         ({**LW2G, "constraints.cpk.phi": 0.9}, "dual-prompt x min, cpk[phi=0.9]+orthogonal"),
@@ -87,7 +90,7 @@ def test_conditions_that_all_rows_share_are_told_once(write_run, installed):
 @pytest.mark.parametrize(
     "change",
     [
-        {"baseline.head_carry": True},
+        {"baseline.head_carry": "affine"},
         {"baseline.blocks": [1]},
         {"backbone.image_size": 64},
         {"benchmark.train_resize": 9},
@@ -277,11 +280,15 @@ def test_no_published_value_stands_beside_another_method_unsaid(write_run, insta
 
 def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installed):
     """On a benchmark that the authors never ran, options count that have no value of ours for it."""
-    changes = {"benchmark.name": "digits", "record.protocol": "like-for-like", "baseline.head_carry": True}
+    changes = {
+        "benchmark.name": "digits",
+        "record.protocol": "like-for-like",
+        "baseline.head_carry": "affine",
+    }
     (table,) = tables_of([write_run(80.0, **changes)], installed)
-    assert table.rows[0].label == "dual-prompt[head_carry] x always"
+    assert table.rows[0].label == "dual-prompt[head_carry=affine] x always"
     assert "baseline.epochs 40" in table.notes[0]
-    assert table.rows[0].differs == ("baseline.head_carry false, ours true",)
+    assert table.rows[0].differs == ("baseline.head_carry none, ours affine",)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_what_is_kept_are_sums(vit_b):
     classes = baseline.context.num_classes
     assert shapes == {
         "closed_form.count": (classes,),
-        "closed_form.gram": (70, 70),
+        "closed_form.gram": (1, 70, 70),
         "closed_form.cross": (classes, 70),
         "closed_form.penalty": (),
     }

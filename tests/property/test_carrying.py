@@ -1,0 +1,251 @@
+"""Drift compensation: what a carry fits, and that statistics follow as if features had been seen moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.carrying import CARRIES, Carry, Motion, affine, shift
+from lw2g.blocks.closed_form import ClosedForm, Cosine, Discriminant, KernelDiscriminant, Mahalanobis, Ridge
+from lw2g.blocks.statistics import ClassStatistics
+
+DIM, CLASSES = 5, 4
+
+
+def klda(carried: bool = True) -> KernelDiscriminant:
+    """One whose bandwidth is given, for else the first task chooses it."""
+    made = KernelDiscriminant(DIM, CLASSES, 30, 3, carried=carried)
+    made.bandwidth.fill_(0.01)
+    return made
+
+
+EXACT: dict[str, Callable[[], ClosedForm]] = {
+    "cosine": lambda: Cosine(DIM, CLASSES),
+    "lda": lambda: Discriminant(DIM, CLASSES, 0.1),
+    "ridge": lambda: Ridge(DIM, CLASSES, 0, 0, 0.5),
+}
+
+
+def drawn(seed: int, per_class: int = 6) -> tuple[Tensor, Tensor]:
+    """Features about four means far from the origin, and their labels, class after class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(CLASSES).repeat_interleave(per_class)
+    means = 4 * torch.randn(CLASSES, DIM, generator=generator) + 30
+    noise = torch.randn(len(labels), DIM, generator=generator)
+    return (means[labels] + noise).double(), labels
+
+
+def turned(seed: int) -> Motion:
+    """Some affine map of the features."""
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(DIM, DIM, generator=generator, dtype=torch.float64)
+    offset = torch.randn(DIM, generator=generator, dtype=torch.float64)
+    return Motion(rows=lambda rows: rows @ matrix + offset, linear=matrix)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@given(seed=st.integers(0, 99))
+def test_classes_of_one_set_are_carried_as_if_their_images_had_been_seen_anew(kind: str, seed: int) -> None:
+    """An affine drift of one set's features: classes of another set stay, common sums are of both."""
+    (features, labels), moves = drawn(seed), turned(seed)
+    going = (labels == 1) | (labels == 3)
+    moved = torch.where(going[:, None], moves(features), features)
+    carried, fresh = EXACT[kind](), EXACT[kind]()
+    for head, rows in ((carried, features), (fresh, moved)):
+        for owner, own in enumerate((~going, going)):
+            head.update(rows[own], labels[own], owner)
+    carried.scores(features, CLASSES)  # what was solved before is solved anew
+    state = carried.state_dict()
+    carried = EXACT[kind]()
+    carried.load_state_dict(state)
+    carried.carry(moves, [1, 3], 1)
+    torch.testing.assert_close(
+        carried.scores(moved, CLASSES), fresh.scores(moved, CLASSES), rtol=1e-6, atol=1e-7
+    )
+
+
+@given(seed=st.integers(0, 99))
+def test_mahalanobis_follows_a_drift_that_turns_and_scales(seed: int) -> None:
+    """Normalised features turn along; their scale, and a carry that moves nothing, change nothing."""
+    features, labels = drawn(seed)
+    generator = torch.Generator().manual_seed(seed)
+    rotation = torch.linalg.qr(torch.randn(DIM, DIM, generator=generator, dtype=torch.float64))[0]
+    turn = Motion(rows=lambda rows: 3 * rows @ rotation, linear=3 * rotation)
+    carried, fresh = Mahalanobis(DIM, CLASSES), Mahalanobis(DIM, CLASSES)
+    carried.update(features, labels)
+    fresh.update(turn(features), labels)
+    carried.carry(turn, range(CLASSES))
+    found, wanted = (head.scores(turn(features), CLASSES) for head in (carried, fresh))
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "made", [klda, lambda: Ridge(DIM, CLASSES, 40, 3, 0.5, carried=True)], ids=["klda", "ridge"]
+)
+def test_random_features_follow_in_law(made: Callable[[], ClosedForm]) -> None:
+    """Gaussian classes: sums after an affine drift are near those of moved features, unlike stale ones."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(CLASSES).repeat_interleave(5_000)
+    means = 3 * torch.randn(CLASSES, DIM, generator=generator)
+    features = (means[labels] + torch.randn(len(labels), DIM, generator=generator)).double()
+    moves = turned(2)
+    stale, carried, fresh = made(), made(), made()
+    for head in (stale, carried):
+        head.update(features, labels)
+    fresh.update(moves(features), labels)
+    carried.carry(moves, range(CLASSES))
+    for name in ("mean", "scatter") if isinstance(fresh, KernelDiscriminant) else ("cross", "gram"):
+        truth = fresh.get_buffer(name)
+        missed = [float((head.get_buffer(name) - truth).norm() / truth.norm()) for head in (carried, stale)]
+        assert missed[0] < 0.1 < missed[1], (name, missed)
+    bare = klda(carried=False) if made is klda else Ridge(DIM, CLASSES, 40, 3)
+    with pytest.raises(TypeError, match="make it with carried=True"):
+        bare.carry(moves, [0])
+
+
+@pytest.mark.parametrize("mode", ["covariance", "variance", "multi-centroid"])
+def test_gaussians_of_replay_follow(mode: str) -> None:
+    """Means go through the map; covariances, or what is kept of them, through its linear part."""
+    features, labels = drawn(0, per_class=40)
+    moves, gaussians = turned(1), ClassStatistics(CLASSES, DIM, mode, clusters=2)
+    for label in range(CLASSES):
+        gaussians.fit(label, features[labels == label].float())
+    mean, spread = gaussians.mean.clone().double(), gaussians.spread.clone().double()
+    gaussians.carry(moves, [0, 2])
+    moved = moves(mean[2])
+    torch.testing.assert_close(gaussians.mean[2].double(), moved, rtol=1e-4, atol=1e-3)
+    assert torch.equal(gaussians.mean[1].double(), mean[1])
+    assert moves.linear is not None
+    if mode == "covariance":
+        wanted = moves.linear.T @ spread[2, 0] @ spread[2, 0].T @ moves.linear
+        found = gaussians.spread[2, 0].double() @ gaussians.spread[2, 0].double().T
+    else:
+        wanted, found = spread[2] @ moves.linear.square(), gaussians.spread[2].double()
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", CARRIES)
+@given(seed=st.integers(0, 20))
+def test_nothing_moves_where_nothing_drifts_and_a_translation_is_found(name: str, seed: int) -> None:
+    """The identity to 1e-9; a common translation exactly, save by ``none``."""
+    rows, labels = drawn(seed)
+    other = rows.flip(0) + 0.1
+    for offset in (0.0, 2.5):
+        motion, _ = CARRIES[name].fit(rows, rows + offset, labels)
+        wanted = other + (0.0 if name == "none" else offset)
+        torch.testing.assert_close(motion(other), wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CARRIES)
+def test_a_motion_turns_with_its_features_and_knows_no_order(name: str) -> None:
+    """Equivariant under rotations, blind to the order of pairs; other pairs give another motion."""
+    rows, labels = drawn(3)
+    generator = torch.Generator().manual_seed(1)
+    after = rows + torch.randn(rows.shape, generator=generator, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(DIM, DIM, generator=generator, dtype=torch.float64))[0]
+    motion, chosen = CARRIES[name].fit(rows, after, labels)
+    turn, _ = CARRIES[name].fit(rows @ rotation, after @ rotation, labels)
+    torch.testing.assert_close(turn(rows[:3] @ rotation), motion(rows[:3]) @ rotation)
+    order = torch.randperm(len(rows), generator=generator)
+    again, rechosen = CARRIES[name].fit(rows[order], after[order], labels[order])
+    assert rechosen == chosen
+    torch.testing.assert_close(again(rows[:3]), motion(rows[:3]))
+    if name != "none":
+        assert not torch.allclose(
+            CARRIES[name].fit(rows, after[order], labels)[0](rows[:3]), motion(rows[:3])
+        )
+
+
+def test_auto_is_never_worse_on_held_out_classes_than_doing_nothing() -> None:
+    """Where classes jitter at random, nothing is moved; where all move alike, something is."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(100, 30, generator=generator, dtype=torch.float64)
+    labels = torch.arange(100) // 5
+    noise = torch.randn(20, 30, generator=generator, dtype=torch.float64)
+    assert CARRIES["auto"].fit(rows, rows + noise[labels], labels)[1] == "none"
+    assert CARRIES["auto"].fit(rows, rows + 2 + 0.1 * noise[labels], labels)[1] != "none"
+
+
+def test_a_shift_is_local() -> None:
+    """Two groups that go different ways: each old class goes with its neighbours."""
+    rows = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 0.0], [9.1, 0.0]], dtype=torch.float64)
+    after = rows + torch.tensor([[0.0, 1.0]] * 2 + [[0.0, -2.0]] * 2, dtype=torch.float64)
+    found = shift(rows, after, share=0.01)(torch.tensor([[0.05, 0.0], [8.9, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(found[:, 1], torch.tensor([1.0, -2.0], dtype=torch.float64))
+    alike = shift(rows, after, share=float("inf"))(rows)
+    torch.testing.assert_close(alike, rows + torch.tensor([0.0, -0.5], dtype=torch.float64))
+
+
+@given(seed=st.integers(0, 99))
+def test_an_affine_motion_is_found_from_images_of_other_classes(seed: int) -> None:
+    """What moved two hundred rows moves others, too."""
+    generator, moves = torch.Generator().manual_seed(seed), turned(seed)
+    rows = torch.randn(200, DIM, generator=generator, dtype=torch.float64)
+    other = torch.randn(7, DIM, generator=generator, dtype=torch.float64)
+    carry = Carry(fits={str(strength): partial(affine, strength=strength) for strength in (1e-9, 10.0)})
+    found, _ = carry.fit(rows, moves(rows), torch.arange(200) % 10)
+    torch.testing.assert_close(found(other), moves(other), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 4, 2, 5, 3, 2), (7, 4), (13,)])
+def test_every_fifth_class_chooses_the_pull_to_the_identity(sizes: tuple[int, ...]) -> None:
+    """By their place among the task's classes, whatever the labels; of a single class, every fifth image."""
+    labels = torch.cat([torch.full((size,), 3 * place + 11) for place, size in enumerate(sizes)])
+    classes, chosen = labels.unique().tolist(), set()
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        before = torch.randn(len(labels), DIM, generator=generator, dtype=torch.float64)
+        after = before @ (torch.eye(DIM) + 0.3 * torch.randn(DIM, DIM, generator=generator)).double()
+        after += 0.5 * torch.randn(len(labels), DIM, generator=generator, dtype=torch.float64)
+        held = torch.isin(labels, torch.tensor(classes[::5]))
+        if len(classes) == 1:
+            held = torch.tensor([place % 5 == 0 for place in range(len(labels))])
+        errors = {}
+        for name, fit in CARRIES["affine"].fits.items():
+            errors[name] = float(
+                (fit(before[~held], after[~held])(before[held]) - after[held]).square().sum()
+            )
+        best = min(errors, key=lambda name: errors[name])
+        chosen.add(best)
+        found, name = CARRIES["affine"].fit(before, after, labels)
+        assert name == best
+        assert torch.equal(found.linear, CARRIES["affine"].fits[best](before, after).linear)
+    assert len(chosen) > 1
+
+
+def test_what_a_map_leaves_is_the_covariance_within_held_out_classes() -> None:
+    """Noise that no map explains comes back in the scatter, a drift of whole classes does not."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40).repeat_interleave(100)
+    rows = torch.randn(len(labels), 3, generator=generator, dtype=torch.float64)
+    noise = torch.randn(len(labels), 3, generator=generator, dtype=torch.float64) * torch.tensor(
+        [2.0, 1.0, 0.0]
+    )
+    jumps = 3 * functional.one_hot(labels % 3).double()
+    motion, _ = CARRIES["affine"].fit(rows, rows + noise + jumps, labels, residual=True)
+    assert motion.left is not None
+    torch.testing.assert_close(
+        motion.left.diagonal(), torch.tensor([4.0, 1.0, 0.0]).double(), rtol=0.1, atol=0.05
+    )
+    scatter = torch.eye(3, dtype=torch.float64)
+    bare = attrs.evolve(motion, left=None)
+    torch.testing.assert_close(motion.scatter(scatter, 7), bare.scatter(scatter, 7) + 7 * motion.left)
+    assert CARRIES["affine"].fit(rows, rows + noise, labels)[0].left is None
+
+
+@pytest.mark.parametrize("name", CARRIES)
+def test_one_image_gives_its_shift(name: str) -> None:
+    """From a single image nothing but the shift is known."""
+    found, _ = CARRIES[name].fit(
+        torch.ones(1, DIM), torch.full((1, DIM), 3.0), torch.zeros(1, dtype=torch.int64)
+    )
+    wanted = torch.full((1, DIM), 0.0 if name == "none" else 2.0).double()
+    torch.testing.assert_close(found(torch.zeros(1, DIM, dtype=torch.float64)), wanted)
