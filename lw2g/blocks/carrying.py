@@ -163,7 +163,9 @@ def _within(rows: Tensor, places: Tensor) -> Tensor:
 _STAY: dict[str, Fit] = {"none": stay}
 _SHIFTS: dict[str, Fit] = {f"shift {share:g}": partial(shift, share=share) for share in (0.05, 0.25, 1.0)}
 _SHIFTS["translation"] = partial(shift, share=float("inf"))
-_MAPS: dict[str, Fit] = {f"affine {pull:g}": partial(affine, strength=pull) for pull in (0.01, 0.1, 1.0, 10.0)}
+_MAPS: dict[str, Fit] = {
+    f"affine {pull:g}": partial(affine, strength=pull) for pull in (0.01, 0.1, 1.0, 10.0)
+}
 
 CARRIES: Mapping[str, Carry] = {
     "none": Carry(fits=_STAY),
