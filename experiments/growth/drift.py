@@ -1,23 +1,20 @@
-"""What goes stale when tasks share a set, and how much of it can be carried along: heads in closed form.
+"""What goes stale when tasks share a set, and how much of it each carry mends under each head in closed form.
 
     python experiments/growth/drift.py RUN [--features FILE] [--every 5]
 
-RUN is finished and has one set (policy ``one``), with its checkpoints. A head in closed form keeps sums over
-the features of each task as they were when the task ended; then the set moves on. Rows, each read by LDA and
-by ridge regression on random features, on every N-th test image:
-
-``stale``: sums as a stream has them. ``carried``: after each task the features of *its own* images before and
-after it give an affine map, by which the sums of all older classes are moved (``baseline.head_carry`` does so
-for LDA; here single features are moved, so that ridge can be asked, too). ``fresh``: all training images
-under the last set, which no stream has: an upper bound. ``frozen``: all under that of the first task, which
-never moves.
+RUN is finished and has one set (policy ``one``, or a method that never grows), with its checkpoints. A head
+in closed form keeps sums over the features of each task as they were when the task ended; then the set
+moves on. Each row is a carry (``baseline.head_carry``), fitted after each task to the features of *its own*
+images before and after it; ``residual`` adds what ``auto`` leaves unexplained (``baseline.head_residual``).
+``fresh``: all training images under the last set, which no stream has: an upper bound. ``frozen``: all
+under that of the first task, which never moves. FAA on every N-th test image.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +22,14 @@ import torch
 from torch import Tensor
 
 from lw2g.blocks.carrying import CARRIES
-from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
+from lw2g.blocks.closed_form import (
+    ClosedForm,
+    Cosine,
+    Discriminant,
+    KernelDiscriminant,
+    Mahalanobis,
+    Ridge,
+)
 from lw2g.training.models.model import TrainedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "routing"))
@@ -71,26 +75,31 @@ def _under_the_set(model: TrainedModel, images: object, every: int) -> Rows:
     return answers.features[:, 0].double(), answers.labels
 
 
-def carried(found: Mapping[str, Rows], tasks: int) -> list[Rows]:
-    """Return the features of each task, moved along with every task after it."""
-    known: list[Rows] = []
+def accuracy(
+    head: ClosedForm, found: Mapping[str, Rows], tasks: int, carry: str, at: int | None = None
+) -> float:
+    """Return the FAA in percent of a head that learned task by task.
+
+    Args:
+        head: The head.
+        found: Features by ``task@after``.
+        tasks: Number of tasks.
+        carry: What moves its sums after each task.
+        at: The task after which all features were taken; None for each task's own end, as in a stream.
+    """
+    member, residual = CARRIES[carry.removesuffix(" + residual")], carry.endswith("residual")
+    learned: list[int] = []
     for task in range(tasks):
-        own, labels = found[f"{task}@{task}"]
-        if task:
-            moves, _ = CARRIES["affine"].fit(found[f"{task}@{task - 1}"][0], own, labels)
-            known = [(moves(rows), classes) for rows, classes in known]
-        known.append((own, labels))
-    return known
-
-
-def accuracy(head: ClosedForm, known: Sequence[Rows], test: Rows) -> float:
-    """Return FAA of a head that was shown features task by task, in percent."""
-    for task, (rows, labels) in enumerate(known):
+        rows, labels = found[f"{task}@{task if at is None else at}"]
+        if task and at is None:
+            motion, _ = member.fit(found[f"{task}@{task - 1}"][0], rows, labels, residual=residual)
+            head.carry(motion, learned)
         head.learn(rows, labels, torch.Generator().manual_seed(task))
-    rows, labels = test
+        learned += labels.unique().tolist()
+    rows, labels = found[f"test@{tasks - 1 if at is None else at}"]
     right = head.scores(rows, len(head.count)).argmax(1) == labels
-    each = [right[torch.isin(labels, classes)].double().mean() for _, classes in known]
-    return 100 * float(torch.stack(each).mean())
+    each = [right[torch.isin(labels, found[f"{task}@{task}"][1])] for task in range(tasks)]
+    return 100 * float(torch.stack([own.double().mean() for own in each]).mean())
 
 
 def main() -> None:
@@ -105,18 +114,21 @@ def main() -> None:
     found = features(arguments.run, arguments.every, arguments.features)
     tasks = max(int(name.partition("@")[2]) for name in found) + 1
     last = tasks - 1
-    rows = {
-        "stale": ([found[f"{task}@{task}"] for task in range(tasks)], last),
-        "carried": (carried(found, tasks), last),
-        "fresh": ([found[f"{task}@{last}"] for task in range(tasks)], last),
-        "frozen": ([found[f"{task}@0"] for task in range(tasks)], 0),
+    dim, classes = found["0@0"][0].shape[1], int(found[f"{last}@{last}"][1].max()) + 1
+    heads: dict[str, Callable[[], ClosedForm]] = {
+        "cosine": lambda: Cosine(dim, classes),
+        "lda": lambda: Discriminant(dim, classes),
+        "mahalanobis": lambda: Mahalanobis(dim, classes),
+        "ridge": lambda: Ridge(dim, classes, 0, 0),
+        "ridge, 2000": lambda: Ridge(dim, classes, 2000, 0, carried=True),
+        "klda, 2000": lambda: KernelDiscriminant(dim, classes, 2000, 0, carried=True),
     }
-    print("| sums over features | lda | ridge |\n| --- | --- | --- |")
-    for name, (known, after) in rows.items():
-        dim, classes = known[0][0].shape[1], int(known[-1][1].max()) + 1
-        heads = (Discriminant(dim, classes), Ridge(dim, classes, 2000, 0))
-        told = [f"{accuracy(head, known, found[f'test@{after}']):.1f}" for head in heads]
-        print(f"| {name} | {' | '.join(told)} |", flush=True)
+    rows = {carry: (carry, None) for carry in (*CARRIES, "auto + residual")}
+    rows |= {"fresh": ("none", last), "frozen": ("none", 0)}
+    print(f"| carry | {' | '.join(heads)} |\n| --- |{' ---: |' * len(heads)}")
+    for name, (carry, at) in rows.items():
+        figures = [f"{accuracy(make(), found, tasks, carry, at):.1f}" for make in heads.values()]
+        print(f"| {name} | {' | '.join(figures)} |", flush=True)
 
 
 if __name__ == "__main__":
