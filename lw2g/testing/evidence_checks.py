@@ -11,7 +11,7 @@ from lw2g.interfaces.evidence import NEEDS, Measure
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
 from lw2g.testing.guards import available
 from lw2g.testing.kit import ContractViolation, Subject, check, error_line
-from lw2g.testing.world import SmallRun, interrupted, learned, opened, whole
+from lw2g.testing.world import SmallRun, learned, opened, resumed, whole
 from lw2g.training.evidence.collecting import collect_evidence
 
 __all__ = [
@@ -30,8 +30,8 @@ def check_measures_a_small_stream(subject: Subject) -> None:
     run = whole(subject)
     if isinstance(run, Exception):
         raise ContractViolation(
-            "make it measure the sets of a small run (3 tasks of 2 and 3 classes, 16 images of each looked "
-            f"at, in groups of one, so that a group lacks a class). It raised {error_line(run)}"
+            "make it measure the sets of a small run (3 tasks of 2 and 3 classes, up to 15 images of each "
+            f"looked at, in groups of one, so that a group lacks a class). It raised {error_line(run)}"
         ) from run
     said = [one for task in (1, 2) for one in _said(subject, run, task).values()]
     defined = [one for one in said if one["value"] is not None]
@@ -65,9 +65,9 @@ def _require_measure(measure: Any) -> None:
 @check("evidence")
 def check_resumes_with_what_it_stored(subject: Subject) -> None:
     """A second run that is cut within a task and resumed has the evidence of the first one."""
-    first, second = learned(subject), interrupted(subject)
-    for task in second.decisions:
-        if _said(subject, first, task) != _said(subject, second, task):
+    first, rest = learned(subject), resumed(subject)
+    for task in rest.decisions:
+        if _said(subject, first, task) != _said(subject, rest, task):
             raise ContractViolation(
                 f"what it says before task {task + 1} differs of a resumed run and of an uninterrupted one; "
                 "draw from sample.generator(purpose) alone, keep what is needed later in what store returns, "

@@ -212,8 +212,8 @@ class ContractCase:
             raise
         except Exception as error:  # a plugin's code may raise anything
             message = str(error) if isinstance(error, ContractViolation) else error_line(error)
-            strategy = self.subject.component.retrieval if self._holds_without_its_retrieval() else None
-            if strategy is not None:
+            if self._retrieval_is_the_cause():
+                strategy = self.subject.component.retrieval
                 raise CausedElsewhere(
                     f"retrieval {strategy}",
                     f"retrieval {strategy!r}, not the baseline, is the cause (with the nearest mean query in "
@@ -221,12 +221,13 @@ class ContractCase:
                 ) from error
             raise ContractViolation(message) from error
 
-    def _holds_without_its_retrieval(self) -> bool:
-        """Return whether a baseline with a retrieval strategy keeps the promise under the simplest one."""
-        component = self.subject.component
-        if not isinstance(component, BaselineComponent) or component.retrieval in (None, _PLAIN):
+    def _retrieval_is_the_cause(self) -> bool:
+        """Return whether a baseline's strategy breaks a promise of its own, and another one mends this."""
+        subject = self.subject
+        name = subject.component.retrieval if isinstance(subject.component, BaselineComponent) else None
+        if name in (None, _PLAIN) or _keeps_its_promises(subject.catalogue.get("retrieval", name), subject):
             return False
-        other = self.subject.once("plain", lambda: attrs.evolve(self.subject, retrieval=_PLAIN))
+        other = subject.once("plain", lambda: attrs.evolve(subject, retrieval=_PLAIN))
         try:
             self.check.function(other)
         except Exception:  # the baseline does not keep the promise with another strategy either
@@ -296,6 +297,18 @@ def _cases(
     for candidate in CHECKS:
         if candidate.kind == component.kind and candidate.applies(subject):
             yield ContractCase(check=candidate, subject=subject)
+
+
+_SOUND: dict[tuple[int, str], tuple[Component, bool]] = {}
+"""Strategies that were checked in this process, by identity and device, and whether they passed."""
+
+
+def _keeps_its_promises(strategy: Component, host: Subject) -> bool:
+    key = (id(strategy), host.device)
+    if key not in _SOUND:
+        cases = _cases(strategy, host.catalogue, {}, host.device)
+        _SOUND[key] = strategy, all(case.result().status != "failed" for case in cases)
+    return _SOUND[key][1]
 
 
 def _called(catalogue: Catalogue, name: str) -> Sequence[Component]:

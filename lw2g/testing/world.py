@@ -2,14 +2,14 @@
 
 It has three tasks: the first gets a set, the second reuses it, the third gets a new one (a fixed baseline has
 one set). The run collects evidence and applies the orthogonal constraint. Checks of training read the run;
-checks of forwards use the session that it leaves (:mod:`lw2g.testing.scene`).
+checks of forwards use the session that it leaves (:mod:`lw2g.testing.scene`). The run is done once for all
+checks of a component, and resumed once from the files that it had within its second task.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,11 @@ __all__ = [
     "changed",
     "evaluate",
     "everything",
-    "interrupted",
     "learned",
     "modules_of",
     "opened",
+    "resumed",
+    "run_again",
     "same_predictions",
     "whole",
     "wiring",
@@ -58,6 +59,8 @@ _QUICK: Mapping[str, Any] = {
     "run.evaluation_batch": 16,
     "growth.images": 16,
     "growth.energy": 0.95,
+    "benchmark.train": 4,
+    "benchmark.test": 3,
     "benchmark.random_crops": True,
     "backbone.spread": 0.1,
 }
@@ -143,19 +146,6 @@ def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
 # -- a run --------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
-class Cut:
-    """The place at which a run is interrupted: the end of an epoch, or (epoch None) the start of a phase."""
-
-    task: int
-    phase: str
-    epoch: int | None = None
-
-
-class _CutError(Exception):
-    """Simulates a power cut: nothing is written after it."""
-
-
 @attrs.frozen(kw_only=True, eq=False)
 class Learned:
     """A run after one of its tasks.
@@ -191,21 +181,20 @@ class SmallRun:
         session: Its session at the end.
         after: The run after each task.
         phases: ``(task, phase, state at its start)`` in order; a task's first entry is named ``"decided"``.
-        epochs: Finished epochs, in order.
         checkpoints: The checkpoint of each task.
         wires: Modules and hooks of the backbone before the first task.
         decisions: The record's entry for each task.
-        cut: Where it was interrupted; None if it was not.
+        midway: The files of its directory within the second task, by path: at the end of the last epoch of a
+            phase with several, else before the evaluation.
     """
 
     session: Session
     after: dict[int, Learned]
     phases: list[tuple[int, str, dict[str, Tensor]]]
-    epochs: list[Cut]
     checkpoints: dict[int, Checkpoint]
     wires: dict[str, frozenset[str]]
     decisions: dict[int, dict[str, Any]]
-    cut: Cut | None = None
+    midway: dict[Path, bytes]
 
     @property
     def tasks(self) -> int:
@@ -214,31 +203,35 @@ class SmallRun:
 
 
 class _Notes:
-    """Records the events of a run, and may cut it."""
+    """Records the events of a run."""
 
-    def __init__(self, session: Session, files: RunDirectory, cut: Cut | None) -> None:
-        self._session, self._files, self._cut = session, files, cut
+    def __init__(self, session: Session, files: RunDirectory, store: CheckpointStore) -> None:
+        self._session, self._files, self._store = session, files, store
         self.after: dict[int, Learned] = {}
         self.phases: list[tuple[int, str, dict[str, Tensor]]] = []
-        self.epochs: list[Cut] = []
         self.decisions: dict[int, dict[str, Any]] = {}
+        self.midway: dict[Path, bytes] = {}
 
     def on_event(self, event: Event) -> None:
-        at: Cut | None = None
         match event:
             case TaskDecided():
                 self.phases.append((event.task, "decided", everything(modules_of(self._session))))
                 self.decisions[event.task] = event.decision
             case PhaseStarted():
                 self.phases.append((event.task, event.phase, everything(modules_of(self._session))))
-                at = Cut(task=event.task, phase=event.phase)
-            case EpochEnded():
-                at = Cut(task=event.task, phase=event.phase, epoch=event.epoch)
-                self.epochs.append(at)
+                if event.task == 1 and event.phase == "evaluation" and not self.midway:
+                    self._keep_files()
+            case EpochEnded(task=1) if event.epoch:
+                self._keep_files()
             case TaskEvaluated():
                 self.after[event.task] = self._learned(event.task)
-        if at is not None and at == self._cut:
-            raise _CutError
+
+    def _keep_files(self) -> None:
+        self._store.wait()
+        root = self._files.path
+        self.midway = {
+            path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()
+        }
 
     def close(self) -> None:
         """Nothing to close."""
@@ -270,7 +263,7 @@ def whole(subject: Subject) -> SmallRun | Exception:
 
     def attempt() -> SmallRun | Exception:
         try:
-            return _run(subject)
+            return run_again(subject)
         except Exception as error:  # a plugin's code may raise anything: one check reports it
             return error
 
@@ -289,29 +282,25 @@ def learned(subject: Subject) -> SmallRun:
     return run
 
 
-def interrupted(subject: Subject) -> SmallRun:
-    """Return a run that was cut within its second task and resumed in a new session.
-
-    The cut is after the last epoch of the last phase with a second epoch, else before the evaluation.
-    """
-    first = learned(subject)
-    task = min(1, first.tasks - 1)
-    late = [at for at in first.epochs if at.task == task and at.epoch]
-    return _run(subject, late[-1] if late else Cut(task=task, phase="evaluation"))
-
-
-def _run(subject: Subject, cut: Cut | None = None) -> SmallRun:
+def resumed(subject: Subject) -> SmallRun:
+    """Return the rest of the subject's run, resumed in a new session from its files of the second task."""
+    midway = learned(subject).midway
     with tempfile.TemporaryDirectory() as folder:
-        if cut is None:
-            return _advance(subject, Path(folder))
-        earlier = _advance(subject, Path(folder), cut=cut)
-        rest = _advance(subject, Path(folder), resumed=True)
-    # the first part evaluated the tasks before the cut
-    return attrs.evolve(rest, after=earlier.after | rest.after, cut=cut)
+        for name, content in midway.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return _advance(subject, Path(folder), resumed=True)
 
 
-def _advance(subject: Subject, directory: Path, *, cut: Cut | None = None, resumed: bool = False) -> SmallRun:
-    """Run from the beginning, or from the newest checkpoint, to the end or to the cut."""
+def run_again(subject: Subject) -> SmallRun:
+    """Do the subject's run in a new session, from its beginning to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _advance(subject, Path(folder))
+
+
+def _advance(subject: Subject, directory: Path, *, resumed: bool = False) -> SmallRun:
+    """Run to the end, from the beginning or from the newest checkpoint."""
     session = opened(subject)
     files = RunDirectory(directory)
     store = CheckpointStore(files.checkpoints)
@@ -319,17 +308,16 @@ def _advance(subject: Subject, directory: Path, *, cut: Cut | None = None, resum
     if resumed:
         run.take_up(*store.newest(), standing=False)
     wires = wiring(session.backbone)
-    notes = _Notes(session, files, cut)
-    with suppress(_CutError):
-        run.go_on([notes])
+    notes = _Notes(session, files, store)
+    run.go_on([notes])
     return SmallRun(
         session=session,
         after=notes.after,
         phases=notes.phases,
-        epochs=notes.epochs,
         checkpoints={task: store.of_task(task) for task in notes.after if task in store.finished},
         wires=wires,
         decisions=notes.decisions,
+        midway=notes.midway,
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from broken_components import Broken, require_all_pass, require_failure
+from broken_components import Broken, kept, require_all_pass, require_failure
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
@@ -364,7 +364,7 @@ class MixesImages(Sane):
         return by_the_batch(super().transforms(image_size, mean, std), mixed)
 
 
-BENCHMARKS = [case for case in contract_cases() if case.check.kind == "benchmark"]
+BENCHMARKS = kept("benchmark")
 HERE = [case for case in BENCHMARKS if case.subject.component.embedded]
 
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import ConstraintComponent
 from lw2g.interfaces.constraint import Constraint
@@ -195,11 +195,7 @@ class NeedsKeys(Sane):
 OTHERWISE = {"lgcl": {"encoder": "hash"}}
 """Options of components that need more than their defaults."""
 
-CASES = [
-    case
-    for case in contract_cases()
-    if case.check.kind == "constraint" and case.subject.component.name not in OTHERWISE
-]
+CASES = [case for case in kept("constraint") if case.subject.component.name not in OTHERWISE]
 CASES += [case for name, options in OTHERWISE.items() for case in contract_cases(name, options=options)]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
 from lw2g.interfaces.component import EvidenceComponent
 from lw2g.interfaces.evidence import Measure
 from lw2g.interfaces.growth import Measurement
-from lw2g.testing import ContractCase, contract_cases
+from lw2g.testing import ContractCase
 
 
 def evidence(name: str, cls: type) -> EvidenceComponent:
@@ -109,16 +109,7 @@ class RanksThem(Sane):
         return float(len(sample.candidates))
 
 
-RUN_AGAIN = ("says_the_same_again", "resumes_with_what_it_stored")
-"""Dear; all measures together are resumed in tests/integration/test_resume.py."""
-KEPT = [
-    pytest.param(case, marks=[pytest.mark.slow] if case.check.name in RUN_AGAIN else [], id=str(case))
-    for case in contract_cases()
-    if case.check.kind == "evidence"
-]
-
-
-@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize("case", kept("evidence"), ids=str)
 def test_registered_measures_keep_their_promises(case: ContractCase) -> None:
     """Every registered measure passes every check."""
     case.run()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
@@ -143,11 +143,7 @@ class NeedsEvidence(Sane):
 
 
 MAP = (0, 0, 1, 0, 2, 3, 1, 4, 5, 6, 2, 7)
-CASES = [
-    case
-    for case in contract_cases()
-    if case.check.kind == "policy" and case.subject.component.name != "fixed"
-]
+CASES = [case for case in kept("policy") if case.subject.component.name != "fixed"]
 
 
 @pytest.mark.parametrize("case", [*CASES, *contract_cases("fixed", options={"map": MAP})], ids=str)

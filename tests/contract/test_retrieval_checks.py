@@ -53,7 +53,7 @@ class LooksAhead(KeyCosine):
         return super().retrieve(query, range(self.context.num_tasks), task_of_class)
 
 
-@breaks("scores_name_the_retrieved_task", r"return int64 \[48\] for 48 queries, not torch.float32 \[48\]")
+@breaks("scores_name_the_retrieved_task", r"return int64 \[27\] for 27 queries, not torch.float32 \[27\]")
 class RealTasks(KeyCosine):
     def retrieve(self, query, seen, task_of_class):
         return super().retrieve(query, seen, task_of_class).float()
@@ -66,7 +66,7 @@ class RetrievesAnother(KeyCosine):
 
 
 @breaks(
-    "scores_name_the_retrieved_task", r"floating numbers \[48, \d\] for 48 queries and \d seen tasks, not"
+    "scores_name_the_retrieved_task", r"floating numbers \[27, \d\] for 27 queries and \d seen tasks, not"
 )
 class OneScore(KeyCosine):
     def scores(self, query, seen, task_of_class):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broken_components import Broken, NoOptions, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import TrackerComponent
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskEvaluated
@@ -113,7 +113,7 @@ class SaysNoRemedy(Sane):
         raise ConfigError("no server")
 
 
-@pytest.mark.parametrize("case", [c for c in contract_cases() if c.check.kind == "tracker"], ids=str)
+@pytest.mark.parametrize("case", kept("tracker"), ids=str)
 def test_registered_trackers_keep_their_promises(case: ContractCase) -> None:
     """Every registered tracker passes every check, or is skipped where its package is not installed."""
     case.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import attrs
@@ -61,9 +62,17 @@ def evolving(sane: Any, **always: Any) -> Callable[..., Any]:
     return record
 
 
+@cache
+def _registered() -> list[ContractCase]:
+    return contract_cases()
+
+
 def kept(kind: str, *modules: str) -> list[ContractCase]:
-    """Return the checks of all registered components of a kind, or those of some modules."""
-    cases = [case for case in contract_cases() if case.check.kind == kind]
+    """Return the checks of all registered components of a kind, or those of some modules.
+
+    A component's checks share one run, in whichever test modules they stand.
+    """
+    cases = [case for case in _registered() if case.check.kind == kind]
     return [case for case in cases if not modules or case.check.function.__module__.endswith(modules)]
 
 
