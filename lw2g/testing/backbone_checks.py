@@ -37,7 +37,7 @@ _TOLERANCE = 1e-4
 
 @check("backbone")
 def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
-    """Its sizes are those of its timm model, no weight takes a gradient, and it stays in evaluation mode."""
+    """It states the sizes of its timm model, requires no gradient, and stays in evaluation mode."""
     backbone = _backbone(subject)
     model, stated = backbone.model, backbone.fingerprint
     sizes = {
@@ -67,7 +67,7 @@ def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
 
 @check("backbone")
 def check_features_are_of_their_image_alone(subject: Subject) -> None:
-    """Features, float32 [B, dim], depend on their image alone: not on the batch, nor on a draw or a state."""
+    """Features are float32 [B, dim] and depend on their image alone: not on batch, seed or state."""
     backbone = _backbone(subject)
     images, results = _images(backbone), []
     for seed in (1, 2):
@@ -99,7 +99,7 @@ def check_features_are_of_their_image_alone(subject: Subject) -> None:
 
 @check("backbone")
 def check_taps_fire(subject: Subject) -> None:
-    """Every tap reads float32 [B, tokens, dim], within an MLP as wide as it is; the feature's [B, dim]."""
+    """Every tap reads float32 [B, tokens, width]; the tap of the feature reads [B, dim]."""
     backbone = _backbone(subject)
     # injections publish activations, the backbone itself does not
     kinds: Sequence[TapKind] = [kind for kind in get_args(TapKind) if kind not in ("feature", "published")]
@@ -120,7 +120,7 @@ def check_taps_fire(subject: Subject) -> None:
 
 @check("backbone")
 def check_injection_leaves_nothing_behind(subject: Subject) -> None:
-    """Prompts act inside a call alone: after it, model, hooks and features are what they were, to the bit."""
+    """Prompts act within a call alone: after it, weights, hooks and features are the same to the bit."""
     backbone = _backbone(subject)
     images = _images(backbone)
     plain, before = backbone.features(images), _anatomy(backbone.model)
@@ -144,7 +144,7 @@ def check_injection_leaves_nothing_behind(subject: Subject) -> None:
 
 @check("backbone")
 def check_fingerprint_names_the_weights(subject: Subject) -> None:
-    """Built twice it is the same backbone with the same fingerprint, and its hash is one of the weights."""
+    """Built twice, it has the same weights and fingerprint; the SHA-256 is that of the weights."""
     first = _backbone(subject)
     with seeded(4321):
         second = _another(subject)
@@ -171,7 +171,7 @@ def check_fingerprint_names_the_weights(subject: Subject) -> None:
 
 @check("backbone")
 def check_image_size_can_be_chosen(subject: Subject) -> None:
-    """Asked for another image size it takes images of that size, with position embeddings resampled."""
+    """Built for another image size, it takes images of that size: position embeddings are resampled."""
     plain = _backbone(subject)
     wanted = plain.image_size + plain.fingerprint.patch_size
     other = _another(subject, wanted)

@@ -34,7 +34,7 @@ TOLERANCE = 1e-4
 
 @check("baseline", applies=lambda subject: bool(subject.component.presets or subject.component.tuned))
 def check_presets_name_options(subject: Subject) -> None:
-    """Every preset, official or tuned, names options that exist, with values that they take."""
+    """Every preset names options that exist, with values that they take."""
     component: BaselineComponent = subject.component
     for kind, presets in (("presets", component.presets), ("tuned", component.tuned)):
         for family, values in presets.items():
@@ -73,7 +73,7 @@ def _resolve_preset(subject: Subject, kind: str, family: str, values: Mapping[st
 
 @check("baseline", "retrieval")
 def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
-    """An image gets its logits and task alone, in a shuffled batch, and whatever the labels."""
+    """The prediction for an image does not depend on the rest of its batch, nor on labels."""
     now = scene(subject)
     everyone = list(range(now.images))
     logits, tasks = now.predict(now.batch(everyone))
@@ -110,7 +110,7 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
 
 @check("baseline")
 def check_sets_answer_as_chosen(subject: Subject) -> None:
-    """Features are those of the chosen set in a mixed batch and under copies; unchosen, no set matters."""
+    """Features are those of the chosen set, in a mixed batch and under copies of the set as well."""
     now = scene(subject)
     baseline, pool, batch = now.baseline, now.pool, now.batch(range(16))
 
@@ -154,7 +154,7 @@ def _close(first: Tensor, second: Tensor) -> bool:
 
 @check("baseline", "retrieval")
 def check_phases_are_a_plan(subject: Subject) -> None:
-    """Asking for a task's phases changes nothing; names differ, and each phase trains what is its owner's."""
+    """phases() changes nothing; phases have different names and train their owner's parameters alone."""
     mine = subject.component.kind
     with seeded(10):
         try:

@@ -45,7 +45,7 @@ _ROUNDING = 0.05
 
 @check("benchmark")
 def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
-    """Every class has training and test images, and every sample one task, one split and an id of its own."""
+    """Each class has training and test images; each sample has one task, one split and a unique id."""
     met: dict[str, str] = {}
     for task, split, data in _parts(_stream(subject)):
         if empty := sorted(set(task.classes) - set(data.labels.tolist())):
@@ -70,7 +70,7 @@ def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
 
 @check("benchmark")
 def check_fingerprint_is_one_of_content(subject: Subject) -> None:
-    """The same options give the same data and fingerprint, whatever the global seed; other data do not."""
+    """The same options give the same data and fingerprint under any seed; other data have another one."""
     first, remedy = _stream(subject), "draw from a generator of your own, seeded by an option, in stream()"
     if not isinstance(first.fingerprint, str) or len(first.fingerprint) < 8:
         raise ContractViolation(
@@ -98,7 +98,7 @@ def check_fingerprint_is_one_of_content(subject: Subject) -> None:
 
 @check("benchmark")
 def check_no_look_ahead(subject: Subject) -> None:
-    """What a task's images become depends on nothing that later tasks hold."""
+    """The transforms of a task's images do not depend on the data of later tasks."""
     stream = _stream(subject)
     early = _images(stream.tasks[0].train) + _images(stream.tasks[0].test)
     used, fresh = _transforms(subject), _transforms(subject, fresh=True)
@@ -119,7 +119,7 @@ def check_no_look_ahead(subject: Subject) -> None:
 
 @check("benchmark")
 def check_images_become_network_input(subject: Subject) -> None:
-    """An image is uint8 [3, H, W], always the same; transforms make finite float32 [3, S, S] of it."""
+    """An image is uint8 [3, H, W], the same at each read; transforms give finite float32 [3, S, S]."""
     stream = _stream(subject)
     for task, split, data in _parts(stream):
         for image, again in zip(_images(data), _images(data), strict=True):
@@ -156,7 +156,7 @@ def _must_be_input(name: str, transform: ImageTransform, image: Tensor, size: in
 
 @check("benchmark")
 def check_transforms_draw_as_declared(subject: Subject) -> None:
-    """The test transform draws nothing, the training transform from torch alone, and only if it says so."""
+    """The test transform is deterministic; the training transform draws from torch alone, if declared."""
     images, transforms = _images(_stream(subject).tasks[0].train), _transforms(subject)
     fixed = bool(transforms.train_is_deterministic)
     for name, transform in _both(transforms) if fixed else [("test", transforms.test)]:
@@ -167,7 +167,7 @@ def check_transforms_draw_as_declared(subject: Subject) -> None:
             )
             raise ContractViolation(f"the {name} transform changes with the global seed; {remedy}")
     if fixed:
-        if not all(map(torch.equal, *(list(map(one, images)) for _, one in _both(transforms)))):
+        if not all(map(torch.equal, *(list(map(transform, images)) for _, transform in _both(transforms)))):
             raise ContractViolation(
                 "train_is_deterministic is True and the training transform is not the test transform; "
                 "declare it False, else the features of one are used for the other"
@@ -196,7 +196,7 @@ def _drawn(transform: ImageTransform, images: Sequence[Tensor], seed: int) -> li
 
 @check("benchmark")
 def check_transforms_by_the_batch_agree_with_those_of_one_image(subject: Subject) -> None:
-    """What transforms declare for speed gives bytes or network input, and the same in any batch."""
+    """Transforms by the batch give valid input, the same for an image in any batch."""
     transforms, size = _transforms(subject), _SIZES[0]
     images = _images(_stream(subject).tasks[0].train)
     test, train = transforms.test, transforms.train
@@ -235,7 +235,7 @@ def _by_the_batch(augmentation: BatchAugmentation, images: Sequence[Tensor], cho
 
 @check("benchmark", applies=lambda subject: bool(subject.component.like_for_like))
 def check_like_for_like_names_options(subject: Subject) -> None:
-    """What it holds equal for all methods names options that exist, with values that they take."""
+    """like_for_like names options that exist, with values that they take."""
     name = subject.component.name
     try:
         resolve(subject.catalogue, benchmark=name, overrides={"run.protocol": "like-for-like"})

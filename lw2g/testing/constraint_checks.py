@@ -1,4 +1,4 @@
-"""What the framework relies on in a constraint: it takes away, never adds, and leaves the host alone."""
+"""Checks of a constraint: it removes parts of updates, adds none, and leaves the host alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROUNDING = 1e-5
 
 @check("constraint")
 def check_constraint_lives_through_a_run(subject: Subject) -> None:
-    """It works from the first task on, on new and reused sets, and where there are no keys and features."""
+    """It works from the first task on, for new and reused sets, with or without keys and features."""
     for bare in (False, True):
         with warnings.catch_warnings(action="ignore"):  # it may well say that it has nothing to do
             for stage, constraint, context in _tasks(subject, bare=bare):
@@ -78,7 +78,7 @@ def _overrides(method: str) -> Callable[[Subject], bool]:
 
 @check("constraint", applies=_overrides("restriction"))
 def check_restrictions_take_away_alone(subject: Subject) -> None:
-    """Rules fit their sites, keep zero zero, lengthen nothing; hard ones remove all of a space at once."""
+    """Restrictions fit their sites, keep zero, lengthen nothing; a hard one applied twice acts as once."""
     for stage, constraint, context in _tasks(subject):
         for site, restriction in _restrictions(stage, constraint, context):
             _require_taking_away(site, restriction, hard=constraint.hard)
@@ -121,7 +121,7 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
 
 @check("constraint")
 def check_asks_for_what_it_reads(subject: Subject) -> None:
-    """It declares needs_memory where it reads the memory, and absorbs where it has a method absorb."""
+    """It declares needs_memory if it reads the memory, and absorbs if it overrides absorb."""
     for stage, constraint, context in _tasks(subject):
         stage.memory.was_read = False
         _restrictions(stage, constraint, context)
@@ -139,7 +139,7 @@ def check_asks_for_what_it_reads(subject: Subject) -> None:
 
 @check("constraint")
 def check_constraint_state_round_trips(subject: Subject) -> None:
-    """Restored from its state, it restricts and guides the next task as it would have."""
+    """Restored from its state dict, it gives the same restrictions and the same loss."""
     for stage, constraint, context in _tasks(subject):
         state = constraint.state_dict()
         wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
@@ -150,7 +150,7 @@ def check_constraint_state_round_trips(subject: Subject) -> None:
         restored = _constraint(subject, stage)
         restored.load_state_dict({key: value.detach().clone() for key, value in state.items()})
         restored.begin_task(context)
-        if _said(stage, restored, context) != _said(stage, constraint, context):
+        if _effect(stage, restored, context) != _effect(stage, constraint, context):
             raise ContractViolation(
                 f"restored from its state_dict it acts otherwise in task {context.task.index + 1}; keep "
                 "all that absorb and begin_task have learned in state_dict, and take it in load_state_dict"
@@ -159,7 +159,7 @@ def check_constraint_state_round_trips(subject: Subject) -> None:
 
 @check("constraint", applies=_overrides("extra_loss"))
 def check_extra_loss_leaves_the_host_alone(subject: Subject) -> None:
-    """The loss it adds changes no value of the host, reaches no backbone, and leaves its draws alone."""
+    """Its loss changes no value of the host, sends the backbone no gradient, and draws from torch alone."""
     for stage, constraint, context in _tasks(subject, still=True):
         with seeded(1) as generators:
             _restrictions(stage, constraint, context)
@@ -183,7 +183,7 @@ def _harmless_loss(stage: Stage, constraint: Constraint, context: TaskContext) -
 
     def values() -> list[Tensor]:
         held = (*parameters, output.loss, batch.images, batch.query, batch.labels)
-        return [one.detach().clone() for one in held]
+        return [tensor.detach().clone() for tensor in held]
 
     before = values()
     loss = constraint.extra_loss(batch, output, context)
@@ -197,7 +197,7 @@ def _harmless_loss(stage: Stage, constraint: Constraint, context: TaskContext) -
         torch.autograd.backward(loss)
     for parameter in parameters:
         parameter.grad = None
-    if any(one.grad is not None or one.requires_grad for one in stage.session.backbone.parameters()):
+    if any(part.grad is not None or part.requires_grad for part in stage.session.backbone.parameters()):
         raise ContractViolation(
             "extra_loss sends a gradient into the backbone; it is frozen: use output.features, keys and "
             "batch.query, and leave requires_grad alone"
@@ -219,7 +219,7 @@ def _constraint(subject: Subject, stage: Stage) -> Constraint:
 def _tasks(
     subject: Subject, *, still: bool = False, bare: bool = False
 ) -> Iterator[tuple[Stage, Constraint, TaskContext]]:
-    """Lead a fresh constraint through three tasks and yield it in the midst of each.
+    """Lead a fresh constraint through three tasks and yield it within each.
 
     Args:
         subject: The constraint's component.
@@ -256,7 +256,7 @@ def _restrictions(
     return [(site, restriction) for site, restriction in asked if restriction is not None]
 
 
-def _said(
+def _effect(
     stage: Stage, constraint: Constraint, context: TaskContext
 ) -> tuple[dict[str, tuple[float, tuple[int, ...], bytes]], bytes | None]:
     """Return restrictions by site and the loss of one batch, as values that compare."""
@@ -273,8 +273,8 @@ def _said(
     return rules, None if loss is None else loss.detach().cpu().numpy().tobytes()
 
 
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    return one is other if one is None or other is None else torch.equal(one, other)
+def _equal(first: Tensor | None, second: Tensor | None) -> bool:
+    return first is second if first is None or second is None else torch.equal(first, second)
 
 
 # -- bending ------------------------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ __all__ = ["grouped_moments", "made_sample", "made_site", "measured_set"]
 def measured_set(
     set_id: int, value: float | None, error: float | None = None, *, measure: str = "hindrance", **said: Any
 ) -> CandidateEvidence:
-    """Return a live set of which one measure says something.
+    """Return the evidence of one live set with the value of one measure.
 
     Args:
         set_id: The set's id.
-        value: The measure; None for a set of which nothing is known.
+        value: The measure; None for a set without a value.
         error: Its standard error.
         measure: Its name.
         **said: Other attributes of :class:`~lw2g.interfaces.growth.CandidateEvidence` (``rank``,
@@ -50,7 +50,7 @@ def made_sample(
     literal: bool = False,
     **said: Any,
 ) -> Sample:
-    """Return what a measure is shown of a task, made by hand: for tests of measures.
+    """Return the sample of a task that a measure is given, made by hand: for tests of measures.
 
     Args:
         labels: Positions of the images' classes, ``[n]``; the images are dealt into groups in turn, so that
@@ -66,7 +66,7 @@ def made_sample(
     task = TaskInfo(
         index=len(said.get("task_to_set", ())),
         classes=classes,
-        class_names=tuple(f"class {one}" for one in classes),
+        class_names=tuple(f"class {label}" for label in classes),
         seen=max(classes) + 1,
         num_images=len(labels),
     )
@@ -96,9 +96,9 @@ def made_site(name: str, dim: int, block: int = 0) -> Site:
 
 def grouped_moments(rows: Tensor, groups: int, heads: int = 1) -> list[SecondMoment]:
     """Return the second moments of rows ``[n, dim]``, cut into equal groups."""
-    found = []
+    moments = []
     for part in rows.chunk(groups):
         moment = SecondMoment(rows.shape[1], heads)
         moment.update(part)
-        found.append(moment)
-    return found
+        moments.append(moment)
+    return moments

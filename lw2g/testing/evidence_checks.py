@@ -1,4 +1,4 @@
-"""What the framework relies on in a measure: it only looks, says the same again, and says what it needs."""
+"""Checks of a measure: it only reads, gives the same values again, and declares what it needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLOSE = 1e-6
 
 @check("evidence")
 def check_measures_a_small_stream(subject: Subject) -> None:
-    """It declares what it is shown and stores, and says something of a live set: in a unit, of n images."""
+    """It declares what it needs and stores, and measures a live set: a value, its unit and its n."""
     _require_measure(available(lambda: subject.component.build(subject.config)))
     run = whole(subject)
     if isinstance(run, Exception):
@@ -33,17 +33,17 @@ def check_measures_a_small_stream(subject: Subject) -> None:
             "make it measure the sets of a small run (3 tasks of 2 and 3 classes, up to 15 images of each "
             f"looked at, in groups of one, so that a group lacks a class). It raised {error_line(run)}"
         ) from run
-    said = [one for task in (1, 2) for one in _said(subject, run, task).values()]
-    defined = [one for one in said if one["value"] is not None]
+    entries = [entry for task in (1, 2) for entry in _measured(subject, run, task).values()]
+    defined = [entry for entry in entries if entry["value"] is not None]
     if not defined:
-        reasons = sorted({str(one["why"]) for one in said}) or ["it leaves every set out"]
+        reasons = sorted({str(entry["why"]) for entry in entries}) or ["it leaves every set out"]
         raise ContractViolation(f"it says nothing of any set of a small run ({', '.join(reasons)})")
-    for one in defined:
-        if one["n"] < 1 or not one["unit"]:
+    for entry in defined:
+        if entry["n"] < 1 or not entry["unit"]:
             raise ContractViolation(
-                f"its value has n = {one['n']} and the unit {one['unit']!r}; give both, for records show them"
+                f"its value has n = {entry['n']} and the unit {entry['unit']!r}; give both: records show them"
             )
-    if any(one["value"] is None and not one["why"] for one in said):
+    if any(entry["value"] is None and not entry["why"] for entry in entries):
         raise ContractViolation("its value is None and 'why' is empty; say why it is undefined")
 
 
@@ -64,10 +64,10 @@ def _require_measure(measure: Any) -> None:
 
 @check("evidence")
 def check_resumes_with_what_it_stored(subject: Subject) -> None:
-    """A second run that is cut within a task and resumed has the evidence of the first one."""
+    """A run resumed within a task has the evidence of the uninterrupted run."""
     first, rest = learned(subject), resumed(subject)
     for task in rest.decisions:
-        if _said(subject, first, task) != _said(subject, rest, task):
+        if _measured(subject, first, task) != _measured(subject, rest, task):
             raise ContractViolation(
                 f"what it says before task {task + 1} differs of a resumed run and of an uninterrupted one; "
                 "draw from sample.generator(purpose) alone, keep what is needed later in what store returns, "
@@ -77,7 +77,7 @@ def check_resumes_with_what_it_stored(subject: Subject) -> None:
 
 @check("evidence")
 def check_other_candidates_do_not_matter(subject: Subject) -> None:
-    """What it says of a set is the same whichever other sets are candidates."""
+    """The value of a set does not depend on the other candidates."""
     run = learned(subject)
     session = opened(subject, run.checkpoints[run.tasks - 1])
     task = session.stream.tasks[-1]  # as if it had not been learned yet
@@ -86,11 +86,12 @@ def check_other_candidates_do_not_matter(subject: Subject) -> None:
     growth = attrs.evolve(session.config.growth, screen=1)
     config = attrs.evolve(session.config, growth=growth)
     alone = collect_evidence(attrs.evolve(session, config=config), d_sub).candidates
-    for one, other in zip(together, alone, strict=True):
-        if other.excluded is None and not _alike(_of(subject, one), _of(subject, other)):
+    for beside, candidate in zip(together, alone, strict=True):
+        if candidate.excluded is None and not _alike(_of(subject, beside), _of(subject, candidate)):
             raise ContractViolation(
-                f"of set {one.set} it says {_of(subject, one)} beside another candidate, and "
-                f"{_of(subject, other)} without; let what it says of a set depend on that set and the images"
+                f"of set {beside.set} it says {_of(subject, beside)} beside another candidate, and "
+                f"{_of(subject, candidate)} without; let what it says of a set depend on that set and the "
+                "images"
             )
 
 
@@ -98,18 +99,18 @@ def _of(subject: Subject, candidate: CandidateEvidence) -> Measurement | None:
     return candidate.measures.get(subject.component.name)
 
 
-def _alike(one: Measurement | None, other: Measurement | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    pairs = [(getattr(one, name), getattr(other, name)) for name in ("value", "error", "null", "own")]
+def _alike(first: Measurement | None, second: Measurement | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    pairs = [(getattr(first, name), getattr(second, name)) for name in ("value", "error", "null", "own")]
     return all(
         a is b if a is None or b is None else math.isclose(a, b, rel_tol=_CLOSE, abs_tol=_CLOSE)
         for a, b in pairs
     )
 
 
-def _said(subject: Subject, run: SmallRun, task: int) -> dict[int, dict[str, Any]]:
-    """Return what was said of each set before a task was learned."""
+def _measured(subject: Subject, run: SmallRun, task: int) -> dict[int, dict[str, Any]]:
+    """Return the measure's entry of each set before a task was learned."""
     name = subject.component.name
     candidates = run.decisions.get(task, {}).get("candidates", ())
-    return {one["set"]: one["measures"][name] for one in candidates if name in one["measures"]}
+    return {each["set"]: each["measures"][name] for each in candidates if name in each["measures"]}

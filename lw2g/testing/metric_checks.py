@@ -15,7 +15,7 @@ __all__ = ["check_is_a_number_or_none", "check_is_the_same_again"]
 
 @check("metric")
 def check_is_a_number_or_none(subject: Subject) -> None:
-    """It is a finite number or None, after one task and after three, with and without a choice of sets."""
+    """It is a finite number or None, after one task and three, with and without a choice of sets."""
     for name, inputs in _runs():
         try:
             subject.component.of(inputs)
@@ -28,7 +28,7 @@ def check_is_a_number_or_none(subject: Subject) -> None:
 
 @check("metric")
 def check_is_the_same_again(subject: Subject) -> None:
-    """It gives the same value for the same run, so that `lw2g verify` can compute it again."""
+    """It gives the same value for the same run, as `lw2g verify` computes it again."""
     for name, inputs in _runs():
         first, second = subject.component.of(inputs), subject.component.of(inputs)
         if first != second:

@@ -30,7 +30,7 @@ _ERRORS = (None, 0.0, 5e-324, 1.0, 1e300)
 
 @check("policy")
 def check_names_what_exists(subject: Subject) -> None:
-    """The measures that it reads and the constraints that it brings along are registered."""
+    """The measures that it reads and its default constraints are registered."""
     named = [
         ("evidence", "it reads the measure", _read(subject)),
         ("constraint", "default_constraints names", subject.component.default_constraints),
@@ -73,7 +73,7 @@ def check_decides_on_any_evidence(subject: Subject) -> None:
 
 @check("policy")
 def check_same_evidence_same_decision(subject: Subject) -> None:
-    """Evidence and the given generator alone decide: no global generator, and nothing decided before."""
+    """Its decision depends on the evidence and the given generator alone, not on earlier decisions."""
     records, policy = _records(subject), _policy(subject)
     with seeded(1) as generators:
         first = [_decide(policy, evidence) for evidence in records]
@@ -101,7 +101,7 @@ def check_same_evidence_same_decision(subject: Subject) -> None:
 
 @check("policy")
 def check_record_tells_the_truth(subject: Subject) -> None:
-    """What records show of it holds: margin, burden, adds_always, and measures = () where it needs none."""
+    """What it declares holds: margin, burden, adds_always, and measures = () if it reads none."""
     component, policy = subject.component, _policy(subject)
     margin, burden = getattr(policy, "margin", None), getattr(policy, "burden", "unsaid")
     if not isinstance(margin, int | float) or not math.isfinite(margin) or margin < 0:

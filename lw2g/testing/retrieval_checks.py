@@ -21,7 +21,7 @@ __all__ = ["check_phases_leave_sets_alone", "check_scores_name_the_retrieved_tas
 
 @check("retrieval", applies=lambda subject: not subject.component.control)
 def check_scores_name_the_retrieved_task(subject: Subject) -> None:
-    """Every seen task gets a score, the best of them is retrieved, and keys are rows as wide as a query."""
+    """Each seen task gets a score, the best one is retrieved, and keys are as wide as a query."""
     now = scene(subject)
     strategy = cast(RetrievalStrategy, now.session.retrieval)
     batch, size = now.batch(range(now.images)), now.images
@@ -69,7 +69,7 @@ def check_scores_name_the_retrieved_task(subject: Subject) -> None:
 
 @check("retrieval")
 def check_phases_leave_sets_alone(subject: Subject) -> None:
-    """Beginning a task and the strategy's own phases change neither baseline nor sets."""
+    """begin_task and the strategy's phases change neither baseline nor sets."""
     run = learned(subject)
     for task in range(run.tasks):
         notes = [(phase, state) for index, phase, state in run.phases if index == task]

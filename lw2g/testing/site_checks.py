@@ -55,7 +55,7 @@ def _called(set_id: int | None, site: Site) -> str:
 
 @check("baseline", applies=_has_sites)
 def check_sites_are_what_they_say(subject: Subject) -> None:
-    """Sites have names of their own, parameters of their owner, taps that read, and fitting widths."""
+    """Sites have unique names, parameters of their owner, taps that fire, and matching widths."""
     now = scene(subject)
     declared = _declared(now)
     _require_names(declared)
@@ -138,7 +138,7 @@ def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
 
 @check("baseline", applies=_has_sites)
 def check_taps_read_what_is_multiplied(subject: Subject) -> None:
-    """A site's tap reads the activation its parameter multiplies: gradients are made of tapped rows."""
+    """A site's tap reads the activation that its parameter multiplies: it spans the gradient."""
     now = scene(subject)
     for set_id, sites in _declared(now):
         for site, share in outside_the_tap(now, set_id, [site for site in sites if site.activation.exact]):
@@ -234,7 +234,7 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
 
 @check("baseline", applies=_grows)
 def check_head_is_drawn_anew(subject: Subject) -> None:
-    """``draw_head`` moves the probe loss by the new classes' part of the classifier, and nothing else."""
+    """draw_head redraws the classifier of the new classes, which moves probe_loss, and nothing else."""
     now = scene(subject, fresh=True)
     baseline, task = now.baseline, now.session.infos[-1]
     batch = now.of_task(task.index)

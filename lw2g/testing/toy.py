@@ -1,6 +1,6 @@
-"""A toy baseline with sites of every sort, under which constraints are looked at on the tiny benchmark.
+"""A toy baseline with sites of every sort, on which constraints are checked with the tiny benchmark.
 
-Nothing is trained: what a constraint does with gradients and updates shows on any.
+Nothing is trained: a constraint acts alike on any gradient and update.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Toy(Baseline):
         return _ToySet(self.context.backbone.dim)
 
     def features(self, batch: Batch, routing: Routing) -> Tensor:
-        own = routing.select(lambda one: cast(_ToySet, one).key)
+        own = routing.select(lambda parameters: cast(_ToySet, parameters).key)
         return self.context.backbone.features(batch.images) + own.mean(dim=-2) + self.key.mean(dim=0)
 
     def logits(self, features: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class _Toy(Baseline):
 
 
 class WatchedMemory(SubspaceMemory):
-    """A memory that knows whether it was read."""
+    """A memory that notes whether it was read."""
 
     was_read = False
 

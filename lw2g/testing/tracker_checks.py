@@ -45,7 +45,7 @@ _SERVICES = ("_URI", "_URL", "_HOST", "_KEY", "_TOKEN")
 
 @check("tracker")
 def check_takes_a_run_and_changes_nothing(subject: Subject) -> None:
-    """It takes every event of a run, changes neither events nor the run's draws, and can be closed again."""
+    """It takes every event of a run, changes no event, draws nothing, and can be closed twice."""
     with _tracker(subject) as (tracker, _), seeded(1) as generators:
         for event in _events():
             given = copy.deepcopy(event)
@@ -66,7 +66,7 @@ def check_takes_a_run_and_changes_nothing(subject: Subject) -> None:
 
 @check("tracker")
 def check_takes_an_interrupted_run(subject: Subject) -> None:
-    """A run may end in the midst without a word, and go on later in the same directory."""
+    """It takes a run that stops without RunEnded and goes on later in the same directory."""
     with _tracker(subject) as (tracker, directory):
         _send(tracker, _events()[:_INTERRUPTED_AFTER])
         _close(tracker)
@@ -77,7 +77,7 @@ def check_takes_an_interrupted_run(subject: Subject) -> None:
 
 @check("tracker")
 def check_says_what_is_missing(subject: Subject) -> None:
-    """Where a package or a server is missing, it says so in one line with the remedy."""
+    """If a package or a server is missing, it says so in one line with the remedy."""
     try:
         with _tracker(subject) as (tracker, _):
             _close(tracker)

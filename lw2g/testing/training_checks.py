@@ -50,7 +50,7 @@ It is relative to the parameter's largest entry times the square root of its wid
 
 @check("baseline", "retrieval")
 def check_learns_a_small_stream(subject: Subject) -> None:
-    """Built on a small backbone, it learns three tasks, the second of which reuses a set."""
+    """On a small backbone it learns three tasks, the second of which reuses a set."""
     run = whole(subject)
     if isinstance(run, Exception):
         raise ContractViolation(
@@ -62,7 +62,7 @@ def check_learns_a_small_stream(subject: Subject) -> None:
 
 @check("baseline", "retrieval")
 def check_backbone_is_untouched(subject: Subject) -> None:
-    """After all tasks the backbone has the weights, modules, hooks and features it had, and no gradients."""
+    """Learning leaves the backbone's weights, modules, hooks and features as they were, without gradients."""
     ended = whole(subject)
     if isinstance(ended, BackboneChangedError):  # which ends the run
         raise ContractViolation(str(ended)) from ended
@@ -93,7 +93,7 @@ def check_backbone_is_untouched(subject: Subject) -> None:
 
 @check("baseline")
 def check_other_sets_stay(subject: Subject) -> None:
-    """Learning a task changes no set but its own."""
+    """Learning a task changes no set but the task's own."""
     run = learned(subject)
     for task in range(1, run.tasks):
         before, own = run.after[task - 1].state, f"set {run.session.pool.task_to_set[task]}"
@@ -107,7 +107,7 @@ def check_other_sets_stay(subject: Subject) -> None:
 
 @check("baseline")
 def check_cached_features_hold(subject: Subject) -> None:
-    """Features depend on no more than the scope says, so that those kept from old tasks hold."""
+    """Features depend on no more than the scope declares, so that cached features stay valid."""
     run = learned(subject)
     last = run.tasks - 1
     _, features = evaluate(run.session, last)
@@ -186,7 +186,7 @@ def _first_difference(first: SmallRun, second: SmallRun) -> tuple[int, str | Non
 
 @check("baseline", "retrieval")
 def check_checkpoint_predicts_the_same(subject: Subject) -> None:
-    """Loaded from the checkpoint of a finished task, the run predicts what it predicted then."""
+    """Loaded from the checkpoint of a finished task, a run gives the predictions of that time."""
     run = learned(subject)
     for task in dict.fromkeys((0, run.tasks - 1)):
         with bearing(
@@ -204,7 +204,7 @@ def check_checkpoint_predicts_the_same(subject: Subject) -> None:
 
 @check("baseline", "retrieval", applies=lambda subject: declares(subject, "learning_only"))
 def check_answers_without_what_only_learning_reads(subject: Subject) -> None:
-    """What is declared as read by learning alone changes no prediction: an exported model lacks it."""
+    """State declared in learning_only changes no prediction: exported models leave it out."""
     run = learned(subject)
     last = run.tasks - 1
     session = opened(subject, run.checkpoints[last])
@@ -239,7 +239,7 @@ def _is_protected(subject: Subject) -> bool:
 
 @check("baseline", applies=_is_protected)
 def check_protection_holds(subject: Subject) -> None:
-    """Trained on, a parameter keeps the linear outputs of its site's old activations, and moves otherwise."""
+    """Training a reused set changes its parameters, but no linear output of old activations."""
     run = learned(subject)
     before, after = run.after[0].sites, run.after[1].sites
     free = trained = 0
