@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bits import moment_of
 from lw2g.geometry.hindrance import Reduce, energy_null_hfc, hfc, null_hfc, over_sites, site_angles
-from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, captured_shares, extend, side_by_side, union
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import Measurement
@@ -34,13 +34,6 @@ ROWS = feature_matrices(dims=st.just(WIDTH))
 GRADIENTS = gradients(dims=st.just(WIDTH))
 HEADS = st.sampled_from([1, 2, 3])
 REDUCES = st.sampled_from(["mean-cos", "mean-angle", "global"])
-
-
-def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
-    """Accumulate all rows at once."""
-    moment = SecondMoment(rows.shape[-1], heads)
-    moment.update(rows)
-    return moment
 
 
 @st.composite

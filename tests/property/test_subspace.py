@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bits import moment_of
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, extend, image, union
 from lw2g.interfaces.memory import SpaceOptions
@@ -17,14 +18,6 @@ from lw2g.testing.strategies import energies, feature_matrices, gradients, ortho
 WIDTH = 6
 ROWS = feature_matrices(dims=st.just(WIDTH))
 HEADS = st.sampled_from([1, 2, 3])
-GRADIENTS = gradients(dims=st.just(WIDTH))
-
-
-def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
-    """Accumulate all rows at once."""
-    moment = SecondMoment(rows.shape[-1], heads)
-    moment.update(rows)
-    return moment
 
 
 def projector(space: Subspace) -> Tensor:

@@ -1,10 +1,19 @@
-"""What modules hold, copied and compared to the bit."""
+"""What modules hold, copied and compared to the bit; and the second moment of some rows."""
 
 from __future__ import annotations
 
 from torch import Tensor, equal, nn
 
-__all__ = ["same", "state"]
+from lw2g.geometry.moments import SecondMoment
+
+__all__ = ["moment_of", "same", "state"]
+
+
+def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
+    """Return the second moment of all rows at once."""
+    moment = SecondMoment(rows.shape[-1], heads)
+    moment.update(rows)
+    return moment
 
 
 def state(*modules: nn.Module) -> dict[str, Tensor]:

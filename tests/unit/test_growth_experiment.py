@@ -167,21 +167,6 @@ def test_what_rank_tells_is_taken_off(script):
     assert table.beyond_rank(cluster(table, first), lambda _: {0: 1.0}) is None
 
 
-def test_a_picture_has_a_column_a_group(script):
-    """Every rule and measure that has a mean is drawn once a group."""
-    pytest.importorskip("vl_convert")
-    table = script("table")
-    told, none = {"gain": table.Figure(1.0, 0.5, 2)}, {"gain": table.Figure(None, None, 0)}
-    measures = {"energy": {"tau": table.Figure(0.2, None, 1)}}
-    figures = {"rules": {"min": told, "unasked": none}, "measures": measures, "tau of outcomes": none["gain"]}
-    drawn = table.drawn({"groups-one": figures, "groups-other": figures})
-    assert drawn.startswith("<svg")
-    for name in ("groups-one", "groups-other"):
-        assert f">{name}<" in drawn
-    assert drawn.count(">min<") == drawn.count(">energy<") == 2
-    assert ">unasked<" not in drawn
-
-
 def test_intervals_are_over_clusters(script):
     """Mean and Student's t over clusters; one cluster has no interval, none no mean."""
     over_clusters = script("table").over_clusters

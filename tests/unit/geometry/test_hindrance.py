@@ -21,24 +21,6 @@ def row(degrees: float, size: float = 1.0) -> torch.Tensor:
     return size * torch.tensor([math.sin(angle), math.cos(angle)], dtype=torch.float64)
 
 
-def test_three_ways_to_reduce_by_hand() -> None:
-    """Two sites, one with rows at 0 and 60 degrees of different length, one at 90 degrees."""
-    gradients = [torch.stack([row(0), row(60, 2.0)]), row(90)[None]]
-    spaces = [AXIS, AXIS]
-    cos = (1 + 0.5) / 2  # first site
-    whole = math.atan2(math.sqrt(3), math.sqrt(2))  # inside 0 and 2 sin 60, outside 1 and 2 cos 60
-    expected = {
-        "mean-cos": math.acos(cos / 2),
-        "mean-angle": math.radians((30 + 90) / 2),
-        "global": math.acos(math.cos(whole) / 2),
-    }
-    for reduce, radians in expected.items():
-        assert hfc(gradients, spaces, reduce=reduce).degrees == pytest.approx(
-            math.degrees(radians), abs=1e-12
-        )
-    assert hfc(gradients, spaces).per_site == pytest.approx((math.degrees(math.acos(cos)), 90.0))
-
-
 def test_a_gradient_of_any_shape_is_one_of_rows() -> None:
     """Leading axes (blocks, positions) only count rows."""
     rows = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -55,13 +37,6 @@ def test_zero_gradient_is_undefined_evidence() -> None:
 def test_float32_gradient_is_measured_in_float64() -> None:
     """A tiny float32 gradient, whose squares vanish in float32, still has its angle."""
     assert hfc([row(30)[None].float() * 1e-30], [AXIS]).degrees == pytest.approx(30, abs=1e-5)
-
-
-def test_per_head_space_acts_head_by_head() -> None:
-    """A direct sum of one axis in each of two heads takes columns 0 and 2."""
-    both = Subspace(basis=AXIS.basis.repeat(2, 1, 1), ranks=(1, 1))
-    gradient = torch.tensor([[3.0, 2.0, 4.0, 0.0]])
-    assert hfc([gradient], [both]).degrees == pytest.approx(math.degrees(math.atan2(5, 2)))
 
 
 @pytest.mark.parametrize(
@@ -84,11 +59,6 @@ def test_null_equals_mean_over_random_gradients(rank: int, dim: int) -> None:
     assert math.cos(math.radians(null_hfc([(rank, dim)]))) == pytest.approx(
         float(cosines.mean()), abs=5 * error
     )
-
-
-def test_null_of_one_direction_in_the_plane() -> None:
-    """In R^2 the mean of |cos| over all directions is 2 / pi."""
-    assert null_hfc([(1, 2)]) == pytest.approx(math.degrees(math.acos(2 / math.pi)), abs=1e-10)
 
 
 def test_null_averages_sites_as_cosines() -> None:

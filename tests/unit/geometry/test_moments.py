@@ -9,13 +9,6 @@ from torch import Tensor
 from lw2g.geometry.moments import SecondMoment
 
 
-def moment_of(rows: Tensor) -> SecondMoment:
-    """Accumulate all rows at once."""
-    moment = SecondMoment(rows.shape[-1])
-    moment.update(rows)
-    return moment
-
-
 def normal(*shape: int, seed: int = 0) -> Tensor:
     """Return standard normal float64 values."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

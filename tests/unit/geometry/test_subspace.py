@@ -6,15 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from bits import moment_of
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build, complement, extend, image, union
-
-
-def moment_of(rows: Tensor, heads: int = 1) -> SecondMoment:
-    """Accumulate all rows at once."""
-    moment = SecondMoment(rows.shape[-1], heads)
-    moment.update(rows)
-    return moment
 
 
 def axes(dim: int, *kept: int) -> Subspace:

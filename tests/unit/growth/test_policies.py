@@ -199,11 +199,6 @@ def test_an_unknown_error_sets_no_limit():
 # -- rules by any measure ------------------------------------------------------------------------------------
 
 
-def said(*rows, measure="energy", **more):
-    """Evidence from ``(set, value)`` or ``(set, value, error)`` rows of one measure."""
-    return Evidence(task=5, candidates=tuple(measured_set(*row, measure=measure, **more) for row in rows))
-
-
 def threshold(**options):
     """The policy ``threshold`` on energy as it is, unless told otherwise."""
     return built("threshold", **({"scale": "value", "threshold": 0.5} | options))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from bits import moment_of
 from lw2g.blocks.comparisons import disjoint_halves
 from lw2g.blocks.lora import LowRankSet, down_sites, up_sites
 from lw2g.geometry.hindrance import hfc
@@ -19,13 +20,6 @@ from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.protection import Protection
 from lw2g.training.runner import start
 from lw2g.vit.taps import Tap
-
-
-def moment_of(rows):
-    """Accumulate rows at once."""
-    moment = SecondMoment(rows.shape[1])
-    moment.update(rows)
-    return moment
 
 
 def test_the_image_of_a_moment_is_the_moment_of_the_images():

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 
-from lw2g.geometry.moments import SecondMoment
+from bits import moment_of
 from lw2g.geometry.subspace import Subspace, build, complement, extend
 from lw2g.interfaces.pool import Pool
 from lw2g.training.runner import start
@@ -15,13 +15,6 @@ from lw2g_lora.inflora import InfLora, design_down, memory_energy
 from lw2g_lora.options import InfLoraConfig
 
 SMALL = InfLoraConfig(rank=4, batch_size=4, epochs=3, memory_energy=0.9)
-
-
-def moment_of(rows):
-    """Accumulate rows at once."""
-    moment = SecondMoment(rows.shape[1])
-    moment.update(rows)
-    return moment
 
 
 def stairs(dim=8):

@@ -9,8 +9,6 @@ from types import ModuleType, SimpleNamespace
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lw2g.errors import PluginError, UnknownComponentError
 from lw2g.interfaces.component import (
@@ -117,17 +115,6 @@ def test_unknown_name_suggests_the_nearest_and_names_broken_plugins():
         "no policy is called 'minimun' (did you mean 'minimum'?); run `lw2g plugins` for all names "
         "(plugins with problems: broken)"
     )
-
-
-def test_a_plugin_instance_works_like_a_module():
-    """Plugins may be objects with marked methods."""
-
-    class Plugin:
-        @hookimpl
-        def lw2g_policies(self):
-            return [policy("mine")]
-
-    assert load(Plugin()).names("policy") == ("mine",)
 
 
 @pytest.mark.parametrize(
@@ -457,27 +444,3 @@ def test_disabled_plugins_are_not_even_imported(tmp_path, monkeypatch):
     ]
     with pytest.raises(UnknownComponentError, match="leaves out: broken"):
         catalogue.get("policy", "other")
-
-
-def test_every_call_starts_afresh():
-    """What one catalogue has seen is unknown to the next."""
-    assert load(plugin("p", lw2g_policies=[policy("mine")])).names("policy") == ("mine",)
-    assert load().components() == ()
-
-
-BROKEN = {
-    "misspelt": lambda: plugin("misspelt", lw2g_polices=[]),
-    "none": lambda: plugin("none", lw2g_policies=None),
-    "wrong": lambda: plugin("wrong", lw2g_baselines=[policy("x")]),
-    "config": lambda: plugin("config", lw2g_policies=[policy("config", config=dict)]),
-    "empty": lambda: ModuleType("empty"),
-}
-
-
-@given(st.lists(st.sampled_from([*sorted(BROKEN), "good"]), unique=True))
-def test_any_mix_of_broken_plugins_leaves_the_good_one_alone(chosen):
-    """Each broken plugin gives one problem of its own and nothing else changes."""
-    good = plugin("good", lw2g_policies=[policy("fine")])
-    catalogue = load(*(good if name == "good" else BROKEN[name]() for name in chosen))
-    assert catalogue.names("policy") == (("fine",) if "good" in chosen else ())
-    assert sorted(problem.plugin for problem in catalogue.problems) == sorted(set(chosen) - {"good"})

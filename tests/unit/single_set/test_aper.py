@@ -13,7 +13,6 @@ from lw2g.blocks.heads import CosineClassifier
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool
-from lw2g.training.progress import Reporter
 from lw2g_single_set.aper import AperAdapter, AperVptDeep
 from lw2g_single_set.controls import SimpleCIL
 from lw2g_single_set.options import AdapterOptions, SimpleCILConfig, TokenOptions
@@ -187,34 +186,3 @@ def test_an_untouched_adapter_is_simple_cil(stream_of):
     found = predictions(baseline, pool, stream, images, 6)
     assert torch.equal(found, predictions(plain, other, stream, images, 6))
     assert len(found.unique()) > 2
-
-
-def test_frozen_features_are_computed_once(session_of):
-    """Evaluation computes the features of a test image a single time, and they are what all anew would be."""
-    session = session_of(baseline="aper-adapter")
-    original, sizes = session.baseline.features, []
-
-    def counting(batch, routing):
-        sizes.append(len(batch))
-        return original(batch, routing)
-
-    session.baseline.features = counting
-    for index in range(3):
-        session.begin_task(index)
-        if index == 0:
-            session.pool.grow(randomised(session.new_set(None)))
-        else:
-            session.pool.reuse(0)
-        images = session.image_set([session.stream.tasks[index].train], train=False)
-        session.baseline.phases(session.task_context(index, images))[-1].run(lambda done, total: None)
-        session.pool.touch(0)
-        quiet = Reporter([], [1, 1, 1])
-        sizes.clear()
-        found, _ = session.evaluate(index, quiet)
-        new = session.evaluator.sizes(index + 1)[-1]
-        assert sizes == [16] * -(-new // 16)  # the new images, padded
-        kept = session.evaluator.features_of(len(found.sample)).clone()
-        session.evaluator.forget()
-        again, _ = session.evaluate(index, quiet)
-        assert torch.equal(kept, session.evaluator.features_of(len(found.sample)))
-        assert (found.predicted == again.predicted).all()

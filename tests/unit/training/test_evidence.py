@@ -33,28 +33,6 @@ from lw2g_growth.policies import RulePolicy
 from runs import learned_one
 
 
-def test_collecting_changes_no_parameter_buffer_gradient_or_generator(
-    session_of: Callable[..., Session],
-) -> None:
-    """Every tensor, flag, mode and generator is afterwards what it was before."""
-    session = session_of()
-    d_sub = learned_one(session)
-    session.baseline.train()
-    next(session.baseline.parameters()).requires_grad_(True)
-    modules = [*session.modules, session.backbone]
-    before = [{name: value.clone() for name, value in m.state_dict().items()} for m in modules]
-    flags = [[p.requires_grad for p in m.parameters()] for m in modules]
-    modes = [[part.training for part in m.modules()] for m in modules]
-    state = torch.get_rng_state()
-    collect_evidence(session, d_sub)
-    assert torch.equal(state, torch.get_rng_state())
-    for module, old in zip(modules, before, strict=True):
-        assert all(torch.equal(value, old[name]) for name, value in module.state_dict().items())
-        assert all(parameter.grad is None for parameter in module.parameters())
-    assert flags == [[p.requires_grad for p in m.parameters()] for m in modules]
-    assert modes == [[part.training for part in m.modules()] for m in modules]
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"growth.centre": True}, {"growth.evidence": "literal"}],

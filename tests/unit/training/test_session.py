@@ -44,7 +44,7 @@ def test_vectors_of_a_constraint_count_as_storage(quick, catalogue, tmp_path):
     for constraints in (["none"], ["pgp"]):
         torch.manual_seed(0)
         resolved = quick(policy="always", constraints=constraints)
-        record = start(resolved, catalogue, tmp_path / constraints[0])
+        record = start(resolved, catalogue, tmp_path / constraints[0], tasks=1)
         stored[constraints[0]] = record["storage"]["basis_vectors"]
     assert stored["none"] == 0
     assert stored["pgp"] > 0
@@ -55,6 +55,6 @@ def test_statistics_count_as_storage(quick, catalogue, tmp_path):
     kept, features = {}, 20
     for head in ("linear", "ridge"):
         overrides = {"baseline.head": head, "baseline.head_features": features}
-        record = start(quick(overrides, policy="always"), catalogue, tmp_path / head)
+        record = start(quick(overrides, policy="always"), catalogue, tmp_path / head, tasks=1)
         kept[head] = record["storage"]["statistics"]
     assert kept["ridge"] - kept["linear"] >= features**2 + len(record["class_order"]) * features
