@@ -134,11 +134,11 @@ def test_a_stop_request_within_an_epoch_saves_the_step(
     """Ctrl-C in the middle of an epoch stops at the next step, and the rest is as if nothing happened."""
     chosen = {"benchmark.random_crops": True, "run.speed": speed, "growth.measures": ["energy"]}
     resolved = quick({"baseline.batch_size": 4, **chosen})
-    reference = start(resolved, catalogue, tmp_path / "quiet")
+    reference = start(resolved, catalogue, tmp_path / "quiet", tasks=1)
     directory = tmp_path / "stopped"
 
     with pytest.raises(Interrupted, match="lw2g resume"):
-        start(resolved, catalogue, directory, [Signal(Stepped, signal.SIGINT, epochs=2)])
+        start(resolved, catalogue, directory, [Signal(Stepped, signal.SIGINT, epochs=2)], tasks=1)
     checkpoint, _ = CheckpointStore(directory / "checkpoints").newest()
     assert checkpoint is not None
     assert checkpoint.progress["position"]["step"] > 0

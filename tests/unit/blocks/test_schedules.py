@@ -84,17 +84,6 @@ def test_late_schedules_are_those_of_timm_stepped_after_the_epoch(schedule, buil
     torch.testing.assert_close(torch.tensor(found), torch.tensor(seen), rtol=1e-6, atol=0)
 
 
-def test_factors_of_hide():
-    """CIFAR drops at epoch index 31; the head's floor is ten times that of the prompts; LoRA warms up."""
-    assert factors(late(steps(30)), 50) == pytest.approx([1.0] * 31 + [0.1] * 19)
-    ends = [factors(late(cosine(1e-5)), 150, base)[-1] for base in (PROMPTS, HEAD)]
-    assert ends == pytest.approx([0.0040, 0.0360], abs=5e-5)
-    warm = factors(late(warmed_up(cosine(1e-5), 5, 1e-6)), 50, 9.375e-4)
-    first = [0.001, 0.001, 0.201, 0.401, 0.600, 0.800, 0.976, 0.965, 0.953]
-    assert warm[:9] == pytest.approx(first, abs=7e-4)
-    assert warm[-3:] == pytest.approx([0.026, 0.019, 0.015], abs=6e-4)
-
-
 @pytest.mark.parametrize(
     ("options", "task", "expected"),
     [

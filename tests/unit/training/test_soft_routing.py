@@ -278,7 +278,7 @@ def test_every_kind_of_retrieval_mixes_sets(
     baseline: str, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
 ) -> None:
     """With its own retrieval, calibrated, and two of three sets per image, a run of any of them holds."""
-    options = {"routing.mix": 2, "benchmark.train": 10, "run.evaluation_batch": 12}
+    options = {"routing.mix": 2, "benchmark.train": 10, "run.evaluation_batch": 12, "baseline.epochs": 1}
     start(quick(options, baseline=baseline, policy="always"), catalogue, tmp_path / "run")
     assert [finding.what for finding in verify(tmp_path / "run") if finding.holds is False] == []
     session = reopen(tmp_path / "run", catalogue)
