@@ -1,4 +1,4 @@
-"""Draw a run's decisions and accuracies from its record as an SVG picture.
+"""Draw a run's decisions and accuracies from its record as an SVG picture, light or dark by preference.
 
 python scripts/draw_decisions.py runs/glyphs-hide-prompt-min-1/record.json docs/decisions.svg
 """
@@ -10,6 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+STYLE = (
+    ".card{fill:#fdfdfb} .ink{fill:#333} .grey{fill:#ddd} .seen{fill:#999} .on{fill:#fff}"
+    "@media (prefers-color-scheme: dark){"
+    ".card{fill:#1f2226} .ink{fill:#e8e8e6} .grey{fill:#42474d} .seen{fill:#8a9198}}"
+)
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#eeca3b", "#9d755d")
 CELL, LEFT, TOP = 56, 150, 64
 
@@ -19,15 +24,17 @@ def colour(number: int) -> str:
 
 
 def text(
-    x: float, y: float, content: str, *, size: int = 12, anchor: str = "middle", fill: str = "#333"
+    x: float, y: float, content: str, *, size: int = 12, anchor: str = "middle", kind: str = "ink"
 ) -> str:
-    place = f'x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"'
+    place = f'x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}" class="{kind}"'
     return f"<text {place}>{content}</text>"
 
 
-def box(x: float, y: float, fill: str, *, opacity: float = 1.0, edge: str = "#fff") -> str:
+def box(x: float, y: float, fill: str, *, opacity: float = 1.0, edge: str = "none") -> str:
+    """Return a box; ``fill`` is a colour, or the class of one that follows light and dark."""
+    paint = f'fill="{fill}"' if fill.startswith("#") else f'class="{fill}"'
     return (
-        f'<rect x="{x:.0f}" y="{y:.0f}" width="{CELL - 4}" height="26" rx="4" fill="{fill}" '
+        f'<rect x="{x:.0f}" y="{y:.0f}" width="{CELL - 4}" height="26" rx="4" {paint} '
         f'fill-opacity="{opacity:.2f}" stroke="{edge}"/>'
     )
 
@@ -42,13 +49,13 @@ def draw(record: dict[str, Any]) -> str:
     if groups:
         parts.append(text(LEFT - 12, y + 18, "planted family", anchor="end"))
         for i, group in enumerate(groups):
-            parts += [box(LEFT + i * CELL, y, "#ddd"), text(LEFT + i * CELL + 26, y + 18, "ABCDEFGH"[group])]
+            parts += [box(LEFT + i * CELL, y, "grey"), text(LEFT + i * CELL + 26, y + 18, "ABCDEFGH"[group])]
         y += 34
     parts.append(text(LEFT - 12, y + 18, "set it got", anchor="end"))
     for i, (chosen, decision) in enumerate(zip(record["task_to_set"], record["decisions"], strict=True)):
         label = f"{'+' if decision['decision'] == 'grow' else ''}#{chosen}"
         parts.append(box(LEFT + i * CELL, y, colour(chosen)))
-        parts.append(text(LEFT + i * CELL + 26, y + 18, label, fill="#fff", size=13))
+        parts.append(text(LEFT + i * CELL + 26, y + 18, label, kind="on", size=13))
     y += 46
     for number in sets:
         parts.append(text(LEFT - 12, y + 18, f"Z against set #{number}", anchor="end"))
@@ -56,14 +63,14 @@ def draw(record: dict[str, Any]) -> str:
             for candidate in decision["candidates"]:
                 measured = candidate["measures"].get("hindrance", {"value": None})
                 if candidate["set"] == number and measured["value"] is not None:
-                    edge = colour(number) if record["task_to_set"][i] == number else "#fff"
+                    edge = colour(number) if record["task_to_set"][i] == number else "none"
                     parts.append(box(LEFT + i * CELL, y, colour(number), opacity=0.15, edge=edge))
                     parts.append(text(LEFT + i * CELL + 26, y + 18, f"{measured['value']:+.1f}"))
         y += 30
     y += 14
     parts.append(text(LEFT - 12, y + 18, "final accuracy", anchor="end"))
     for i, row in enumerate(record["accuracy_matrix"]):
-        parts.append(box(LEFT + i * CELL, y, "#999", opacity=row[-1] / 100))
+        parts.append(box(LEFT + i * CELL, y, "seen", opacity=row[-1] / 100))
         parts.append(text(LEFT + i * CELL + 26, y + 18, f"{row[-1]:.0f}"))
     config, metrics = record["config"], record["metrics"]
     title = (
@@ -76,7 +83,7 @@ def draw(record: dict[str, Any]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="Helvetica, Arial, sans-serif">'
-        f'<rect width="{width}" height="{height}" fill="#fff"/>'
+        f'<style>{STYLE}</style><rect width="{width}" height="{height}" rx="8" class="card"/>'
     )
     return head + text(16, 26, title, size=15, anchor="start") + "".join(parts) + "</svg>\n"
 

@@ -1,11 +1,14 @@
-"""Write a page for every registered component from its record: options, presets, what differs from the paper.
+"""Write pages about components from their records.
 
-python scripts/write_components.py FOLDER     # docs/conf.py does it for the site, into docs/components
+python scripts/write_components.py docs/components.md     # the list of all names, papers, years and venues
+
+For the site docs/conf.py writes a page for every component: options, presets, what differs from the paper.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +40,31 @@ PLURALS: Mapping[Kind, str] = {
     kind: {"policy": "policies"}.get(kind, kind if kind in ("retrieval", "evidence") else f"{kind}s")
     for kind in KINDS
 }
+TITLES: Mapping[Kind, str] = {
+    "baseline": "Methods",
+    "policy": "Growth policies",
+    "evidence": "Evidence",
+    "retrieval": "Retrieval",
+    "constraint": "Constraints",
+    "benchmark": "Benchmarks",
+    "backbone": "Backbones",
+    "tracker": "Trackers",
+}
+LIST = """\
+# All components
+
+Written by `scripts/write_components.py` from the records that plugins register. `lw2g plugins` prints the
+same names, and `lw2g plugins NAME` every option of one. The [site](components/index.md) has a page for each.
+
+A method that *grows* composes with every growth policy. A method with *other heads* takes
+`--set baseline.head=NAME`, such as `lda` or `ridge`, in place of its own; `lw2g plugins METHOD` says which.
+"""
+METRICS = """
+## Metrics
+
+No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own
+(`lw2g new-plugin NAME --kind metric`), and they stand beside the built-in ones.
+"""
 HEAD = "# Components\n\nOne page each, written from the records that plugins register.\n"
 
 
@@ -149,6 +177,38 @@ def page(component: Component, origin: str) -> Iterator[str]:
         yield from ("## What differs from the paper", "", *differs, "")
 
 
+def paper(citation: str) -> tuple[str, str, str]:
+    """Return the paper, the venue and the year of a citation: empty strings for what it does not name."""
+    found = re.fullmatch(r"(.*?),(?: ([^\d,]+))? (\d{4})", citation)
+    return (found[1], found[2] or "", found[3]) if found else (citation, "", "")
+
+
+def listing() -> str:
+    """Return the page that lists all components of lw2g itself, a table a kind."""
+    there = [
+        entry.component for entry in load_catalogue(disabled=()).components() if entry.origin.first_party
+    ]
+    lines = [LIST]
+    for kind, title in TITLES.items():
+        lines += [f"## {title}", ""]
+        of_kind = [one for one in there if one.kind == kind]
+        cited = [(f"`{one.name}`", inline(one.summary), *map(inline, paper(one.citation))) for one in of_kind]
+        if kind == "baseline":
+            heads = [
+                "yes" if any(field.name == "head" for field in attrs.fields(one.config)) else ""
+                for one in of_kind
+            ]
+            grows = ["yes" if getattr(one, "growth", "") == "sets" else "" for one in of_kind]
+            head = ("name", "what it is", "paper", "venue", "year", "grows", "other heads")
+            rows = [(*row, *facts) for row, *facts in zip(cited, grows, heads, strict=True)]
+            lines += table(head, rows)
+        elif any(one.citation for one in of_kind):
+            lines += table(("name", "what it is", "paper", "venue", "year"), cited)
+        else:
+            lines += table(("name", "what it is"), [row[:2] for row in cited])
+    return "\n".join(lines).rstrip() + "\n" + METRICS
+
+
 def write(folder: Path) -> None:
     """Write all pages, and an index of each kind, into a folder that is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -189,5 +249,5 @@ def write(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="is written anew")
-    write(parser.parse_args().folder)
+    parser.add_argument("page", type=Path, help="is written anew")
+    parser.parse_args().page.write_text(listing(), encoding="utf-8")

@@ -31,6 +31,14 @@ def components(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+def test_the_list_of_components_is_up_to_date() -> None:
+    """A changed record changes the list: run scripts/write_components.py docs/components.md."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        written = runpy.run_path(str(SCRIPTS / "write_components.py"))["listing"]()
+    assert (DOCS / "components.md").read_text(encoding="utf-8") == written
+
+
 def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:
     """Name, summary and every option stand on the page, and the index of the kind links it."""
     for entry in load_catalogue().components():
@@ -72,7 +80,7 @@ def test_the_pictures_are_what_their_script_draws() -> None:
     """Changed by hand, a picture would be lost when it is drawn again: run scripts/draw_concepts.py."""
     script = runpy.run_path(str(SCRIPTS / "draw_concepts.py"))
     drawn = {f"{name}.svg": script["picture"](name) for name in script["PICTURES"]}
-    there = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "pictures").iterdir()}
+    there = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "pictures").glob("*.svg")}
     assert there == drawn
 
 
