@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    get_completion_class,
+    split_arg_string,
+)
 
 from lw2g.errors import Lw2gError
 from lw2g.interfaces.component import KINDS, Kind
+
+if TYPE_CHECKING:
+    from lw2g.config.describe import OptionDescription
 
 __all__ = ["complete_component", "complete_setting", "completion"]
 
@@ -39,7 +49,7 @@ def complete_component(*kinds: Kind, also: Sequence[str] = ()) -> Completer:
 
 
 def complete_setting(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Complete a key of ``--set`` from the options of the components on the command line so far."""
+    """Complete a key of ``--set``, or its value, from the options of the components named so far."""
     from lw2g.config.describe import describe_experiment
     from lw2g.config.resolve import resolve
     from lw2g.registry.catalogue import load_catalogue
@@ -56,12 +66,56 @@ def complete_setting(context: click.Context, parameter: click.Parameter, begun: 
         )
     except Lw2gError:  # an unfinished command line may not resolve
         return []
-    options = describe_experiment(resolved.config)
+    options, (key, equals, _) = describe_experiment(resolved.config), begun.partition("=")
+    if equals:
+        values = _values_of(options[key]) if key in options else ()
+        return [CompletionItem(f"{key}={value}") for value in values if f"{key}={value}".startswith(begun)]
     return [
         CompletionItem(f"{key}=", help=option.sentence())
         for key, option in options.items()
         if key.startswith(begun)
     ]
+
+
+def _values_of(option: OptionDescription) -> Sequence[str]:
+    """Return the values of an option, or examples: its default and its published value."""
+    from lw2g.config.describe import plain
+
+    examples = (plain(value) for value in (option.default, option.published) if value is not None)
+    return option.choices or tuple(dict.fromkeys(examples))
+
+
+class _Bash(BashComplete):
+    """Bash, which splits words at ``=`` and replaces only what follows it; no space follows ``KEY=``."""
+
+    source_template = BashComplete.source_template.replace(
+        "COMPREPLY+=($value)", "COMPREPLY+=($value)\n            [[ $value == *= ]] && compopt -o nospace"
+    )
+    _kept = ""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the current one, and the beginning of this one, joined at ``=``."""
+        words, current = split_arg_string(os.environ["COMP_WORDS"]), int(os.environ["COMP_CWORD"])
+        joined: list[str] = []
+        for word in words[1 : current + 1]:
+            if joined and (word == "=" or joined[-1].endswith("=")):
+                joined[-1] += word
+                self._kept = joined[-1].rpartition("=")[0] + "="
+            else:
+                joined.append(word)
+                self._kept = ""
+        if current >= len(words):
+            joined.append("")
+            self._kept = ""
+        return joined[:-1], joined[-1]
+
+    def format_completion(self, item: CompletionItem) -> str:
+        """Return a completion without what the shell keeps."""
+        item.value = item.value.removeprefix(self._kept)
+        return super().format_completion(item)
+
+
+add_completion_class(_Bash)
 
 
 @click.command(short_help="Print the completion script of a shell.")

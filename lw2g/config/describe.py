@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.model import OWN_SECTIONS, BackboneSource, ExperimentConfig
-from lw2g.config.structure import NONE, describe_type, unstructure
+from lw2g.config.structure import NONE, choices_of, describe_type, unstructure
 from lw2g.interfaces.options import UNPUBLISHED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import place_of
@@ -38,6 +38,7 @@ class OptionDescription:
         range: Bounds, in words; empty for none.
         help: One line.
         published: Plain value of the published method; None if there is none.
+        choices: Its values as text, if there are few.
     """
 
     name: str
@@ -46,6 +47,7 @@ class OptionDescription:
     range: str = ""
     help: str = ""
     published: Any = None
+    choices: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Return help, type, range, default and published value in one line."""
@@ -73,6 +75,7 @@ def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
             range="" if (bounds := describe_range(field.validator)) in kind else bounds,
             help=field.metadata.get("help", ""),
             published=_published(field),
+            choices=choices_of(hints.get(field.name, Any)),
         )
         for field in attrs.fields(config)
         if field.init

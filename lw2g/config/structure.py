@@ -15,7 +15,7 @@ import cattrs
 
 from lw2g.errors import nearest, shown
 
-__all__ = ["NONE", "describe_type", "misfits", "structure", "unstructure"]
+__all__ = ["NONE", "choices_of", "describe_type", "misfits", "structure", "unstructure"]
 
 T = TypeVar("T")
 
@@ -129,6 +129,19 @@ def describe_type(kind: Any) -> str:
     if kind is Any:
         return "anything"
     return kind.__name__ if isinstance(kind, type) else str(kind)
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    """Return the values of a type that has few, as a user types them.
+
+    >>> choices_of(Literal["lda", 2] | bool | None)
+    ('lda', '2', 'true', 'false', 'none')
+    """
+    if _is_union(kind):
+        return tuple(choice for arg in typing.get_args(kind) for choice in choices_of(arg))
+    if _is_literal(kind):
+        return tuple(str(arg) for arg in typing.get_args(kind))
+    return {bool: ("true", "false"), type(None): (NONE,)}.get(kind, ())
 
 
 def _validate(cls: type[Any], field: attrs.Attribute[Any], value: Any) -> None:

@@ -78,6 +78,12 @@ def test_config_prints_the_explained_experiment():
         ("run --baseline l2p --set baseline.", {"baseline.pool_size="}, "baseline.contrastive="),
         ("config --constraint pgp --set con", {"constraints.pgp.energy="}, "constraints.cpk.phi="),
         ("run --tracker mlflow --set tr", {"trackers.mlflow.uri="}, "growth.rule="),
+        ("run --baseline dual-prompt --set baseline.head=l", {"baseline.head=lda"}, "baseline.head=ridge"),
+        # as bash splits it
+        ("run --baseline dual-prompt --set baseline.head =", {"lda", "ridge"}, "baseline.head=lda"),
+        ("run --baseline dual-prompt --set baseline.head = r", {"ridge"}, "lda"),
+        ("run --set growth.energy = .9 --set routing.mix=", {"routing.mix=all"}, "routing.mix=none"),
+        ("run --set growth.energy=", {"growth.energy=0.95"}, "growth.energy=none"),
         ("run --baseline no-such --set growth.", set(), "growth.rule="),
         ("run --tracker ten", {"tensorboard"}, "mlflow"),
         ("plugins gro", {"growth"}, "run"),
