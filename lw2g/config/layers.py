@@ -8,16 +8,23 @@ from typing import Any
 import attrs
 
 from lw2g.config.model import OWN_SECTIONS
+from lw2g.config.structure import NONE
 from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.registry import kinds
 
-__all__ = ["SECTIONS", "Preset", "choose_preset", "nest", "preset_tables", "table_of"]
+__all__ = ["SECTIONS", "SHORT", "Preset", "choose_preset", "nest", "preset_tables", "table_of", "written_out"]
 
 SECTIONS = (*kinds.SECTIONS, *OWN_SECTIONS)
 _TUNED_SECTIONS = ("baseline", "retrieval", "constraints", "growth")
 _OFFICIAL_SECTIONS = (*_TUNED_SECTIONS, "benchmark", "backbone")
 _NESTED = tuple(section for section, record in kinds.SECTIONS.items() if record.several)
+SHORT: Mapping[str, str] = {
+    **{section: f"{section}.name" for section in kinds.SECTIONS if section not in _NESTED},
+    "weights": "backbone.weights",
+    **{name: f"run.{name}" for name in ("seed", "device", "precision", "protocol")},
+}
+"""What stands at the top of a file for itself, as in ``policy = "one"``, and the dotted key that it sets."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +48,30 @@ class Preset:
     def family(self) -> str:
         """The family of benchmarks; empty if the baseline has no values."""
         return self.label.partition(" ")[2]
+
+
+def written_out(file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with its short forms as tables.
+
+    >>> written_out({"policy": "one", "weights": "w.npz", "constraints": ["pgp"], "backbone": {"name": "b"}})
+    {'policy': {'name': 'one'}, 'backbone': {'weights': 'w.npz', 'name': 'b'}, 'constraints': {'pgp': {}}}
+    """
+    tables: dict[str, Any] = {}
+    for key, value in file.items():
+        if key in SHORT and not isinstance(value, Mapping):
+            section, _, option = SHORT[key].partition(".")
+            key, value = section, {option: value}
+        elif key in _NESTED and value != NONE and (names := _names(value)) is not None:
+            value = {name: {} for name in names}
+        both = isinstance(value, Mapping) and isinstance(tables.get(key), Mapping)
+        tables[key] = {**tables[key], **value} if both else value
+    return tables
+
+
+def _names(value: Any) -> list[str] | None:
+    """Return one or several names; None for anything else."""
+    names = [value] if isinstance(value, str) else value
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def choose_preset(baseline: BaselineComponent, family: str) -> Preset:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import places_of
-from lw2g.config.layers import SECTIONS, Preset, choose_preset, nest, preset_tables, table_of
+from lw2g.config.layers import SECTIONS, Preset, choose_preset, nest, preset_tables, table_of, written_out
 from lw2g.config.model import (
     DEFAULT_BACKBONE,
     DEFAULT_BASELINE,
@@ -158,7 +158,7 @@ class _Resolver:
 
     def _read_sections(self, file: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         sections: dict[str, dict[str, Any]] = {}
-        for name, value in file.items():
+        for name, value in written_out(file).items():
             if name not in SECTIONS:
                 grid = "this is a grid of runs; run it by `lw2g sweep`" if name in _OF_A_GRID else None
                 text = grid or self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"

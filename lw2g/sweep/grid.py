@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.layers import SECTIONS, nest
+from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
@@ -31,11 +31,6 @@ __all__ = ["Cell", "Settings", "read_executor", "read_grid", "settings_of"]
 Settings = dict[str, Any]
 """Values by dotted keys."""
 
-_NAMED = ("baseline", "retrieval", "policy", "benchmark", "backbone")
-_SHORT = {name: f"{name}.name" for name in _NAMED} | {
-    "weights": "backbone.weights",
-    **{name: f"run.{name}" for name in ("seed", "device", "precision", "protocol")},
-}
 _PARTS = ("base", "axes", "rows", "extends", "executor")
 _SEED = "run.seed"
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -272,7 +267,7 @@ def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
     for key, values in _leaves(table):
         if not isinstance(values, list):
             raise ConfigError(f"{where}.{key}: expected a list of values but got {shown(values)}")
-        axes[_SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
+        axes[SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
     return axes
 
 
@@ -284,14 +279,16 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     """
     settings: Settings = {}
     for key, value in table.items():
-        if key.partition(".")[0] not in SECTIONS and key not in _SHORT:
-            raise ConfigError(f"{where}: no such section {key!r}{nearest(key, (*SECTIONS, *_SHORT))}")
+        if key.partition(".")[0] not in SECTIONS and key not in SHORT:
+            raise ConfigError(f"{where}: no such section {key!r}{nearest(key, (*SECTIONS, *SHORT))}")
         if key == "constraints":
             settings[key] = _names(value, where)
+        elif key == "trackers":
+            value = written_out({key: value})[key]
         if isinstance(value, Mapping):
-            settings |= _dotted(key, value)
+            settings |= _dotted(key, value) if value or key in SECTIONS else {key: value}
         elif key != "constraints":
-            settings[_SHORT.get(key, key)] = value
+            settings[SHORT.get(key, key)] = value
     return settings
 
 

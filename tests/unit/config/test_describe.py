@@ -55,8 +55,10 @@ def test_an_option_tells_everything_it_declares():
         "range": "> 0",
         "help": "the rate",
         "published": 0.5,
+        "choices": ("none",),
     }
     assert (rule.type, rule.default, rule.range, rule.published) == ("one of 'a', 'b'", "a", "", None)
+    assert rule.choices == ("a", "b")
 
 
 @pytest.mark.parametrize("config", [GrowthConfig, RunConfig])

@@ -28,6 +28,7 @@ from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.toml import dump_resolved, parse_value, to_mapping, to_toml
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import load_catalogue
+from lw2g.sweep.grid import Cell, read_grid, settings_of
 
 
 def test_nothing_at_all_is_the_default_experiment():
@@ -318,13 +319,48 @@ def test_a_faulty_preset_is_told_as_such():
     }
 
 
+SHORT = """
+policy = "one"
+backbone = "vit_a"
+weights = "w.npz"
+constraints = ["cpk"]
+trackers = "mlflow"
+seed = 3
+benchmark = {name = "digits", increment = 2}
+[baseline]
+name = "dual-prompt"
+epochs = 1
+"""
+LONG = """
+policy.name = "one"
+backbone = {name = "timm", model = "vit_a", weights = "w.npz"}
+benchmark = {name = "digits", increment = 2}
+baseline = {name = "dual-prompt", epochs = 1}
+run.seed = 3
+[constraints.cpk]
+[trackers.mlflow]
+"""
+
+
+def test_a_run_and_a_grid_are_written_alike(tmp_path, monkeypatch):
+    """A name alone stands for the table with that name, in both; weights stand beside."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.npz").touch()
+    installed = load_catalogue()
+    (expected,) = {repr(resolve(installed, file=write(tmp_path, text)).config) for text in (SHORT, LONG)}
+    for text in (SHORT, LONG):
+        (cell,) = read_grid(write(tmp_path, "[base]\n" + text.replace("\n[", "\n[base.")))
+        again = Cell(settings=settings_of(cell.settings, "sweep.json"), label="")
+        assert repr(resolve(installed, file=again.tables()).config) == expected
+
+
 def test_unreadable_files_are_configuration_errors(tmp_path):
     """A missing file and broken TOML are told with the path, without a traceback."""
     with pytest.raises(ConfigError, match=r"gone\.toml' cannot be read"):
         resolve(CATALOGUE, file=tmp_path / "gone.toml")
     with pytest.raises(ConfigError, match=r"experiment\.toml' is no TOML"):
         resolve(CATALOGUE, file=write(tmp_path, "[baseline"))
-    assert refusal(file=write(tmp_path, "baseline = 'x'")) == ["baseline: expected a table but got 'x'"]
+    assert refusal(file=write(tmp_path, "growth = 'x'")) == ["growth: expected a table but got 'x'"]
 
 
 @pytest.mark.parametrize(
