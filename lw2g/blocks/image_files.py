@@ -1,4 +1,4 @@
-"""Image files: validated, and decoded to 8-bit RGB."""
+"""Images of users (files, PIL images, arrays, tensors): validated, and decoded to 8-bit RGB."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from lw2g.errors import DataError
 
-__all__ = ["FORMATS", "ImageHeader", "examine_image", "read_image", "to_rgb"]
+__all__ = [
+    "EXTENSIONS",
+    "FORMATS",
+    "ImageHeader",
+    "examine_image",
+    "image_paths",
+    "pixels_of",
+    "read_image",
+    "to_rgb",
+]
+
+EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+"""The endings by which image files are found in folders."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are decoded; data sets hold no others of those that Pillow can open."""
@@ -99,6 +112,65 @@ def to_rgb(image: Image.Image) -> Tensor:
     else:
         pixels = np.array(image.convert("RGB"))
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def pixels_of(image: Any) -> Tensor:
+    """Return an image in any usual form as RGB, uint8 ``[3, H, W]``.
+
+    Args:
+        image: A path; a PIL image; an array ``[H, W, 3]``, ``[H, W, 1]`` or ``[H, W]``; a tensor or an array
+            with its 1 or 3 channels first. Arrays and tensors hold uint8, or floats from 0 to 1.
+
+    Raises:
+        DataError: It is none of these, or a file cannot be read as an image.
+    """
+    if isinstance(image, str | Path):
+        return read_image(Path(image))
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if isinstance(image, Tensor):
+        image = image.detach().cpu().numpy()
+    if not isinstance(image, np.ndarray):
+        raise DataError(f"a {type(image).__name__} is no image", "give a path, PIL image, array or tensor")
+    shape = image.shape
+    if image.ndim == 2:
+        image = image[None]
+    elif image.ndim == 3 and shape[-1] in (1, 3) and shape[0] not in (1, 3):
+        image = image.transpose(2, 0, 1)
+    if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.size:
+        raise DataError(f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W]")
+    return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
+
+
+def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return bytes as they are, and floats from 0 to 1 as 0 to 255."""
+    if image.dtype == np.uint8:
+        return image
+    # NaN fails the comparison
+    if not np.issubdtype(image.dtype, np.floating) or not (0 <= image.min() <= image.max() <= 1):
+        raise DataError(
+            f"pixels of {image.dtype} from {image.min()} to {image.max()} have no known range",
+            "give uint8, or floats from 0 to 1 (before any normalisation)",
+        )
+    return (image * 255).round().astype(np.uint8)
+
+
+def image_paths(folder: Path) -> list[Path]:
+    """Return all image files in and below a folder, by their endings, sorted; hidden ones are left out.
+
+    Raises:
+        DataError: There is none.
+    """
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in EXTENSIONS
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise DataError(f"no image in {str(folder)!r}", f"known endings: {', '.join(sorted(EXTENSIONS))}")
+    return found
 
 
 def _bytes_of(path: Path) -> bytes:

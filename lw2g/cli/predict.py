@@ -41,17 +41,22 @@ def predict(
     weights: Path | None,
     as_json: bool,
 ) -> None:
-    """Classify IMAGES with the run or export in the directory RUN, by default as of its last task."""
-    missing = [str(path) for path in images if not path.is_file()]
+    """Classify IMAGES, files or folders, with the run or export in the directory RUN.
+
+    The model is that after the run's last task unless --task says otherwise.
+    """
+    missing = [str(path) for path in images if not path.exists()]
     if missing:
         from lw2g.errors import DataError
 
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.images.pictures import as_list
     from lw2g.training.models.saved import open_model
 
+    listed = [image for path in images for image in as_list(path)]
     model = open_model(run, load_catalogue(), task, device=device, batch_size=batch_size, weights=weights)
-    entries = model.predict(images, top_k)
+    entries = model.predict(listed, top_k)
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lw2g.blocks.image_files import ImageHeader, examine_image, read_image
+from lw2g.blocks.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
 from lw2g.errors import DataError
 
-__all__ = ["EXTENSIONS", "FileSource", "scan_split"]
+__all__ = ["FileSource", "scan_split"]
 
-EXTENSIONS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _READERS = 8
 _SECONDS = 2.0
 _NAMED = 20

@@ -11,10 +11,11 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.blocks.image_files import pixels_of
 from lw2g.errors import DataError
 from lw2g.interfaces.batch import Batch
 from lw2g.training.images.decoding import chunks
-from lw2g.training.images.pictures import ImageLike, as_list, pixels_of
+from lw2g.training.images.pictures import ImageLike, as_list
 from lw2g.training.models.answers import Answers
 from lw2g.training.models.parts import ModelParts
 from lw2g.training.models.predictor import Predictor, joined
@@ -25,9 +26,10 @@ __all__ = ["TrainedModel"]
 class TrainedModel(nn.Module):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
-    Images are paths, PIL images or tensors, alone or in a list, or one tensor ``[B, 3, H, W]``. *uint8*
-    tensors are raw pixels of any size and go through the run's test transform; *floating* ones are taken as
-    they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
+    Images are paths, PIL images, arrays ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in
+    a list; one array ``[B, H, W, 3]`` or tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
+    *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
+    taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
 
     Forwards run in batches of one fixed size, filled up where images are missing, so that an answer has the
     same bits whatever else was asked. A smaller ``batch_size`` answers few images sooner; the run's own

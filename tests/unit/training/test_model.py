@@ -189,7 +189,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished: Finished, ca
     ("images", "message"),
     [
         ([], "no image was given"),
-        (7, "a int is no image; give paths, PIL images, or tensors"),
+        (7, "a int is no image; give paths, PIL images, arrays"),
         ([[1, 2]], "a list is no image"),
         (torch.zeros(2, 16, 16), r"expected a tensor \[3, H, W\] but got \[2, 16, 16\]; put channels first"),
         (
