@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from lw2g.cli.options import AnyPath
-from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.errors import ConfigError
 from lw2g.report import MIXABLE
-
-if TYPE_CHECKING:
-    from lw2g.registry.catalogue import Catalogue
-    from lw2g.report.columns import Column
-    from lw2g.report.table import Table
 
 __all__ = ["report"]
 
@@ -60,91 +53,15 @@ def report(
     --html writes a page for one run or many: figures with their numbers, unfinished runs up to their last
     task, and for a single run its misclassified test images.
     """
+    from lw2g.api import report as tabulate
     from lw2g.cli.output import printable
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.report import render
-    from lw2g.report.columns import further_columns
-    from lw2g.report.runs import find_runs
-    from lw2g.report.table import tables_of
 
-    all_runs = list(find_runs(runs))
-    if not all_runs:
-        raise DataError(
-            f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
-        )
-    catalogue = load_catalogue()
-    further = further_columns([run.record for run in all_runs], catalogue)
-    wanted = _columns(columns, further, everything=form in ("csv", "json"))
-    tables = tables_of(all_runs, catalogue, mix, so_far=html is not None)
-    if html is not None:
-        _write_page(html, form, lambda: _page(tables, catalogue, wanted, against, runs))
-        return
-    forms: dict[str, Callable[..., str]] = {
-        "md": render.as_markdown,
-        "latex": render.as_latex,
-        "csv": render.as_csv,
-        "json": render.as_json,
-    }
-    click.echo(printable(forms[form or "md"](tables, wanted, against), lines=True), nl=False)
-
-
-def _page(
-    tables: Sequence[Table],
-    catalogue: Catalogue,
-    columns: Sequence[Column],
-    against: str | None,
-    runs: Sequence[Path],
-) -> str:
-    from lw2g.report.page.page import page_of
-
-    words = [*map(str, runs), *([] if against is None else ["--against", against])]
-    return page_of(
-        tables, catalogue, columns, against, shlex.join(["lw2g", "report", *words, "--html", "OUT.html"])
-    )
-
-
-def _write_page(out: Path, form: str | None, page: Callable[[], str]) -> None:
-    """Render a page and write it.
-
-    Raises:
-        ConfigError: ``out`` is another kind of file, or --format is given too.
-    """
-    from lw2g.report.page.page import MARK
-    from lw2g.training.files.sealed import write_atomically
-
-    if form is not None:
+    if form is not None and html is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
-    if out.exists() and not out.read_bytes().startswith(MARK.encode()):
-        raise ConfigError(
-            f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
-        )
-    content = page().encode()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, content)
-    except OSError as error:
-        raise ConfigError(
-            f"--html: {str(out)!r} cannot be written: {error.strerror}", "choose another"
-        ) from error
-    click.echo(f"{out}: {len(content) / 1e6:.1f} MB")
-
-
-def _columns(text: str | None, further: Mapping[str, Column], *, everything: bool) -> list[Column]:
-    """Return the requested columns, by default the usual ones and those of plugins' metrics.
-
-    Raises:
-        ConfigError: A column is unknown.
-    """
-    from lw2g.report.columns import COLUMNS, DEFAULT_COLUMNS
-
-    known = {**COLUMNS, **further}
-    names = (known if everything else (*DEFAULT_COLUMNS, *further)) if text is None else text.split(",")
-    if text == "all":
-        names = known
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"--columns: no column is called {name!r}{nearest(name, known)}",
-                f"there are: {', '.join(known)}",
-            )
-    return [known[name] for name in names]
+    everything = "all" if columns is None and form in ("csv", "json") else columns
+    result = tabulate(*runs, columns=everything, against=against, mix=mix, unfinished=html is not None)
+    if html is None:
+        click.echo(printable(result.to_text(form or "md"), lines=True), nl=False)
+        return
+    result.save(html)
+    click.echo(f"{html}: {html.stat().st_size / 1e6:.1f} MB")

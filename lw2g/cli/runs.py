@@ -35,9 +35,9 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
 
     The exit code is 1 if any run is damaged, even one that --where excludes.
     """
-    from lw2g.report.runs import find_runs
+    from lw2g.api import runs as find
 
-    everything = list(find_runs([directory], damaged=True))
+    everything = find(directory).runs
     _list([(run, {**run.options, "state": run.state}) for run in everything], directory, conditions, as_json)
     problems = [run.problem for run in everything if run.state == "damaged"]
     for problem in problems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -70,14 +70,6 @@ def _executor_options(command: Any) -> Any:
     return command
 
 
-def _executor_settings(before: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an executor's settings: those of a grid or sweep, overridden by the command line."""
-    name = values["executor"] or before.get("name", _EXECUTORS[0])
-    kept = before if name == before.get("name", _EXECUTORS[0]) else {}
-    given = {key: values[key] for key in ("jobs", "threads", "gpus_per_job") if values[key] is not None}
-    return {**kept, "name": name, **given, **dict(values["special"])}
-
-
 @click.group(cls=SweepGroup, short_help="Run all cells of a grid and show their status.")
 def sweep() -> None:
     """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--set KEY=VALUE]
@@ -127,22 +119,26 @@ def run_grid(
     """Run the cells of GRID.toml, each in its own directory below DIR."""
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
-    from lw2g.config.directory import RUNS
+    if not dry_run:
+        from lw2g.api import sweep as run_cells
+        from lw2g.sweep.store import SweepDirectory
+
+        special = dict(values.pop("special"))
+        with _watching() as watch:
+            result = run_cells(
+                grid, out=out, executor_options=special, watch=watch, **values, **dict(settings)
+            )
+        _finish(SweepDirectory(result.path), result.cells)
+        return
+    from lw2g.cli.plan import print_plan
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweep.engine import require_valid
-    from lw2g.sweep.grid import read_executor, read_grid
-    from lw2g.sweep.store import SweepDirectory
+    from lw2g.sweep.grid import read_grid
 
     cells = read_grid(grid, dict(settings))
     catalogue = load_catalogue()
     require_valid(cells, catalogue)
-    store = SweepDirectory(out or RUNS / grid.stem)
-    if dry_run:
-        from lw2g.cli.plan import print_plan
-
-        print_plan(cells, catalogue, cost=cost, as_json=as_json)
-    else:
-        _go(store, cells, _executor_settings(read_executor(grid), values))
+    print_plan(cells, catalogue, cost=cost, as_json=as_json)
 
 
 @sweep.command(short_help="Show the status of a sweep's cells.")
@@ -186,6 +182,8 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
     says otherwise.
     """
     from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweep.engine import run_sweep
+    from lw2g.sweep.executors import load_executor, merged_settings
     from lw2g.sweep.store import SweepDirectory, differences_now
 
     store, catalogue = SweepDirectory(directory), load_catalogue()
@@ -196,7 +194,11 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
         if status.damaged or (stale and differences_now(status, catalogue)):
             kept = store.named(store.job(status.cell).set_aside())
             note(printable(f"{status.cell.label}: the old run is kept in {kept}"))
-    _go(store, cells, _executor_settings(store.executor(), values))
+    settings = merged_settings(store.executor(), values, dict(values["special"]))
+    executor = load_executor(settings, store.path)
+    with _watching() as watch:
+        statuses = run_sweep(store, cells, executor, watch)
+    _finish(store, statuses)
 
 
 @sweep.command(short_help="Stop cells; they can be resumed.")
@@ -229,14 +231,8 @@ def _named(cells: Sequence[Cell], names: Sequence[str]) -> Sequence[Cell]:
 sweep.add_command(report)
 
 
-def _go(store: SweepDirectory, cells: Sequence[Cell], settings: Mapping[str, Any]) -> None:
-    """Run a sweep, show its status, and exit with the command's code."""
-    from lw2g.sweep.engine import run_sweep
-    from lw2g.sweep.executors import load_executor
-
-    executor = load_executor(settings, store.path)
-    with _watching() as watch:
-        statuses = run_sweep(store, cells, executor, watch)
+def _finish(store: SweepDirectory, statuses: Sequence[Status]) -> None:
+    """Print how a sweep has ended, and exit with the command's code."""
     _print_failures(store, statuses)
     click.echo(f"{_counts(statuses)}; in {store.path}")
     states = {status.state for status in statuses}

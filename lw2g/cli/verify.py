@@ -22,15 +22,12 @@ def verify(ctx: click.Context, run: Path, as_json: bool) -> None:
     It compares every file with its checksum, and every matrix and metric with its value recomputed from the
     stored predictions. The exit code is 1 if anything does not hold. The log events.jsonl is not covered.
     """
-    import attrs
+    from lw2g.api import verify as examine
 
-    from lw2g.training.files.verification import verify as examine
-
-    findings = examine(run)
-    broken = [finding for finding in findings if finding.holds is False]
+    result = examine(run)
+    findings, broken = result.verdicts, result.broken
     if as_json:
-        entries = [attrs.asdict(finding) for finding in findings]
-        click.echo(json.dumps({"holds": not broken, "findings": entries}, indent=1))
+        click.echo(json.dumps({"holds": result.holds, "findings": result.rows()}, indent=1))
     else:
         from lw2g.cli.output import console, table
 

@@ -29,7 +29,10 @@ from lw2g.registry.kinds import HOOKS
 from lw2g.registry.manager import DISABLE_VARIABLE, Origin, PluginSet, Problem, attempt, load_plugins
 from lw2g.registry.markers import PROJECT
 
-__all__ = ["Catalogue", "Registered", "load_catalogue"]
+__all__ = ["LOCAL", "Catalogue", "Registered", "load_catalogue"]
+
+LOCAL = "local-"
+"""How the names of components begin that are objects of a Python program."""
 
 Key = tuple[Kind, str]
 
@@ -148,6 +151,9 @@ class Catalogue:
 
     def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
         remedy = "run `lw2g plugins` for all names"
+        if name.startswith(LOCAL):
+            remedy = f"it was an object of a Python program: lw2g.resume(RUN, local={{{kind!r}: ...}})"
+            return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)
         broken = sorted({problem.plugin for problem in self.problems if problem.plugin not in self.disabled})
         if broken:
             remedy += f" (plugins with problems: {', '.join(broken)})"

@@ -17,6 +17,7 @@ __all__ = [
     "ORDERS",
     "DigitsConfig",
     "FolderConfig",
+    "GivenConfig",
     "GlyphsConfig",
     "Interpolation",
     "Normalisation",
@@ -141,6 +142,17 @@ class FolderConfig(OrderOptions, TransformOptions):
     exclude: tuple[str, ...] = option(
         (), "images to leave out, such as <root name>/train/<class>/<image>; recorded", converter=_names
     )
+
+
+@attrs.frozen(kw_only=True)
+class GivenConfig(OrderOptions, TransformOptions):
+    """Options of images that come as Python objects, or from the Hugging Face hub."""
+
+    hub: str = option("", "data set of the Hugging Face hub, such as uoft-cs/cifar100 (extra hub)")
+    increment: int | None = option(
+        None, "new classes per task; not where the tasks are given", validator=optional(ge(1))
+    )
+    uneven: bool = option(False, "allow a smaller last task")
 
 
 def _split_is_known(config: PublishedConfig, _field: attrs.Attribute[Any], value: str) -> None:

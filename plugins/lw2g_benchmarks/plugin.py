@@ -78,5 +78,13 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             like_for_like=_held_equal(options.FolderConfig, *_PER_TASK),
             summary="any image-folder tree with train/ and test/",
         ),
+        BenchmarkComponent(
+            name="given",
+            family="folder",  # data of the user's own, too
+            config=options.GivenConfig,
+            build=lazy("lw2g_benchmarks.given:GivenBenchmark"),
+            like_for_like=_held_equal(options.GivenConfig, *_PER_TASK),
+            summary="Python objects (lw2g.run(benchmark=[(train, test), ...])) or a data set of the hub",
+        ),
         *(_published(name, published) for name, published in PUBLISHED.items()),
     ]

@@ -23,7 +23,7 @@ LAYERS = (
     {"testing"},
     {"data", "doctor", "scaffold", "report"},
     {"sweep"},
-    {"cli"},
+    {"api", "api_local", "api_results", "cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

@@ -17,7 +17,7 @@ from lw2g.interfaces.options import option
 from lw2g.sweep.grid import Cell
 from lw2g.sweep.job import Job
 
-__all__ = ["EXECUTORS", "Executor", "Future", "Options", "load_executor"]
+__all__ = ["EXECUTORS", "Executor", "Future", "Options", "load_executor", "merged_settings"]
 
 EXECUTORS = {"local": "", "ray": "sweep", "slurm": "slurm"}
 """The executors by name, each with the extra of lw2g that installs its package."""
@@ -81,6 +81,22 @@ class Executor(ABC):
 
     def close(self) -> None:
         """Release resources; no job is running."""
+
+
+def merged_settings(
+    before: Mapping[str, Any], given: Mapping[str, Any], special: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return an executor's settings: those of a grid or sweep, and what overrides them.
+
+    Args:
+        before: The settings of the grid or sweep.
+        given: ``executor``, ``jobs``, ``threads`` and ``gpus_per_job``; None for those that stay.
+        special: Further options of the executor.
+    """
+    own = before.get("name", next(iter(EXECUTORS)))
+    name = given["executor"] or own
+    shared = {key: given[key] for key in ("jobs", "threads", "gpus_per_job") if given[key] is not None}
+    return {**(before if name == own else {}), "name": name, **shared, **special}
 
 
 def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:

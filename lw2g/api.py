@@ -1,0 +1,480 @@
+"""The functions of lw2g: what its commands do, from Python.
+
+Commands and functions run the same code; a function returns what its command prints. Importing this module
+imports neither torch nor any plugin.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lw2g.api_results import Report, RunRecord, Runs, SweepResult, Verification
+    from lw2g.interfaces.tracker import Tracker
+    from lw2g.report.columns import Column
+    from lw2g.sweep.store import Status
+    from lw2g.training.models.model import TrainedModel
+
+__all__ = [
+    "continue_run",
+    "export",
+    "fork",
+    "load",
+    "report",
+    "resume",
+    "run",
+    "runs",
+    "sweep",
+    "verify",
+]
+
+_COMPONENTS = ("baseline", "retrieval", "policy", "benchmark")
+_RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
+
+
+def run(
+    config: str | Path | None = None,
+    *,
+    baseline: Any = None,
+    policy: Any = None,
+    constraints: Any = None,
+    retrieval: Any = None,
+    benchmark: Any = None,
+    backbone: str | None = None,
+    weights: str | Path | None = None,
+    trackers: Any = (),
+    out: str | Path | None = None,
+    tasks: int | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> RunRecord:
+    """Run an experiment and return its record.
+
+    In place of a name, ``baseline``, ``retrieval``, ``policy`` and ``constraints`` take a class with their
+    interface, or a record such as :class:`~lw2g.interfaces.component.BaselineComponent`; ``policy`` also an
+    object with ``decide``, or a function ``decide(evidence)``.
+
+    Args:
+        config: A TOML file.
+        baseline: How a parameter set adapts the backbone.
+        policy: When a set is added.
+        constraints: A constraint or a list of them in place of the policy's own; ``"none"`` for none.
+        retrieval: The retrieval strategy in place of the baseline's own.
+        benchmark: A name, or images: ``[(train, test), ...]``, a pair per task, or one ``(train, test)``,
+            which ``benchmark.increment`` cuts into tasks. A split is a torch data set, a pair
+            ``(images, labels)`` of arrays, a list of ``(path, label)``, or a Hugging Face data set.
+            ``"owner/name"`` is a data set of the Hugging Face hub.
+        backbone: The frozen backbone: a name, or any timm model.
+        weights: A weights file for it.
+        trackers: A tracker or a list of them: names, objects with ``on_event``, functions of an event.
+        out: The run's directory; None for a new one under ``runs/``.
+        tasks: Number of tasks after which to stop (:func:`continue_run` continues); None for all.
+        progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
+        **options: ``protocol``, ``seed``, ``device``, ``devices``, ``precision``; and single options by
+            their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
+
+    Raises:
+        ConfigError: The configuration is invalid; the message lists every problem.
+        DataError: The images cannot be used.
+        Interrupted: Ctrl-C stopped the run, which can be resumed.
+    """
+    from lw2g.api_local import GIVEN, Locals, as_names, split_trackers
+    from lw2g.config.directory import new_directory
+    from lw2g.config.resolve import resolve
+
+    local, (tracker_names, listeners) = Locals(), split_trackers(trackers)
+    overrides = {f"run.{key}" if key in _RUN_OPTIONS else key: value for key, value in options.items()}
+    if isinstance(benchmark, str) and "/" in benchmark:
+        benchmark, overrides = GIVEN, {"benchmark.hub": benchmark, **overrides}
+    choices = (baseline, retrieval, policy, benchmark)
+    names = {
+        kind: local.name(kind, choice)  # type: ignore[arg-type]
+        for kind, choice in zip(_COMPONENTS, choices, strict=True)
+    }
+    constraint_names = as_names("constraint", constraints, local)
+    catalogue = local.catalogue()
+    resolved = resolve(
+        catalogue,
+        file=Path(config) if config else None,
+        overrides=overrides,
+        constraints=constraint_names,
+        trackers=tracker_names,
+        backbone=backbone,
+        weights=weights,
+        **names,
+    )
+    local.require_reach(resolved.config)
+    from lw2g.training.runner import start
+
+    with new_directory(resolved.config, Path(out) if out else None) as directory:
+        receivers = [*listeners, *_listeners(progress)]
+        return _record(start(resolved, catalogue, directory, receivers, tasks=tasks), directory)
+
+
+def resume(
+    run: str | Path,
+    *,
+    devices: int | None = None,
+    trackers: Any = (),
+    local: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> RunRecord:
+    """Resume an interrupted run from its newest intact checkpoint and return its record.
+
+    Args:
+        run: The run's directory.
+        devices: Number of processes from now on; None for the configured number.
+        trackers: Objects with ``on_event``, or functions of an event, beside the run's own trackers.
+        local: The objects that the run began with in place of names, by kind, as in
+            ``{"baseline": MyBaseline, "benchmark": [(train, test), ...]}``.
+        progress: As for :func:`run`.
+
+    Raises:
+        DataError: There is no run, or its configuration, data or weights have changed.
+        UnknownComponentError: An object that the run began with is missing in ``local``.
+        Interrupted: Ctrl-C stopped the run, which can be resumed again.
+    """
+    from lw2g.training import runner
+
+    catalogue = _catalogue(local, run, devices)
+    receivers = [*_callbacks(trackers), *_listeners(progress)]
+    return _record(runner.resume(Path(run), catalogue, receivers, devices=devices), run)
+
+
+def continue_run(
+    run: str | Path,
+    *,
+    tasks: int | None = None,
+    devices: int | None = None,
+    trackers: Any = (),
+    local: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> RunRecord:
+    """Continue a run that stopped after ``tasks``, as if it had not stopped, and return its record.
+
+    Args:
+        run: The run's directory.
+        tasks: Number of tasks, counted from the first, after which to stop; None for all.
+        devices: Number of processes from now on; None for the configured number.
+        trackers: As for :func:`resume`.
+        local: As for :func:`resume`.
+        progress: As for :func:`run`.
+
+    Raises:
+        DataError: There is no run, or its configuration, data or weights have changed.
+        ConfigError: It has finished that many tasks, or its stream has fewer.
+        Interrupted: Ctrl-C stopped the run, which can be resumed.
+    """
+    from lw2g.training.continuing import proceed
+
+    catalogue = _catalogue(local, run, devices)
+    receivers = [*_callbacks(trackers), *_listeners(progress)]
+    return _record(proceed(Path(run), catalogue, receivers, tasks=tasks, devices=devices), run)
+
+
+def fork(
+    run: str | Path,
+    at_task: int,
+    *,
+    out: str | Path | None = None,
+    policy: Any = None,
+    constraints: Any = None,
+    tasks: int | None = None,
+    trackers: Any = (),
+    local: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    **overrides: Any,
+) -> RunRecord:
+    """Start a run from the end of a task of another run, with other choices, and return its record.
+
+    The other run stays unchanged. If no choice changes, the new run repeats it.
+
+    Args:
+        run: The other run's directory.
+        at_task: Number of tasks to take over.
+        out: The new run's directory; None for a new one under ``runs/``.
+        policy: Growth policy from there on, as for :func:`run`.
+        constraints: A constraint or a list of them from there on; None for those of the other run.
+        tasks: As for :func:`continue_run`.
+        trackers: As for :func:`resume`.
+        local: As for :func:`resume`.
+        progress: As for :func:`run`.
+        **overrides: Single options by their dotted keys, as in ``**{"policy.map": [0, 0, 1]}``.
+
+    Raises:
+        DataError: There is no such run or task, or its files, data or weights have changed.
+        ConfigError: The finished tasks depend on a changed option.
+        Interrupted: Ctrl-C stopped the new run, which can be resumed.
+    """
+    from lw2g.api_local import Locals, as_names
+    from lw2g.config.directory import new_directory
+    from lw2g.training import forking
+
+    known = Locals.of(local)
+    policy, names = known.name("policy", policy), as_names("constraint", constraints, known)
+    catalogue = known.catalogue()
+    resolved = forking.resolve_fork(
+        Path(run), catalogue, policy=policy, constraints=names, overrides=overrides
+    )
+    known.require_reach(resolved.config)
+    with new_directory(resolved.config, Path(out) if out else None) as directory:
+        receivers = [*_callbacks(trackers), *_listeners(progress)]
+        record = forking.fork(Path(run), at_task - 1, resolved, catalogue, directory, receivers, tasks=tasks)
+        return _record(record, directory)
+
+
+def load(
+    run: str | Path,
+    *,
+    task: int | None = None,
+    device: str | None = None,
+    batch_size: int | None = None,
+    weights: str | Path | None = None,
+    local: Mapping[str, Any] | None = None,
+) -> TrainedModel:
+    """Open a saved run or an exported model: ``model(images)`` gives logits, ``model.predict(images)`` names.
+
+    It needs neither the run's data nor its benchmark, policy and constraints. Images are paths, a folder,
+    PIL images, arrays or tensors; the model's docstring says which.
+
+    Args:
+        run: The directory of the run or the export.
+        task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
+        device: The device, such as ``"cuda:1"``; None for the run's own, or for an export a GPU if present.
+        batch_size: Images per forward, to which smaller batches are padded; None for the run's own.
+        weights: A file with the backbone's weights; None for their recorded source.
+        local: As for :func:`resume`.
+
+    Raises:
+        DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
+        ConfigError: The device does not exist.
+    """
+    from lw2g.training.models.saved import open_model
+
+    file, catalogue = None if weights is None else Path(weights), _catalogue(local)
+    return open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
+
+
+def export(
+    run: str | Path,
+    out: str | Path,
+    *,
+    task: int | None = None,
+    with_backbone: bool = False,
+    weights: str | Path | None = None,
+    local: Mapping[str, Any] | None = None,
+) -> int:
+    """Write a run's model into a new folder, from which :func:`load` opens it, and return its size in bytes.
+
+    The export predicts as the run does and needs neither the run nor its data. It contains no code: to open
+    it, install the baseline, the retrieval strategy and the backbone.
+
+    Args:
+        run: The run's directory.
+        out: The folder.
+        task: The finished task, counted from 1, whose model to export; None for the newest.
+        with_backbone: Whether to include the frozen weights; otherwise only their checksum.
+        weights: A file with the backbone's weights; None for their recorded source.
+        local: As for :func:`resume`.
+
+    Raises:
+        DataError: There is no such run or task.
+        ConfigError: The folder is in use, or the run has no model to export.
+    """
+    from lw2g.training.models.saved import export_run
+
+    file, catalogue = None if weights is None else Path(weights), _catalogue(local)
+    return export_run(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
+
+
+def runs(directory: str | Path = "runs") -> Runs:
+    """Return the runs in and below a directory, from their records alone, damaged ones included.
+
+    Raises:
+        DataError: There is no such directory.
+    """
+    from lw2g.api_results import Runs
+    from lw2g.report.runs import find_runs
+
+    return Runs(list(find_runs([Path(directory)], damaged=True)))
+
+
+def verify(run: str | Path) -> Verification:
+    """Compare every file of a run with its checksum, and every metric with its recomputed value.
+
+    Args:
+        run: The directory of a run, or of the runs of several seeds.
+
+    Raises:
+        DataError: There is neither.
+    """
+    from lw2g.api_results import Verification
+    from lw2g.training.files.verification import verify as examine
+
+    return Verification(examine(Path(run)))
+
+
+def report(
+    *runs: str | Path,
+    columns: str | Sequence[str] | None = None,
+    against: str | None = None,
+    mix: str | Sequence[str] = (),
+    unfinished: bool = False,
+) -> Report:
+    """Return one table per benchmark of the runs in and below directories.
+
+    A row is a configuration, over all its seeds and class orders.
+
+    Args:
+        *runs: The directories.
+        columns: Names of columns in a list, or with commas; ``"all"`` for all; None for the usual ones.
+        against: A row's label, or a unique part of it, to which paired differences refer.
+        mix: What one table may mix although such rows are not comparable: ``checkpoints``, ``splits``,
+            ``protocols``.
+        unfinished: Whether unfinished runs get rows of their own, up to their last task.
+
+    Raises:
+        DataError: There is no run.
+        ConfigError: A column is unknown, or the runs of one table cannot be compared.
+    """
+    import shlex
+
+    from lw2g.api_results import Report
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.report.columns import further_columns
+    from lw2g.report.runs import find_runs
+    from lw2g.report.table import tables_of
+
+    found = list(find_runs([Path(run) for run in runs]))
+    if not found:
+        raise DataError(
+            f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
+        )
+    catalogue = load_catalogue()
+    chosen = _columns(columns, further_columns([run.record for run in found], catalogue))
+    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
+    tables = tables_of(found, catalogue, mixed, so_far=unfinished)
+    words = [*map(str, runs), *([] if against is None else ["--against", against])]
+    command = shlex.join(["lw2g", "report", *words, "--html", "OUT.html"])
+    return Report(tables, chosen, against, catalogue, command)
+
+
+def _columns(wanted: str | Sequence[str] | None, further: Mapping[str, Column]) -> list[Column]:
+    """Return the requested columns, by default the usual ones and those of plugins' metrics.
+
+    Raises:
+        ConfigError: A column is unknown.
+    """
+    from lw2g.report.columns import COLUMNS, DEFAULT_COLUMNS
+
+    known = {**COLUMNS, **further}
+    names = wanted.split(",") if isinstance(wanted, str) else wanted
+    if names is None:
+        names = (*DEFAULT_COLUMNS, *further)
+    elif list(names) == ["all"]:
+        names = tuple(known)
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"--columns: no column is called {name!r}{nearest(name, known)}",
+                f"there are: {', '.join(known)}",
+            )
+    return [known[name] for name in names]
+
+
+def sweep(
+    grid: str | Path,
+    *,
+    out: str | Path | None = None,
+    executor: str | None = None,
+    jobs: int | None = None,
+    threads: int | None = None,
+    gpus_per_job: float | None = None,
+    executor_options: Mapping[str, Any] | None = None,
+    watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
+    **settings: Any,
+) -> SweepResult:
+    """Run the cells of a grid, each as a process of its own; a stopped sweep goes on where it stopped.
+
+    Args:
+        grid: A TOML file.
+        out: The sweep's directory; None for ``runs/GRID``.
+        executor: ``local``, ``ray`` or ``slurm``; None for the grid's own.
+        jobs: Runs at a time.
+        threads: Cores of a run.
+        gpus_per_job: GPUs of a run; with 0.5 two runs share one.
+        executor_options: Further options of the executor.
+        watch: Receives the status of all cells a few times a second.
+        **settings: Settings of every cell by their dotted keys, which override the grid's.
+
+    Raises:
+        ConfigError: The grid, a cell or the executor cannot be used.
+    """
+    from lw2g.api_results import SweepResult
+    from lw2g.config.directory import RUNS
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweep.engine import require_valid, run_sweep
+    from lw2g.sweep.executors import load_executor, merged_settings
+    from lw2g.sweep.grid import read_executor, read_grid
+    from lw2g.sweep.store import SweepDirectory
+
+    grid = Path(grid)
+    cells = read_grid(grid, settings)
+    require_valid(cells, load_catalogue())
+    store = SweepDirectory(Path(out) if out else RUNS / grid.stem)
+    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
+    chosen = merged_settings(read_executor(grid), given, executor_options or {})
+    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
+    return SweepResult(store.path, statuses)
+
+
+# -- shared ----------------------------------------------------------------------------------------------
+
+
+def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None) -> Any:
+    """Return all components and the objects of this program; refuse processes that would lack these."""
+    from lw2g.api_local import Locals
+
+    objects = Locals.of(local)
+    catalogue = objects.catalogue()
+    if local and run:
+        from lw2g.config.resolve import load_resolved
+        from lw2g.training.files.record import RunDirectory
+
+        files = RunDirectory(Path(run))
+        files.require_run()
+        objects.require_reach(load_resolved(files.config, catalogue).config, devices)
+    return catalogue
+
+
+def _callbacks(trackers: Any) -> Sequence[Tracker]:
+    """Return listeners; trackers with names belong to a run's configuration."""
+    from lw2g.api_local import split_trackers
+
+    names, listeners = split_trackers(trackers)
+    if names:
+        raise ConfigError(
+            f"trackers: {names[0]!r} is a name, and a run keeps the trackers that it began with",
+            "give an object with on_event",
+        )
+    return listeners
+
+
+def _listeners(progress: bool) -> list[Tracker]:
+    if not progress:
+        return []
+    from lw2g.cli.output import console
+    from lw2g.cli.progress import progress_tracker
+
+    return [progress_tracker(console(stderr=True))]
+
+
+def _record(record: Mapping[str, Any], run: str | Path) -> RunRecord:
+    from lw2g.api_results import RunRecord
+
+    return RunRecord(record, Path(run))

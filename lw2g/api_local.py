@@ -1,0 +1,247 @@
+"""Objects of a Python program as components: classes, instances and functions get a record made for them.
+
+Their names begin with ``local-``, in configurations and records too, so that a reader sees that they are
+not installed. Images become the benchmark ``given``.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import multiprocessing
+import pickle
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, cast
+
+import attrs
+
+from lw2g.config.model import ExperimentConfig
+from lw2g.errors import ConfigError, error_text
+from lw2g.interfaces.component import Component, Kind, Lazy
+from lw2g.interfaces.tracker import Event, Tracker
+from lw2g.registry.catalogue import LOCAL, Catalogue
+from lw2g.registry.kinds import COMPONENTS
+from lw2g.registry.markers import hookimpl
+
+__all__ = ["GIVEN", "Locals", "as_names", "listener_of"]
+
+GIVEN = "given"
+"""The benchmark of images that are Python objects."""
+_WITH_THE_BACKBONE = ("baseline", "retrieval", "constraint")
+"""Kinds that a run builds with its own context, so that an instance cannot exist before."""
+_OF_THE_POLICY = {"margin": 0.0, "burden": None}
+"""What a policy may leave out."""
+
+
+@attrs.frozen
+class _NoOptions:
+    """A component without options."""
+
+
+class Locals:
+    """The objects that a call was given in place of names, and the catalogue that knows them."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, list[Component]] = {}
+        self._images: Any = None
+
+    @classmethod
+    def of(cls, objects: Mapping[str, Any] | None) -> Locals:
+        """Return those of the argument ``local``, kind -> object or list of objects."""
+        made = cls()
+        for kind, value in (objects or {}).items():
+            if kind not in COMPONENTS:
+                raise ConfigError(f"local: no such kind {kind!r}", f"kinds are: {', '.join(COMPONENTS)}")
+            several = COMPONENTS[kind].several and isinstance(value, list | tuple)
+            for one in value if several else [value]:
+                made.name(cast("Kind", kind), one)
+        return made
+
+    def name(self, kind: Kind, value: Any) -> Any:
+        """Return the name of a component; register it if it is an object."""
+        if value is None or isinstance(value, str):
+            return value
+        if kind == "benchmark" and not isinstance(value, Component | type):
+            self._images = value
+            return GIVEN
+        record = _record(kind, value)
+        self._records.setdefault(COMPONENTS[kind].hook, []).append(record)
+        return record.name
+
+    def catalogue(self) -> Catalogue:
+        """Load all components, these included."""
+        from lw2g.registry.catalogue import load_catalogue
+
+        module: Any = ModuleType("local")
+        for hook, records in self._records.items():
+            setattr(module, hook, hookimpl(lambda records=records: records))
+        catalogue = load_catalogue(plugins=[module]) if self._records else load_catalogue()
+        if self._images is not None:
+            given = catalogue.get("benchmark", GIVEN)
+            build = Lazy(given.build.target, {"images": self._images})  # type: ignore[attr-defined]
+            catalogue = catalogue.with_component(attrs.evolve(given, build=build))
+        return catalogue
+
+    def require_reach(self, config: ExperimentConfig, devices: int | None = None) -> None:
+        """Refuse further processes that cannot have the objects.
+
+        Raises:
+            ConfigError: The run has several processes, or workers to which the objects must be pickled.
+        """
+        if (devices or config.run.devices) > 1 and (self._records or self._images is not None):
+            raise ConfigError(
+                "run.devices: objects of this program exist in one process only",
+                "leave devices out, or write a plugin (lw2g new-plugin)",
+            )
+        if config.run.workers and multiprocessing.get_start_method() != "fork":
+            try:
+                pickle.dumps(self._images)
+            except Exception as error:  # whatever its __reduce__ raises
+                raise ConfigError(
+                    f"run.workers: the images cannot be pickled for other processes ({error_text(error)})",
+                    "define their class in a module, or leave run.workers at 0",
+                ) from error
+
+
+def as_names(kind: Kind, value: Any, local: Locals) -> tuple[str, ...] | None:
+    """Return names from one name or object, or a list of them; None stays."""
+    if value is None:
+        return None
+    listed = value if isinstance(value, list | tuple) else [value]
+    return tuple(local.name(kind, one) for one in listed)
+
+
+def _record(kind: Kind, thing: Any) -> Component:
+    """Return the record of a class, an instance or a function.
+
+    Attributes with the names of the record's fields (``growth``, ``measures``, ``default_constraints``, ...)
+    set them, and a class ``Config`` declares options.
+
+    Raises:
+        ConfigError: The object cannot be such a component.
+    """
+    record = COMPONENTS[kind]
+    if isinstance(thing, record):
+        return thing if thing.name.startswith(LOCAL) else attrs.evolve(thing, name=LOCAL + thing.name)
+    own = thing.__name__ if hasattr(thing, "__name__") else type(thing).__name__
+    if isinstance(thing, Component) or (kind in _WITH_THE_BACKBONE and not isinstance(thing, type)):
+        raise ConfigError(
+            f"{kind}: {own!r} is no class of a {kind}", "give the class; the run builds it with its backbone"
+        )
+    fields = {
+        field.name: getattr(thing, field.name)
+        for field in attrs.fields(record)
+        if field.name not in ("name", "config", "build", "summary") and hasattr(thing, field.name)
+    }
+    summary = (inspect.getdoc(thing) or own).splitlines()[0]
+    return record(
+        name=LOCAL + _kebab(own, kind),
+        config=getattr(thing, "Config", _NoOptions),
+        build=_builder(kind, thing),
+        summary=summary,
+        **fields,
+    )  # type: ignore[call-arg]  # every record has a build
+
+
+def _kebab(name: str, kind: str) -> str:
+    """Return a class's name as the name of a component.
+
+    >>> _kebab("MyLoRA_2", "baseline"), _kebab("<lambda>", "policy")
+    ('my-lo-ra-2', 'policy')
+    """
+    words = re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
+    return "-".join(words) if words and words != ["lambda"] else kind
+
+
+def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
+    """Return the ``build`` of a record; a class takes as many of its last arguments as it can."""
+    if isinstance(thing, type):
+        count = _arguments(thing)
+
+        def make(*arguments: Any) -> Any:
+            return thing(*arguments[len(arguments) - min(count, len(arguments)) :])
+
+    elif kind == "policy" and inspect.isroutine(thing):
+
+        def make(*arguments: Any) -> Any:
+            return _FunctionPolicy(thing)
+
+    else:
+
+        def make(*arguments: Any) -> Any:
+            return copy.deepcopy(thing)  # every run begins with it as it was given
+
+    def build(*arguments: Any) -> Any:
+        made = make(*arguments)
+        for name, value in _OF_THE_POLICY.items() if kind == "policy" else ():
+            if not hasattr(made, name):
+                setattr(made, name, value)
+        return made
+
+    return build
+
+
+def _arguments(thing: Callable[..., Any]) -> int:
+    """Return how many positional arguments a function or class takes."""
+    kinds = [parameter.kind for parameter in inspect.signature(thing).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return 2
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+               for kind in kinds)  # fmt: skip
+
+
+class _FunctionPolicy:
+    """A growth policy from ``function(evidence)`` or ``function(evidence, rng)``."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._count = function, _arguments(function)
+
+    def decide(self, evidence: Any, rng: Any) -> Any:
+        """Return the function's decision."""
+        return self._function(*(evidence, rng)[: self._count])
+
+
+# -- trackers --------------------------------------------------------------------------------------------
+
+
+class _Callback:
+    """A tracker from an object without ``close``, or from a function of an event."""
+
+    def __init__(self, thing: Any) -> None:
+        self._receive: Callable[[Event], Any] = getattr(thing, "on_event", thing)
+        self._close: Callable[[], Any] = getattr(thing, "close", lambda: None)
+
+    def on_event(self, event: Event) -> None:
+        """Pass an event on."""
+        self._receive(event)
+
+    def close(self) -> None:
+        """Close the object if it can be closed."""
+        self._close()
+
+
+def listener_of(thing: Any) -> Tracker:
+    """Return the tracker of an object with ``on_event``, or of a function that takes an event.
+
+    Its errors become warnings of the run, as those of every tracker.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    from lw2g.training.shield import Shield
+
+    own = getattr(thing, "__name__", type(thing).__name__)
+    if isinstance(thing, type) or not (hasattr(thing, "on_event") or callable(thing)):
+        raise ConfigError(
+            f"trackers: {own!r} receives no events", "give a name, an object with on_event, or a function"
+        )
+    return Shield(f"tracker {own!r}", lambda: _Callback(thing))
+
+
+def split_trackers(trackers: Any) -> tuple[list[str], Sequence[Tracker]]:
+    """Return the names among trackers, and the others as listeners."""
+    listed = trackers if isinstance(trackers, list | tuple) else [trackers]
+    names = [one for one in listed if isinstance(one, str)]
+    return names, [listener_of(one) for one in listed if not isinstance(one, str)]

@@ -1,0 +1,301 @@
+"""What the functions of lw2g return: each shows itself as a table in a notebook and becomes a DataFrame."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lw2g.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+    from lw2g.registry.catalogue import Catalogue
+    from lw2g.report.columns import Column
+    from lw2g.report.runs import ReportedRun
+    from lw2g.report.table import Table
+    from lw2g.sweep.store import Status
+    from lw2g.training.files.verification import Verdict
+
+__all__ = ["Report", "RunRecord", "Runs", "SweepResult", "Verification"]
+
+Row = Mapping[str, Any]
+
+_OF_RUNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "done", "tasks", "faa")
+
+
+class _Tabular:
+    """A result that is a table: one mapping of plain values per row."""
+
+    def rows(self) -> Sequence[Row]:
+        """Return the rows of the table, each a mapping from column to value."""
+        raise NotImplementedError
+
+    def to_dataframe(self) -> DataFrame:
+        """Return the rows as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigError("to_dataframe needs pandas", "pip install pandas, or use rows()") from error
+        return pandas.DataFrame(list(self.rows()))
+
+    def _repr_html_(self) -> str:
+        return _table(self.rows())
+
+
+def _table(rows: Iterable[Row]) -> str:
+    listed = list(rows)
+    names = list(dict.fromkeys(name for row in listed for name in row))
+    lines = [names, *([_cell(row.get(name)) for name in names] for row in listed)]
+    head, *body = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
+    body = [f"<tr>{line}</tr>" for line in body]
+    head = head.replace("td>", "th>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+class RunRecord(dict[str, Any], _Tabular):
+    """The record of a run: the content of ``record.json``, and where the run is.
+
+    Attributes:
+        path: The run's directory.
+    """
+
+    def __init__(self, record: Mapping[str, Any], path: Path) -> None:
+        super().__init__(record)
+        self.path = path
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The metrics by name."""
+        return dict(self["metrics"])
+
+    def rows(self) -> list[Row]:
+        """Return the accuracy of every task after every task, in percent; tasks count from 1."""
+        return [
+            {"after_task": after, "task": task, "accuracy": row[after - 1]}
+            for after in range(1, len(self["accuracy_matrix"]) + 1)
+            for task, row in enumerate(self["accuracy_matrix"][:after], start=1)
+        ]
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name} {value:.2f}" for name, value in self.metrics.items() if value is not None)
+        return f"<run {str(self.path)!r}: {found}>"
+
+    def _repr_html_(self) -> str:
+        rows = [{"metric": name, "value": value} for name, value in self.metrics.items() if value is not None]
+        return f"<p>{html.escape(str(self.path))}</p>{_table(rows)}"
+
+
+class Runs(_Tabular, Sequence["ReportedRun"]):
+    """The runs below a directory.
+
+    Attributes:
+        runs: The runs, damaged ones too.
+    """
+
+    def __init__(self, runs: Sequence[ReportedRun]) -> None:
+        self.runs = tuple(runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.runs[place]
+
+    def rows(self) -> list[Row]:
+        """Return path, state, finished tasks, seed, components and metrics of each run."""
+        parts = ("baseline", "policy", "benchmark", "backbone")
+        return [
+            {
+                "run": str(run.path),
+                **{part: run.options.get(f"{part}.name") for part in parts},
+                "seed": run.options.get("run.seed"),
+                "state": run.state,
+                "done": run.done,
+                "tasks": run.tasks,
+                **run.record.get("metrics", {}),
+            }
+            for run in self.runs
+        ]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} runs>"
+
+    def _repr_html_(self) -> str:
+        return _table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
+
+
+class Report(_Tabular):
+    """Tables of runs, a row per configuration, with published values beside ours.
+
+    ``str(report)`` is Markdown.
+
+    Attributes:
+        tables: The tables.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        columns: Sequence[Column],
+        against: str | None,
+        catalogue: Catalogue,
+        command: str,
+    ) -> None:
+        self.tables, self._columns, self._against = tuple(tables), columns, against
+        self._catalogue, self._command = catalogue, command
+
+    def to_text(self, form: str = "md") -> str:
+        """Return ``md``, ``latex``, ``csv`` or ``json``.
+
+        Raises:
+            ConfigError: There is no such form, or no row is called as ``against`` says.
+        """
+        from lw2g.report import render
+
+        forms = {
+            "md": render.as_markdown,
+            "latex": render.as_latex,
+            "csv": render.as_csv,
+            "json": render.as_json,
+        }
+        if form not in forms:
+            raise ConfigError(f"no such form {form!r}", f"choose one of {', '.join(forms)}")
+        return forms[form](self.tables, self._columns, self._against)
+
+    def to_html(self) -> str:
+        """Return a page with figures, which needs no other file and no network."""
+        from lw2g.report.page.page import page_of
+
+        return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
+
+    def save(self, out: str | Path) -> Path:
+        """Write the page of :meth:`to_html`.
+
+        Raises:
+            ConfigError: The file is no report, or cannot be written.
+        """
+        from lw2g.report.page.page import MARK
+        from lw2g.training.files.sealed import write_atomically
+
+        out = Path(out)
+        if out.exists() and not out.read_bytes().startswith(MARK.encode()):
+            raise ConfigError(
+                f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
+            )
+        content = self.to_html().encode()
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(out, content)
+        except OSError as error:
+            raise ConfigError(
+                f"--html: {str(out)!r} cannot be written: {error.strerror}", "choose another"
+            ) from error
+        return out
+
+    def rows(self) -> list[Row]:
+        """Return a row per table, row and metric: mean, deviation, n, published value, difference."""
+        entries: list[Row] = json.loads(self.to_text("json"))["entries"]
+        return entries
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        return f"<report of {sum(len(row.runs) for table in self.tables for row in table.rows)} runs>"
+
+    def _repr_html_(self) -> str:
+        from lw2g.report.render import mean_cells, shown_columns
+
+        return "".join(self._blocks(mean_cells, shown_columns))
+
+    def _blocks(self, cells: Any, shown: Any) -> Iterator[str]:
+        for table in self.tables:
+            yield f"<p>{html.escape(table.title)}</p>"
+            if table.rows:
+                head, *lines = cells(table, shown(table, self._columns))
+                yield _table(dict(zip(head, line, strict=True)) for line in lines)
+
+
+class Verification(_Tabular):
+    """Whether a run's files are intact and its numbers follow from its predictions; true if all hold.
+
+    Attributes:
+        verdicts: One per file and value.
+    """
+
+    def __init__(self, verdicts: Sequence[Verdict]) -> None:
+        self.verdicts = tuple(verdicts)
+
+    @property
+    def broken(self) -> tuple[Verdict, ...]:
+        """What does not hold."""
+        return tuple(verdict for verdict in self.verdicts if verdict.holds is False)
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything holds."""
+        return not self.broken
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def rows(self) -> list[Row]:
+        """Return what was examined, whether it holds (None: not known), and what was found."""
+        return [{"what": one.what, "holds": one.holds, "text": one.text} for one in self.verdicts]
+
+    def __repr__(self) -> str:
+        count = len(self.broken)
+        return f"<{count} of {len(self.verdicts)} do not hold>" if count else "<everything holds>"
+
+
+class SweepResult(_Tabular):
+    """The cells of a sweep after it has ended or was stopped.
+
+    Attributes:
+        path: The sweep's directory; :func:`lw2g.report` takes it.
+        cells: The status of each cell.
+    """
+
+    def __init__(self, path: Path, cells: Sequence[Status]) -> None:
+        self.path, self.cells = path, tuple(cells)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all cells are finished."""
+        return all(status.state == "finished" for status in self.cells)
+
+    def rows(self) -> list[Row]:
+        """Return label, state, directory and settings of each cell, why it failed, and its metrics."""
+        return [
+            {
+                "cell": status.cell.label,
+                "state": status.state,
+                "run": str(self.path / status.cell.name),
+                "reason": status.reason,
+                **status.cell.settings,
+                **({} if status.run is None else status.run.record.get("metrics", {})),
+            }
+            for status in self.cells
+        ]
+
+    def __repr__(self) -> str:
+        done = sum(status.state == "finished" for status in self.cells)
+        return f"<sweep {str(self.path)!r}: {done} of {len(self.cells)} cells finished>"
+
+    def _repr_html_(self) -> str:
+        shown = ("cell", "state", "run", "reason", "faa")
+        return _table({name: row.get(name) for name in shown} for row in self.rows())

@@ -1,0 +1,364 @@
+"""A benchmark of Python objects: torch data sets, arrays, lists of files, Hugging Face data sets.
+
+``[(train, test), ...]`` gives the tasks; one ``(train, test)``, or a mapping with these keys, is cut into
+tasks of ``increment`` classes. A split is
+
+- a pair ``(images, labels)`` of arrays or sequences,
+- a list of pairs ``(image, label)``, where an image is a path, a PIL image, an array or a tensor,
+- a data set with ``__len__`` and ``__getitem__`` that gives such pairs (torch, torchvision),
+- a Hugging Face data set with a column of images and one of labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from torch import Tensor
+
+from lw2g.blocks.image_files import pixels_of
+from lw2g.errors import ConfigError, DataError, error_text, shown
+from lw2g.interfaces.stream import TaskStream
+from lw2g_benchmarks.image_files import FileSource
+from lw2g_benchmarks.options import GivenConfig
+from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, build_stream
+from lw2g_benchmarks.transforms import TransformPair, make_transforms
+
+__all__ = ["GivenBenchmark", "ObjectSource"]
+
+_FORMS = "give (images, labels), a list of (path, label), or a data set of such pairs"
+_SPLITS = ("train", "test")
+_TEST_NAMES = ("test", "validation", "valid", "val")
+_IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "fine_label")
+_MOST_CLASSES = 2**20
+
+
+class ObjectSource:
+    """The images of one split, read from the object at every access.
+
+    Args:
+        data: Gives an item by its number.
+        key: Where the image is in an item; None if the item is the image.
+        name: The split in words; ids are the name and a number.
+    """
+
+    def __init__(self, data: Any, key: int | str | None, name: str) -> None:
+        self._data, self._key, self._name = data, key, name
+        self._length = len(data)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The numbers of the images behind the split's name."""
+        return tuple(f"{self._name}/{index}" for index in range(self._length))
+
+    def image(self, index: int) -> Tensor:
+        """Return image ``index`` as RGB, uint8 [3, H, W].
+
+        Raises:
+            DataError: It is no image, or the data set has another length than before.
+        """
+        if len(self._data) != self._length:
+            raise DataError(
+                f"benchmark: {self._name} had {self._length} images and now has {len(self._data)}",
+                "do not change a data set while it is in use",
+            )
+        item = self._data[index]
+        try:
+            return pixels_of(item if self._key is None else item[self._key])
+        except DataError as error:
+            raise DataError(f"benchmark: {self._name}, image {index}: {error.what}", error.remedy) from error
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the pixels of all images.
+
+        Raises:
+            DataError: An image is another one when it is read again.
+        """
+        if not bool((self.image(0) == self.image(0)).all()):
+            raise DataError(
+                f"benchmark: {self._name}, image 0 differs each time it is read",
+                "leave random transforms out of the data set; options such as benchmark.train_transform "
+                "augment",
+            )
+        hasher = hashlib.sha256()
+        for index in range(self._length):
+            image = self.image(index).contiguous()
+            hasher.update(repr(tuple(image.shape)).encode())
+            hasher.update(image.numpy().data)
+        return hasher.hexdigest()
+
+
+@attrs.frozen(kw_only=True)
+class _Split:
+    """A split of one task, or of all: images, raw labels, and names of classes by raw label."""
+
+    source: HashedSource
+    labels: tuple[int, ...]
+    names: Sequence[str] = ()
+
+    @property
+    def classes(self) -> list[int]:
+        return sorted(set(self.labels))
+
+
+@attrs.frozen
+class GivenBenchmark:
+    """Labelled images from Python, class-incremental.
+
+    Args:
+        config: The options.
+        images: The tasks or the data set, as the module describes; None without a Python program.
+    """
+
+    config: GivenConfig
+    images: Any = None
+
+    def stream(self) -> TaskStream:
+        """Read all labels and return the task stream.
+
+        Raises:
+            ConfigError: No images were given, a class is in two tasks, or the classes do not split evenly.
+            DataError: A split cannot be read, or train and test hold different classes.
+        """
+        config = self.config
+        given = _from_hub(config.hub) if config.hub else self.images
+        if given is None:
+            raise ConfigError(
+                "benchmark 'given' has no images: they are objects of a Python program",
+                "lw2g.run(benchmark=[(train, test), ...]), and to go on with such a run "
+                "lw2g.resume(RUN, local={'benchmark': ...}); or set benchmark.hub",
+            )
+        pairs = given if isinstance(given, list) else [given]
+        root = _common_root(pairs)
+        tasks = [_task(pair, f"task-{number}/" * isinstance(given, list), root)
+                 for number, pair in enumerate(pairs, start=1)]  # fmt: skip
+        if not tasks:
+            raise DataError("benchmark: no task was given", "give a list of (train, test)")
+        _require_new_classes(tasks)
+        order = [label for train, _ in tasks for label in train.classes]
+        if isinstance(given, list) == (config.increment is not None):
+            what = "the tasks are given" if config.increment else "how many classes has a task?"
+            raise ConfigError(
+                f"benchmark.increment: {what}",
+                "leave it out" if config.increment else "set it, or give a list of tasks",
+            )
+        if config.increment is None:
+            sizes: Sequence[int] = [len(train.classes) for train, _ in tasks]
+        else:
+            order = [order[place] for place in class_order(config.order, len(order), config.order_seed)]
+            sizes = task_sizes(len(order), config.increment, config.uneven)
+        local = "the images are objects of the Python program that started the run"
+        return build_stream(
+            name="given",
+            train=_joined([train for train, _ in tasks]),
+            test=_joined([test for _, test in tasks]),
+            class_names=_names([split for task in tasks for split in task]),
+            order=order,
+            sizes=sizes,
+            deviations=() if config.hub else (local,),
+        )
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return the configured transforms."""
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+
+def _require_new_classes(tasks: Sequence[tuple[_Split, _Split]]) -> None:
+    """Refuse a class in two tasks: the stream has no room for one yet."""
+    first: dict[int, int] = {}
+    for number, (train, _) in enumerate(tasks, start=1):
+        for label in train.classes:
+            if label in first:
+                raise ConfigError(
+                    f"benchmark: class {label} is in task {first[label]} and in task {number}",
+                    "give every class to one task",
+                )
+            first[label] = number
+
+
+def _joined(splits: Sequence[_Split]) -> LabelledImages:
+    labels = np.array([label for split in splits for label in split.labels], dtype=np.int64)
+    return LabelledImages(source=JoinedSource([split.source for split in splits]), labels=labels)
+
+
+def _names(splits: Sequence[_Split]) -> list[str]:
+    """Return the names of classes by raw label: those of the data sets, else the labels."""
+    known: dict[int, str] = {}
+    for split in splits:
+        known |= {label: str(split.names[label]) for label in split.classes if label < len(split.names)}
+    count = 1 + max(label for split in splits for label in split.labels)
+    return [known.get(label, str(label)) for label in range(count)]
+
+
+# -- tasks and splits ------------------------------------------------------------------------------------
+
+
+def _task(pair: Any, prefix: str, root: Path | None) -> tuple[_Split, _Split]:
+    """Return training and test images of a task, or of all tasks.
+
+    Raises:
+        DataError: It is no pair, or train and test hold different classes.
+    """
+    where = prefix.rstrip("/") or "the data set"
+    train, test = (_split(part, f"{prefix}{name}", root)
+                   for name, part in zip(_SPLITS, _parts(pair, where), strict=True))  # fmt: skip
+    for name, one, other in (("train", train, test), ("test", test, train)):
+        if alone := sorted(set(one.classes) - set(other.classes)):
+            missing = "test" if name == "train" else "train"
+            raise DataError(
+                f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
+                "give images of every class in both",
+            )
+    return train, test
+
+
+def _parts(pair: Any, where: str) -> tuple[Any, Any]:
+    """Return the two splits of a pair or of a mapping."""
+    if isinstance(pair, Mapping):
+        test = next((name for name in _TEST_NAMES if name in pair), None)
+        if "train" in pair and test is not None:
+            return pair["train"], pair[test]
+        raise DataError(
+            f"benchmark: expected the splits train and test but got {', '.join(map(str, pair))}",
+            "give (train, test)",
+        )
+    if isinstance(pair, tuple) and len(pair) == 2:
+        return pair
+    raise DataError(
+        f"benchmark: expected (train, test) for {where} but got a {type(pair).__name__}",
+        "give [(train, test), ...], a pair per task, or one (train, test) to be cut into tasks",
+    )
+
+
+def _split(data: Any, name: str, root: Path | None) -> _Split:
+    """Return a split from any of its forms.
+
+    Raises:
+        DataError: It is none of them, or a label is not an integer from 0.
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        images, labels = data
+        if len(images) != len(labels):
+            raise DataError(
+                f"benchmark: {name} has {len(images)} images and {len(labels)} labels", "give one for each"
+            )
+        return _with_labels(ObjectSource(images, None, name), labels, name)
+    if _holds_files(data):
+        paths = [Path(path) for path, _ in data]
+        _require_each_once(paths, name)
+        ids = [f"{name}/{path.absolute().relative_to(root or Path('/')).as_posix()}" for path in paths]
+        return _with_labels(FileSource(paths, ids), [label for _, label in data], name)
+    if isinstance(getattr(data, "features", None), Mapping):
+        return _of_columns(data, name)
+    if isinstance(data, str | bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise DataError(f"benchmark: {name} is a {type(data).__name__}, and no data set", _FORMS)
+    return _with_labels(
+        ObjectSource(data, 0, name), _labels_of(data, name), name, getattr(data, "classes", ())
+    )
+
+
+def _of_columns(data: Any, name: str) -> _Split:
+    """Return a split of a Hugging Face data set."""
+    features = data.features
+    image = _column(features, "Image", _IMAGE_COLUMNS, name)
+    label = _column(features, "ClassLabel", _LABEL_COLUMNS, name)
+    return _with_labels(
+        ObjectSource(data, image, name), data[label], name, getattr(features[label], "names", ())
+    )
+
+
+def _column(features: Mapping[str, Any], kind: str, usual: Sequence[str], name: str) -> str:
+    """Return the column with a usual name, else the only one of the kind."""
+    fitting = [column for column, feature in features.items() if type(feature).__name__ == kind]
+    chosen = next((column for column in usual if column in features), None)
+    if chosen is None and len(fitting) != 1:
+        raise DataError(
+            f"benchmark: {name} has no column {usual[0]!r} (columns: {', '.join(features)})",
+            f"rename one: data.rename_column(OLD, {usual[0]!r})",
+        )
+    return chosen or fitting[0]
+
+
+def _labels_of(data: Any, name: str) -> Sequence[Any]:
+    """Return the labels of a data set of pairs, without its images where it keeps them apart."""
+    targets = getattr(data, "targets", None)
+    if targets is not None and len(targets) == len(data):
+        return list(targets)
+    labels = []
+    for index in range(len(data)):
+        item = data[index]
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise DataError(f"benchmark: {name}[{index}] is a {type(item).__name__}, and no pair", _FORMS)
+        labels.append(item[1])
+    return labels
+
+
+def _with_labels(source: HashedSource, labels: Iterable[Any], name: str, names: Any = ()) -> _Split:
+    """Return a split with checked labels."""
+    numbers = tuple(_integer(label, index, name) for index, label in enumerate(labels))
+    if not numbers:
+        raise DataError(f"benchmark: {name} holds no image", "give at least one of each class")
+    return _Split(source=source, labels=numbers, names=tuple(names or ()))
+
+
+def _integer(label: Any, index: int, name: str) -> int:
+    value = label.item() if hasattr(label, "item") and not getattr(label, "ndim", 0) else label
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_CLASSES:
+        raise DataError(
+            f"benchmark: label {index} of {name} is {shown(value)}, and no class number",
+            "number the classes 0, 1, ...",
+        )
+    return value
+
+
+# -- files and the hub -----------------------------------------------------------------------------------
+
+
+def _holds_files(data: Any) -> bool:
+    """Whether a split is a list of (path, label)."""
+    return isinstance(data, list) and all(
+        isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str | Path) for item in data
+    )
+
+
+def _common_root(pairs: Sequence[Any]) -> Path | None:
+    """Return the deepest folder with all files that lists name, so that ids do not depend on its place."""
+    files = [
+        str(Path(path).absolute())
+        for pair in pairs
+        for data in (pair.values() if isinstance(pair, Mapping) else pair if isinstance(pair, tuple) else ())
+        if _holds_files(data)
+        for path, _ in data
+    ]
+    _require_each_once(files, "the lists of images")
+    return Path(os.path.commonpath([os.path.dirname(path) for path in files])) if files else None
+
+
+def _require_each_once(paths: Sequence[str | Path], name: str) -> None:
+    repeated = [str(path) for path, count in Counter(paths).items() if count > 1]
+    if repeated:
+        raise DataError(f"benchmark: {repeated[0]!r} is twice in {name}", "give every file one place")
+
+
+def _from_hub(name: str) -> Any:
+    """Return a data set of the Hugging Face hub, from the cache if it is there."""
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise ConfigError(f"benchmark.hub: {error}", "pip install 'lw2g[hub]'") from error
+    try:
+        return load_dataset(name)
+    except Exception as error:  # a missing network, name or permission has many classes
+        raise DataError(
+            f"benchmark.hub: {name!r} cannot be loaded: {error_text(error)}", "check name and network"
+        ) from error
