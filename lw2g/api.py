@@ -87,6 +87,10 @@ def run(
     from lw2g.config.directory import new_directory
     from lw2g.config.resolve import resolve
 
+    if "seeds" in options:
+        raise ConfigError(
+            "seeds: a call runs one seed", "[lw2g.run(..., seed=seed) for seed in seeds], then lw2g.report"
+        )
     local, (tracker_names, listeners) = Locals(), split_trackers(trackers)
     overrides = {f"run.{key}" if key in _RUN_OPTIONS else key: value for key, value in options.items()}
     if isinstance(benchmark, str) and "/" in benchmark:

@@ -98,6 +98,17 @@ class ObjectSource:
         return hasher.hexdigest()
 
 
+class _Files(FileSource):
+    """Images in files that a list names."""
+
+    def digest(self) -> str:
+        """As of every file source; the remedy is that of a list."""
+        try:
+            return super().digest()
+        except DataError as error:
+            raise DataError(error.what, "replace the files, or leave them out of the list") from error
+
+
 @attrs.frozen(kw_only=True)
 class _Split:
     """A split of one task, or of all: images, raw labels, and names of classes by raw label."""
@@ -134,9 +145,9 @@ class GivenBenchmark:
         given = _from_hub(config.hub) if config.hub else self.images
         if given is None:
             raise ConfigError(
-                "benchmark 'given' has no images: they are objects of a Python program",
-                "lw2g.run(benchmark=[(train, test), ...]), and to go on with such a run "
-                "lw2g.resume(RUN, local={'benchmark': ...}); or set benchmark.hub",
+                "benchmark 'given' has no images",
+                "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or "
+                "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
             )
         pairs = given if isinstance(given, list) else [given]
         root = _common_root(pairs)
@@ -257,7 +268,7 @@ def _split(data: Any, name: str, root: Path | None) -> _Split:
         paths = [Path(path) for path, _ in data]
         _require_each_once(paths, name)
         ids = [f"{name}/{path.absolute().relative_to(root or Path('/')).as_posix()}" for path in paths]
-        return _with_labels(FileSource(paths, ids), [label for _, label in data], name)
+        return _with_labels(_Files(paths, ids), [label for _, label in data], name)
     if isinstance(getattr(data, "features", None), Mapping):
         return _of_columns(data, name)
     if isinstance(data, str | bytes) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
