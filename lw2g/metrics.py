@@ -1,14 +1,14 @@
 """Metrics of continual learning, computed from an accuracy matrix and the map from tasks to sets.
 
-``matrix[i][t]`` is the accuracy in percent on task i after learning task t, None for i > t; tasks count
-from 0. The matrix of an unfinished run covers the tasks seen so far. Undefined metrics are None, never 0.
-Arrays with NaN for None are accepted too. All metrics are fast enough to compute after every task.
+``matrix[i][t]`` is the accuracy in percent on task i after learning task t, None for i > t and for a task
+without test images, which every mean leaves out; tasks count from 0. The matrix of an unfinished run covers
+the tasks seen so far. Undefined metrics are None, never 0. Arrays with NaN for None are accepted too. All
+metrics are fast enough to compute after every task.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +24,19 @@ __all__ = [
     "adjusted_rand_index",
     "bwt",
     "caa",
+    "caa_samples",
     "chance_pra",
     "coverage_3",
     "faa",
+    "faa_classes",
+    "faa_domains",
     "faa_of_answers",
     "faa_samples",
     "ffm",
+    "ffm_absent",
     "ffm_code",
+    "owning_sets",
+    "owning_tasks",
     "pra",
     "ssp",
     "task_accuracy",
@@ -39,6 +45,7 @@ __all__ = [
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer[Any]]
 AccuracyMatrix = Sequence[Sequence[float | None]] | Array
+Classes = Sequence[Sequence[int]]
 
 
 def accuracy(predicted: Tensor, true: Tensor) -> float | None:
@@ -75,8 +82,22 @@ def faa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
         ValueError: as :func:`faa`, or ``samples`` is not one positive count per task.
     """
     last = _learned(matrix)[:, -1:].ravel()
-    _check_samples(samples, len(last))
-    return math.fsum(last * np.asarray(samples)) / sum(samples) if len(last) else None
+    _check_samples(samples, last)
+    return _pooled(last, np.asarray(samples)) if len(last) else None
+
+
+def caa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
+    """Return the mean over t of the accuracy after task t on all test samples of the seen tasks together.
+
+    >>> caa_samples([[90.0, 70.0], [None, 80.0]], [30, 10])
+    81.25
+
+    Raises:
+        ValueError: as :func:`faa_samples`.
+    """
+    learned, counts = _learned(matrix), np.asarray(samples)
+    _check_samples(samples, learned[:, -1:].ravel())
+    return _mean(np.array([_pooled(column, counts) for column in learned.T]))
 
 
 def caa(matrix: AccuracyMatrix) -> float | None:
@@ -89,7 +110,8 @@ def caa(matrix: AccuracyMatrix) -> float | None:
         ValueError: as :func:`faa`.
     """
     learned = _learned(matrix)
-    return _mean(np.nansum(learned, axis=0) / np.arange(1, len(learned) + 1))
+    tested = np.isfinite(learned).sum(axis=0)
+    return _mean(np.nansum(learned, axis=0)[tested > 0] / tested[tested > 0])
 
 
 def ffm(matrix: AccuracyMatrix) -> float | None:
@@ -164,14 +186,21 @@ def faa_of_answers(task: Integers, true: Integers, answers: Integers) -> float:
     return _share(task, answers == true)
 
 
-def task_accuracy(task: Integers, true: Integers, predicted: Integers) -> float:
+def task_accuracy(task: Integers, predicted: Integers, classes: Classes) -> float:
     """Return the mean over tasks of the percentage of samples whose predicted class is one of their task.
 
-    A task's classes begin with the lowest one that has a test sample; arguments are ``[N]``.
+    Args:
+        task: Task of each sample, ``[N]``.
+        predicted: The predicted class.
+        classes: The classes of each task.
+
+    >>> task_accuracy(np.array([0, 0, 1]), np.array([1, 2, 2]), [(0, 1), (2, 3)])
+    75.0
     """
-    first = np.full(int(task.max()) + 1, true.max())
-    np.minimum.at(first, task, true)
-    return _share(task, np.searchsorted(first, predicted, side="right") - 1 == task)
+    of_task = np.zeros((len(classes), 1 + max(map(max, classes))), dtype=bool)
+    for index, own in enumerate(classes):
+        of_task[index, list(own)] = True
+    return _share(task, of_task[task, predicted])
 
 
 def coverage_3(task: Integers, rank: Integers) -> float:
@@ -193,23 +222,122 @@ def ssp(task_to_set: Mapping[int, int]) -> int:
     return len(set(task_to_set.values()))
 
 
-def chance_pra(task_to_set: Mapping[int, int], retrieval: AccuracyMatrix | None = None) -> float | None:
+def chance_pra(
+    task_to_set: Mapping[int, int],
+    task: Integers,
+    true: Integers,
+    classes: Classes,
+    domains: Sequence[str],
+    retrieved: Integers | None = None,
+) -> float | None:
     """Return the PRA in percent of guessing a task at random; fewer sets alone make retrieval easier.
 
-    Like PRA it is a mean over tasks: a sample of task i is right with the share of tasks that the set of i
-    holds. None without tasks.
+    Like PRA it is a mean over tasks: a sample is right with the share of tasks whose set owns it. None
+    without tasks.
 
     Args:
         task_to_set: The set that holds each task.
-        retrieval: Ignored.
+        task: Task of each test sample, ``[N]``.
+        true: Its class.
+        classes: The classes of each task.
+        domains: Its domain.
+        retrieved: Ignored.
 
-    >>> round(chance_pra({0: 0, 1: 0, 2: 1}), 1)
+    >>> samples = np.array([0, 1, 2])
+    >>> round(chance_pra({0: 0, 1: 0, 2: 1}, samples, samples, [(0,), (1,), (2,)], [""] * 3), 1)
     55.6
     """
-    tasks = len(task_to_set)
-    if not tasks:
+    held = [task_to_set[index] for index in range(len(task_to_set))]
+    if not held:
         return None
-    return 100.0 * sum(count**2 for count in Counter(task_to_set.values()).values()) / tasks**2
+    rows, tasks = owning_tasks(task, true, classes, domains)
+    right = owning_sets(tasks, held)[:, held].sum(axis=1)[rows]
+    samples = np.bincount(task)
+    means = (np.bincount(task, right) / np.maximum(samples, 1))[samples > 0]
+    return 100.0 * math.fsum(means) / (len(means) * len(held))
+
+
+def owning_tasks(
+    task: Integers, true: Integers, classes: Classes, domains: Sequence[str]
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Return which tasks own each test sample: those with its class in its domain.
+
+    Args:
+        task: Task of each sample, ``[N]``: the first that brought its class in its domain.
+        true: Its class.
+        classes: The classes of each of T tasks.
+        domains: Its domain.
+
+    Returns:
+        A row for each sample, ``[N]``, and rows of owning tasks, ``[rows, T]``.
+    """
+    owners: dict[tuple[str, int], list[int]] = {}
+    for index, own in enumerate(classes):
+        for target in own:
+            owners.setdefault((domains[index], target), []).append(index)
+    width = 1 + int(true.max(initial=0))
+    pairs, rows = np.unique(task.astype(np.int64) * width + true, return_inverse=True)
+    table = np.zeros((len(pairs), len(classes)), dtype=bool)
+    for row, pair in enumerate(pairs.tolist()):
+        first, target = divmod(pair, width)
+        table[row, owners[domains[first], target]] = True
+    return rows, table
+
+
+def owning_sets(tasks: npt.NDArray[np.bool_], task_to_set: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return which sets hold an owning task, ``[rows, sets]``, given owning tasks ``[rows, T]``."""
+    sets = np.zeros((len(tasks), 1 + max(task_to_set)), dtype=bool)
+    for index, held in enumerate(task_to_set[: tasks.shape[1]]):
+        sets[:, held] |= tasks[:, index]
+    return sets
+
+
+def faa_classes(class_accuracy: Array) -> float | None:
+    """Return the mean over seen classes of the accuracy on all their test samples.
+
+    Args:
+        class_accuracy: Accuracy in percent of each class after each task ``[C, T]``; NaN where it is not
+            seen yet or has no test samples.
+
+    >>> faa_classes(np.array([[90.0, 70.0], [np.nan, 80.0]]))
+    75.0
+    """
+    return _mean(class_accuracy[:, -1])
+
+
+def faa_domains(task: Integers, true: Integers, predicted: Integers, domains: Sequence[str]) -> float | None:
+    """Return the mean over domains of the accuracy on all test samples of a domain; None without domains.
+
+    >>> faa_domains(np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0, 0]), ["photo", "sketch"])
+    75.0
+    """
+    names = {name: number for number, name in enumerate(dict.fromkeys(domains))}
+    if not any(names):
+        return None
+    return _share(np.array([names[name] for name in domains])[task], predicted == true)
+
+
+def ffm_absent(class_accuracy: Array, classes: Classes) -> float | None:
+    """Return forgetting of classes since they were trained last.
+
+    The mean over classes whose last training task s lies before the last task T of
+    ``max_{s<=t<=T-1} A[c][t] - A[c][T]``; None without any.
+
+    Args:
+        class_accuracy: As for :func:`faa_classes`.
+        classes: The classes of each task.
+
+    >>> ffm_absent(np.array([[90.0, 95.0, 70.0], [80.0, 80.0, 85.0]]), [(0, 1), (0,), (1,)])
+    25.0
+    """
+    newest = {target: index for index, own in enumerate(classes) for target in own}
+    end = len(classes) - 1
+    lost = [
+        np.fmax.reduce(class_accuracy[target, since:end]) - class_accuracy[target, end]
+        for target, since in newest.items()
+        if since < end
+    ]
+    return _mean(np.array(lost))
 
 
 def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Hashable]) -> float | None:
@@ -250,7 +378,9 @@ def _learned(matrix: AccuracyMatrix) -> Array:
     """Check the matrix and return it as an array ``[T, T]``, NaN for ``i > t`` alone."""
     values = _numbers(matrix)
     learned = np.triu(np.ones(values.shape, dtype=bool))
-    right = np.where(learned, (values >= 0) & (values <= 100), np.isnan(values))
+    untested = np.isnan(values).all(axis=1, keepdims=True)
+    untested[:1] = False  # all that the first task brings is new
+    right = np.where(learned & ~untested, (values >= 0) & (values <= 100), np.isnan(values))
     if not right.all():
         i, t = (int(place) for place in np.argwhere(~right)[0])
         if t < i:
@@ -259,16 +389,28 @@ def _learned(matrix: AccuracyMatrix) -> Array:
     return values
 
 
-def _check_samples(samples: Sequence[int], tasks: int) -> None:
-    if len(samples) != tasks or any(count < 1 for count in samples):
-        raise ValueError(f"expected {tasks} positive sample counts but got {list(samples)!r}")
+def _check_samples(samples: Sequence[int], last: Array) -> None:
+    if len(samples) != len(last) or any(
+        count < 1 - math.isnan(value) for count, value in zip(samples, last, strict=True)
+    ):
+        raise ValueError(f"expected {len(last)} positive sample counts but got {list(samples)!r}")
+
+
+def _pooled(column: Array, samples: Integers) -> float:
+    """Return the accuracy on all samples of the tasks that have any."""
+    tested = np.isfinite(column)
+    total = int(samples[tested].sum())
+    return math.fsum(column[tested] * samples[tested]) / total if total else math.nan
 
 
 def _mean(values: Array) -> float | None:
-    return math.fsum(values.flat) / values.size if values.size else None
+    """Return the mean of the numbers that are known; None without any."""
+    known = values[np.isfinite(values)]
+    return math.fsum(known) / known.size if known.size else None
 
 
 def _share(task: Integers, right: npt.NDArray[np.bool_]) -> float:
     """Return the mean over tasks of the percentage of samples that are right."""
-    shares: list[float] = (100.0 * (np.bincount(task, right) / np.bincount(task))).tolist()
+    samples = np.bincount(task)
+    shares: list[float] = (100.0 * (np.bincount(task, right)[samples > 0] / samples[samples > 0])).tolist()
     return sum(shares) / len(shares)

@@ -1,9 +1,10 @@
 """Building block: closed-form classifiers, fitted from running sums over features.
 
 Features and labels may come in any batches and any order: the classifier is the same as for all of them at
-once, up to rounding in float64. It keeps no image, has no epochs, and draws random numbers only from its own
-seed. Its input is un-prompted features (in retrieval, where no set makes them drift) or the input of a
-baseline's head.
+once, up to rounding in float64. A class that comes again in a later task has sums of its own there, so that
+they can be carried apart; the classifier is solved from both together. It keeps no image, has no epochs, and
+draws random numbers only from its own seed. Its input is un-prompted features (in retrieval, where no set
+makes them drift) or the input of a baseline's head.
 
 Sources: class means and LDA are textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023);
 ``Ridge`` is RanPAC's (McDonnell et al., NeurIPS 2023); ``KernelDiscriminant`` is KLDA (Momeni et al., 2024).
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion, take_shape
+from lw2g.interfaces.context import TaskInfo
 
 __all__ = [
     "PENALTIES",
@@ -56,7 +58,14 @@ class ClosedForm(nn.Module, ABC):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(num_classes, dtype=torch.int64))
+        self._targets = list(range(num_classes))
         self._solved: tuple[object, tuple[Tensor, ...]] | None = None
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Note which targets the classes of a task have: classes of one target are solved as one."""
+        for position, target in zip(task.classes, task.targets, strict=True):
+            self._targets[position] = target
+        self._solved = None
 
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor, owner: int = 0) -> None:
@@ -107,9 +116,19 @@ class ClosedForm(nn.Module, ABC):
         missing = (self.count[:seen] == 0).nonzero()
         if len(missing):
             raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
+        targets = self._targets[:seen]
         if self._solved is None or self._solved[0] != self._stamp(seen):
             self._solved = (self._stamp(seen), self._solve(seen))
-        return self._score(features.double(), *self._solved[1])
+        scores = self._score(features.double(), *self._solved[1])
+        return scores if len(set(targets)) == seen else scores[:, targets]
+
+    def _pooled(self, sums: Tensor) -> Tensor:
+        """Return sums of targets, given those of the first classes ``[seen, ...]``."""
+        targets = self._targets[: len(sums)]
+        if (size := len(set(targets))) == len(targets):
+            return sums
+        index = torch.tensor(targets, device=sums.device)
+        return sums.new_zeros(size, *sums.shape[1:]).index_add_(0, index, sums)
 
     def _stamp(self, seen: int) -> object:
         return seen, self.count._version, self.count.data_ptr()
@@ -159,7 +178,7 @@ class Cosine(ClosedForm):
         self.total[classes] = motion(self.total[classes] / count) * count
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        return (functional.normalize(self.total[:seen], dim=-1),)
+        return (functional.normalize(self._pooled(self.total[:seen]), dim=-1),)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return functional.normalize(features, dim=-1) @ solution[0].T
@@ -190,6 +209,18 @@ class _Moments(ClosedForm):
             scatter += (rows - centre).T @ (rows - centre)
             scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
             self.mean[label] += away * (len(rows) / (old + len(rows)))
+
+    def _means(self, seen: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return counts and means of targets, and what the mean of each class is away from its target's.
+
+        The last is scaled by the square root of the class's count: its outer products are scatter.
+        """
+        counts, means = self.count[:seen], self.mean[:seen]
+        pooled = self._pooled(counts)
+        if len(pooled) == seen:
+            return counts, means, means.new_zeros(0, means.shape[1])
+        centres = self._pooled(means * counts[:, None]) / pooled[:, None]
+        return pooled, centres, (means - centres[self._targets[:seen]]) * counts[:, None].double().sqrt()
 
 
 class Discriminant(_Moments):
@@ -225,9 +256,12 @@ class Discriminant(_Moments):
         super()._load_from_state_dict(state, prefix, *others)
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        means = self.mean[:seen]
-        freedom = max(int(self.count[:seen].sum()) - seen, 1)
-        factor = _factor(_shrunk(self.scatter.sum(0) / freedom, self.shrinkage))
+        counts, means, away = self._means(seen)
+        freedom = max(int(counts.sum()) - len(counts), 1)
+        scatter = self.scatter.sum(0)
+        if len(away):
+            scatter = scatter + away.T @ away
+        factor = _factor(_shrunk(scatter / freedom, self.shrinkage))
         weight = torch.cholesky_solve(means.T, factor)
         return weight, -0.5 * (means * weight.T).sum(1)
 
@@ -358,14 +392,18 @@ class Mahalanobis(_Moments):
         self.scatter[classes] = motion.scatter(raw, count[..., None]) / now.square()[..., None]
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        freedom = (self.count[:seen] - 1).clamp(min=1)
-        covariance = self.scatter[:seen] / freedom[:, None, None]
+        counts, means, away = self._means(seen)
+        scatter = self._pooled(self.scatter[:seen])
+        for target, row in zip(self._targets, away, strict=False):
+            scatter[target] += torch.outer(row, row)
+        freedom = (counts - 1).clamp(min=1)
+        covariance = scatter / freedom[:, None, None]
         variance = covariance.diagonal(dim1=1, dim2=2)
         # a class of one image has no covariance: the added diagonal leaves the Euclidean distance
         added = self.diagonal * variance.mean(1).clamp(min=torch.finfo(torch.float64).tiny)
         covariance = covariance + torch.diag_embed(added[:, None].expand_as(variance))
         scale = covariance.diagonal(dim1=1, dim2=2).rsqrt()
-        return self.mean[:seen], _factor(covariance * scale[:, :, None] * scale[:, None, :])
+        return means, _factor(covariance * scale[:, :, None] * scale[:, None, :])
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         means, factors = solution
@@ -483,7 +521,7 @@ class Ridge(ClosedForm):
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         raised = self.gram.sum(0)
         raised.diagonal().add_(self.penalty)
-        return (torch.cholesky_solve(self.cross[:seen].T, _factor(raised)),)
+        return (torch.cholesky_solve(self._pooled(self.cross[:seen]).T, _factor(raised)),)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return self._lifted(features) @ solution[0]

@@ -50,7 +50,8 @@ def milestone(event: Event, tasks: int) -> str | None:
         case TaskDecided():
             return f"task {_of(event.task, tasks)}: {_decision(event.decision)}"
         case TaskEvaluated():
-            average = sum(event.accuracy) / len(event.accuracy)
+            known = [value for value in event.accuracy if value is not None]
+            average = sum(known) / len(known)
             pra = event.metrics.get("pra")
             retrieval = "" if pra is None else f", retrieval {number(pra)}"
             return f"task {_of(event.task, tasks)}: accuracy {number(average)} over all seen tasks{retrieval}"

@@ -17,7 +17,15 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.site import Site
 from lw2g.vit.backbone import Backbone
 
-__all__ = ["BuildContext", "SelectsKeys", "TaskContext", "TaskInfo", "derive_seed", "task_of_class"]
+__all__ = [
+    "BuildContext",
+    "SelectsKeys",
+    "TaskContext",
+    "TaskInfo",
+    "derive_seed",
+    "kinds_of",
+    "task_of_class",
+]
 
 
 def derive_seed(seed: int, *names: int | str) -> int:
@@ -59,6 +67,9 @@ class TaskInfo:
         class_names: Names of these classes.
         seen: Number of classes of all tasks up to this one.
         num_images: Number of its training images.
+        targets: What is predicted for each of its classes; by default the position itself. A class that an
+            earlier task had, too, has a position of its own here and the target that it had there.
+        domain: The domain of its images; empty where the stream has no domains.
     """
 
     index: int
@@ -66,12 +77,24 @@ class TaskInfo:
     class_names: tuple[str, ...]
     seen: int
     num_images: int
+    targets: tuple[int, ...] = attrs.Factory(lambda info: info.classes, takes_self=True)
+    domain: str = ""
 
 
 def task_of_class(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
     """Return the task of each seen class, ``[C]`` int64."""
     owners = [info.index for info in history for _ in info.classes]
     return torch.tensor(owners, dtype=torch.long, device=device)
+
+
+def kinds_of(history: Sequence[TaskInfo], device: torch.device) -> torch.Tensor:
+    """Return a number for each seen class and domain together, ``[C]`` int64, counted as they come.
+
+    Classes with one number own the same test images. Where nothing comes again, it is the class itself.
+    """
+    met: dict[tuple[str, int], int] = {}
+    kinds = [met.setdefault((info.domain, target), len(met)) for info in history for target in info.targets]
+    return torch.tensor(kinds, dtype=torch.long, device=device)
 
 
 class SelectsKeys(Protocol):

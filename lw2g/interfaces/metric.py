@@ -16,19 +16,22 @@ from lw2g.interfaces.component import Component, Kind, lazy
 __all__ = ["CORE_METRICS", "DEFINITIONS", "INPUTS", "Metric"]
 
 INPUTS: Mapping[str, str] = {
-    "accuracy": "A[i,t] in percent, float64 [T, T], NaN for i > t",
+    "accuracy": "A[i,t] in percent, float64 [T, T], NaN for i > t and for a task without test images",
     "retrieval": "the same for retrieved sets; unknown where the baseline makes no hard choice of a set",
     "samples": "number of test samples of each task, a list of T numbers",
     "task_to_set": "the set that holds each task, a mapping; unknown where sets hold no parameters",
     "planted_groups": "the group of each task, a mapping; unknown where the benchmark plants none",
+    "classes": "the classes of each task, T lists; one that comes again is in several",
+    "domains": "the domain of each task, a list of T names, empty ones where the stream has no domains",
+    "class_accuracy": "accuracy of each class after each task in percent, float64 [C, T], NaN until it comes",
     "true": "of the last evaluation the true class of each test sample of the seen tasks, int [N]",
     "predicted": "the predicted class, int [N]",
-    "task": "the sample's task, int [N]",
+    "task": "the sample's task, the first that brought its class in its domain, int [N]",
     "retrieved": "the retrieved task, int [N]; unknown like retrieval",
     "set": "the set used, of several the first choice, int [N]; unknown likewise",
-    "rank": "how many sets retrieval prefers to that of the sample's task, int [N]; unknown likewise",
+    "rank": "how many sets retrieval prefers to all that own the sample, int [N]; unknown likewise",
     "hard": "where several sets answered, the class that the first choice alone names, int [N]",
-    "told": "where all sets answered, the class under the set of the sample's own task, int [N]",
+    "told": "where all sets answered, the class under the newest set that owns the sample, int [N]",
     "within": "the same among the classes of that task alone, int [N]",
 }
 """The inputs of metrics; a run stores enough to compute all of them again."""
@@ -118,6 +121,21 @@ CORE_METRICS: Mapping[str, Metric] = {
             "of A[i,t]",
         ),
         _core(
+            "caa_samples",
+            "accuracy samples",
+            "the same over samples: mean over t of the accuracy after t on all test samples of seen tasks",
+        ),
+        _core(
+            "faa_classes",
+            "class_accuracy",
+            "final accuracy over classes: mean over seen classes of the accuracy on all their test samples",
+        ),
+        _core(
+            "faa_domains",
+            "task true predicted domains",
+            "final accuracy over domains: mean over domains of the accuracy on all their test samples",
+        ),
+        _core(
             "ffm",
             "accuracy",
             "final forgetting measure (elsewhere forgetting), as in the LW2G paper: mean over i < T of "
@@ -129,6 +147,12 @@ CORE_METRICS: Mapping[str, Metric] = {
             "forgetting, as in its released code: the maximum includes t = T, so no task counts negative",
         ),
         _core(
+            "ffm_absent",
+            "class_accuracy classes",
+            "forgetting of classes since they were trained last (in task s): mean over classes with s < T of "
+            "max over s <= t < T of their accuracy minus that after T",
+        ),
+        _core(
             "bwt",
             "accuracy",
             "backward transfer: mean over i < T of A[i,T] - A[i,i]; negative where tasks are forgotten",
@@ -136,22 +160,23 @@ CORE_METRICS: Mapping[str, Metric] = {
         _core(
             "pra",
             "retrieval",
-            "retrieval accuracy: mean over tasks of the share of test samples that get their task's set",
+            "retrieval accuracy: mean over tasks of the share of test samples that get a set of a task with "
+            "their class and domain (one that owns them)",
         ),
         _core(
             "chance_pra",
-            "task_to_set retrieval",
+            "task_to_set task true classes domains retrieved",
             "PRA under uniform guessing of a task: fewer sets make retrieval easier by construction",
             digits=1,
         ),
         _core(
             "coverage_3",
             "task rank",
-            "mean over tasks of the share of samples whose task's set is among retrieval's first 3",
+            "mean over tasks of the share of samples of which an owning set is among retrieval's first 3",
         ),
         _core(
             "task_accuracy",
-            "task true predicted",
+            "task predicted classes",
             "mean over tasks of the share of samples whose predicted class is one of their task",
         ),
         _core(
@@ -163,7 +188,7 @@ CORE_METRICS: Mapping[str, Metric] = {
         _core(
             "faa_told",
             "task true told",
-            "FAA of the answer under the set of the sample's own task, where all sets answer",
+            "FAA of the answer under the newest set that owns the sample, where all sets answer",
             by="faa_of_answers",
         ),
         _core(

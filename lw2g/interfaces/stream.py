@@ -1,8 +1,9 @@
 """What a benchmark provides: images, tasks, transforms and the stream that orders them.
 
-A *raw label* is the class number of the original data set. A *position* is the place of a class in the class
-order of the stream. Everything after the benchmark sees positions only: task ``t`` owns a contiguous range of
-them, and the ranges follow each other from 0 to ``num_classes``.
+A *raw label* is the class number of the original data set. A *position* is a class of a task: task ``t`` owns
+a contiguous range of them, and the ranges follow each other from 0 to ``num_classes``. A *target* is what is
+predicted. Where every class belongs to one task, position and target are the same number; a class that comes
+again has a position in each of its tasks and one target. Methods see positions; metrics, targets.
 """
 
 from __future__ import annotations
@@ -187,14 +188,15 @@ class TaskData:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Task:
-    """One task of a class-incremental stream.
+    """One task of a stream.
 
     Attributes:
         index: Place in the stream, from 0.
         classes: Positions of the classes of this task: a contiguous ascending range.
         class_names: Their names, in the same order.
         train: Training samples.
-        test: Test samples.
+        test: Test samples of what no earlier task has brought; none where the task brings nothing new.
+        domain: The domain of its images; empty where the stream has no domains.
 
     Raises:
         ValueError: If the classes are not contiguous or a label lies outside them.
@@ -205,6 +207,7 @@ class Task:
     class_names: tuple[str, ...]
     train: TaskData
     test: TaskData
+    domain: str = ""
 
     def __attrs_post_init__(self) -> None:
         if not self.classes or self.classes != tuple(range(self.classes[0], self.classes[-1] + 1)):
@@ -229,13 +232,15 @@ def _same_length_as_tasks(
 
 @attrs.frozen(kw_only=True, eq=False)
 class TaskStream:
-    """A class-incremental sequence of tasks.
+    """A sequence of tasks.
 
     Attributes:
         name: Name of the benchmark, such as ``"digits"``.
         tasks: The tasks in order.
-        class_order: Raw labels in the order in which the stream meets them.
-        class_names: Class names in the same order.
+        class_order: The raw label of each position.
+        class_names: The class name of each position.
+        targets: The target of each position, counted in the order in which the stream meets them; None where
+            no class comes twice, and positions are targets.
         fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
         planted_groups: The group that each task of a synthetic stream was generated from; else None.
         deviations: How this stream differs from the published one, in words for the record.
@@ -250,22 +255,53 @@ class TaskStream:
     class_names: tuple[str, ...]
     fingerprint: str
     planted_groups: tuple[int, ...] | None = attrs.field(default=None, validator=_same_length_as_tasks)
+    targets: tuple[int, ...] | None = None
     deviations: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        if len(set(self.class_order)) != len(self.class_order):
-            raise ValueError("expected distinct raw labels in class_order but got a repeated one")
+        if self.targets is None and len(set(self.class_order)) != len(self.class_order):
+            raise ValueError(
+                "expected distinct raw labels in class_order but got a repeated one; targets say where a "
+                "class comes again"
+            )
         if len(self.class_names) != len(self.class_order):
             raise ValueError(f"expected {len(self.class_order)} class names but got {len(self.class_names)}")
         if tuple(task.index for task in self.tasks) != tuple(range(len(self.tasks))):
             raise ValueError("expected task indices 0, 1, ... in order")
         if tuple(c for task in self.tasks for c in task.classes) != tuple(range(self.num_classes)):
             raise ValueError(f"expected tasks that partition range({self.num_classes}) in order")
+        if self.targets is not None:
+            self._check_targets(self.targets)
+
+    def _check_targets(self, targets: tuple[int, ...]) -> None:
+        if len(targets) != self.num_classes:
+            raise ValueError(f"expected {self.num_classes} targets but got {len(targets)}")
+        first = list(dict.fromkeys(targets))
+        if first != list(range(len(first))):
+            raise ValueError(f"expected targets that first appear as 0, 1, ... but got {first}")
+        for what, values in (("raw label", self.class_order), ("class name", self.class_names)):
+            if len(set(zip(targets, values, strict=True))) != len(first) or len(set(values)) != len(first):
+                raise ValueError(f"expected one {what} for each target and one target for each {what}")
+        for task in self.tasks:
+            own = [targets[position] for position in task.classes]
+            if len(set(own)) != len(own):
+                raise ValueError(f"expected distinct classes in task {task.index} but got targets {own}")
 
     @property
     def num_classes(self) -> int:
-        """Number of classes of the whole stream."""
+        """Number of positions: the classes of all tasks, one that comes again counted in each."""
         return len(self.class_order)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The name of each target."""
+        return self.class_names if self.targets is None else tuple(dict.fromkeys(self.class_names))
+
+    def targets_of(self, task: Task) -> tuple[int, ...]:
+        """Return the targets of a task's classes."""
+        if self.targets is None:
+            return task.classes
+        return tuple(self.targets[position] for position in task.classes)
 
 
 class Benchmark(Protocol):

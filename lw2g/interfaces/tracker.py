@@ -107,11 +107,14 @@ class EpochEnded(Event):
 
 @attrs.frozen(kw_only=True)
 class TaskEvaluated(Event):
-    """All seen classes have been evaluated; accuracies and retrieval in percent, by task."""
+    """All seen classes have been evaluated; accuracies and retrieval in percent, by task.
+
+    A task without test images of its own has None.
+    """
 
     task: int
-    accuracy: tuple[float, ...]
-    retrieval: tuple[float, ...] | None
+    accuracy: tuple[float | None, ...]
+    retrieval: tuple[float | None, ...] | None
     metrics: dict[str, Any]
 
 

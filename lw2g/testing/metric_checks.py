@@ -52,4 +52,16 @@ def _runs() -> Iterator[tuple[str, dict[str, Any]]]:
             matrix = np.where(np.tri(tasks, dtype=bool).T, rng.uniform(0, 100, (tasks, tasks)), np.nan)
             sets, groups = (range(tasks), ["a"] * tasks) if chooses else (None, None)
             name = f"a run of {tasks} tasks {'with' if chooses else 'without'} a choice of sets"
-            yield name, inputs_of(columns, matrix, matrix if chooses else None, sets, groups)
+            yield (
+                name,
+                inputs_of(
+                    columns,
+                    matrix,
+                    matrix if chooses else None,
+                    sets,
+                    groups,
+                    classes=[(2 * own, 2 * own + 1) for own in range(tasks)],
+                    domains=[f"domain {own}" for own in range(tasks)],
+                    right=[[1] * 2 * (own + 1) for own in range(tasks)],
+                ),
+            )

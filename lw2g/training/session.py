@@ -92,6 +92,8 @@ class Session(ModelParts):
                 class_names=task.class_names,
                 seen=task.classes[-1] + 1,
                 num_images=len(task.train),
+                targets=self.stream.targets_of(task),
+                domain=task.domain,
             )
             for task in self.stream.tasks
         )
@@ -306,8 +308,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
             )
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
-    if empty := [task.index + 1 for task in stream.tasks if not len(task.test) or not len(task.train)]:
-        raise ConfigError(f"benchmark: tasks {empty} have no training or no test images")
+    _require_images(stream)
     stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
     chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
     config, engine, precision, backbone = open_backbone(
@@ -350,3 +351,22 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         mixer=mixer,
         held_back=held_back,
     )
+
+
+def _require_images(stream: TaskStream) -> None:
+    """Refuse tasks that teach nothing, or whose classes nobody can test, or whose images are tested twice."""
+    met: set[tuple[str, int]] = set()
+    for task in stream.tasks:
+        targets = stream.targets_of(task)
+        own = {(task.domain, target) for target in targets}
+        tested = {(task.domain, targets[label - task.classes[0]]) for label in set(task.test.labels.tolist())}
+        if not len(task.train) or (own - met and not tested):
+            raise ConfigError(
+                f"benchmark: task {task.index + 1} has no training or no test images", "leave it out"
+            )
+        if tested & met:
+            raise ConfigError(
+                f"benchmark: task {task.index + 1} tests a class that an earlier task has brought",
+                "give each test image to the first task with its class and domain",
+            )
+        met |= own

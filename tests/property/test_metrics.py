@@ -26,8 +26,10 @@ from lw2g.metrics import (
     ssp,
 )
 from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
+from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files import recomputed
-from lw2g.training.files.computed import inputs_of
+from lw2g.training.files.computed import inputs_of, right_by_class
 
 Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))
@@ -102,6 +104,13 @@ def test_lower_last_column_forgets_exactly_as_much_more(matrix: Matrix, drop: fl
     assert faa(halved) - faa(lower) == pytest.approx(drop, abs=1e-9)
 
 
+def _chance(task_to_set: dict[int, int]) -> float | None:
+    """Return chance PRA where every task has a class of its own, with one test sample."""
+    count = len(task_to_set)
+    tasks = np.arange(count)
+    return chance_pra(task_to_set, tasks, tasks, [(task,) for task in range(count)], [""] * count)
+
+
 @given(task_to_set=task_to_set_maps(), data=st.data())
 def test_chance_retrieval_is_the_pra_of_guessing(task_to_set: dict[int, int], data: st.DataObject) -> None:
     """Guessing every task once for every sample has this PRA, whatever the tasks' numbers of samples."""
@@ -111,7 +120,7 @@ def test_chance_retrieval_is_the_pra_of_guessing(task_to_set: dict[int, int], da
     for task, size in enumerate(samples):
         hits = [task_to_set[guess] == task_to_set[task] for _ in range(size) for guess in range(count)]
         matrix[task][task:] = [100 * sum(hits) / len(hits)] * (count - task)
-    assert chance_pra(task_to_set) == pytest.approx(pra(matrix), abs=1e-9)
+    assert _chance(task_to_set) == pytest.approx(pra(matrix), abs=1e-9)
 
 
 @given(task_to_set=task_to_set_maps(), shift=st.integers(1, 5))
@@ -120,10 +129,10 @@ def test_chance_retrieval_is_100_for_one_set_and_1_in_n_for_all(
 ) -> None:
     """One set cannot be missed, one set per task is 1 in T, and set ids are only names."""
     tasks = list(task_to_set)
-    assert chance_pra(dict.fromkeys(tasks, 0)) == pytest.approx(100)
-    assert chance_pra({task: task for task in tasks}) == pytest.approx(100 / len(tasks))
+    assert _chance(dict.fromkeys(tasks, 0)) == pytest.approx(100)
+    assert _chance({task: task for task in tasks}) == pytest.approx(100 / len(tasks))
     renamed = {task: 7 * held_by + shift for task, held_by in task_to_set.items()}
-    assert chance_pra(renamed) == chance_pra(task_to_set)
+    assert _chance(renamed) == _chance(task_to_set)
     assert ssp(renamed) == ssp(task_to_set)
 
 
@@ -165,28 +174,48 @@ def test_accuracy_is_share_of_hits(labels: list[int], seed: int) -> None:
 
 @given(data=st.data(), held=st.lists(st.integers(0, 2), min_size=1, max_size=4))
 def test_what_verify_recomputes_is_what_records_hold(data: st.DataObject, held: list[int]) -> None:
-    """Metrics of predictions, computed apart in numpy, equal those of the matrices; tasks are unequal."""
-    tasks = range(len(held))
-    evaluations = []
-    for after in tasks:
-        rows = [task for task in range(after + 1) for _ in range(task + 2)]
-        true = np.array(rows)
-        guesses = st.lists(st.sampled_from(tasks), min_size=len(rows), max_size=len(rows))
-        columns = {name: np.array(data.draw(guesses)) for name in ("predicted", "retrieved")}
-        chosen = np.array(held)[columns["retrieved"]]
-        rank = np.zeros(len(rows), int)
-        evaluations.append({"task": true, "true": true, **columns, "set": chosen, "rank": rank})
-    found = recomputed.metrics(evaluations, held, sets=True)
-    right: Matrix = [[None] * len(held) for _ in tasks]
-    retrieved: Matrix = [[None] * len(held) for _ in tasks]
-    for after, columns in enumerate(evaluations):
-        for task in range(after + 1):
-            own = columns["task"] == task
-            right[task][after] = accuracy(
-                torch.tensor(columns["predicted"][own]), torch.tensor(columns["true"][own])
-            )
-            wanted = torch.full((int(own.sum()),), held[task])
-            retrieved[task][after] = accuracy(torch.tensor(columns["set"][own]), wanted)
-    matrices = (np.array(matrix, dtype=float) for matrix in (right, retrieved))
-    inputs = inputs_of(evaluations[-1], *matrices, held, None)
-    assert found == {name: pytest.approx(metric.of(inputs)) for name, metric in CORE_METRICS.items()}
+    """Metrics computed apart in numpy equal the record's, whatever comes again; tasks are unequal."""
+    targets: dict[int, int] = {}
+    classes, domains, rows = [], [], []
+    for task in range(len(held)):
+        raw = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True))
+        domains.append(data.draw(st.sampled_from("ab")))
+        classes.append([targets.setdefault(label, len(targets)) for label in raw])
+        known = {(domains[earlier], target) for earlier in range(task) for target in classes[earlier]}
+        new = [target for target in classes[task] if (domains[task], target) not in known]
+        rows += [(task, target) for target in new for _ in range(target + 1)]
+    streamed = recomputed.Streamed(classes=classes, domains=domains)
+    evaluations, right = [], []
+    matrices = {"accuracies": GrowingMatrix(), "retrievals": GrowingMatrix()}
+    for after in range(len(held)):
+        task, true = np.array([row for row in rows if row[0] <= after]).T
+        seen = [target for own in classes[: after + 1] for target in own]
+        guess = [
+            st.lists(st.sampled_from(of), min_size=len(task), max_size=len(task))
+            for of in (seen, range(after + 1))
+        ]
+        predicted, retrieved = (np.array(data.draw(one)) for one in guess)
+        nothing = np.zeros(len(task), int)
+        columns = {"sample": nothing, "true": true, "predicted": predicted, "task": task}
+        columns |= {"retrieved": retrieved, "set": np.array(held)[retrieved], "rank": nothing}
+        evaluations.append(columns)
+        found = Predictions(**columns)
+        values = (found.accuracies(), found.retrievals(held, classes[: after + 1], domains[: after + 1]))
+        for matrix, column in zip(matrices.values(), values, strict=True):
+            matrix.add(column + [None] * (after + 1 - len(column)))
+        right.append(right_by_class(true, predicted, classes[: after + 1]))
+    inputs = inputs_of(
+        evaluations[-1],
+        *(matrix.values for matrix in matrices.values()),
+        held,
+        None,
+        classes=classes,
+        domains=domains,
+        right=right,
+    )
+    recorded = {name: pytest.approx(metric.of(inputs)) for name, metric in CORE_METRICS.items()}
+    assert recomputed.metrics(evaluations, held, streamed, sets=True) == recorded
+    for matrix, again in zip(
+        matrices.values(), recomputed.matrices(evaluations, held, streamed), strict=True
+    ):
+        np.testing.assert_allclose(matrix.values, again)

@@ -91,7 +91,9 @@ def test_coverage_grows_from_the_share_retrieved_to_all(
         sample=np.arange(len(task)), task=task, true=task, predicted=task, retrieved=task, set=got, rank=rank
     )
     covered = np.array([found.coverage(count) for count in range(1, sets + 1)])
-    assert covered[0].tolist() == pytest.approx(found.retrievals(owner))
+    assert covered[0].tolist() == pytest.approx(
+        found.retrievals(owner, [(own,) for own in range(len(owner))], [""] * len(owner))
+    )
     assert (np.diff(covered, axis=0) >= 0).all()
     assert (covered >= 0).all()
     assert (covered[-1] == 100).all()

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,9 +63,11 @@ def test_nan_stands_for_none_in_arrays() -> None:
 
 def test_growth_and_chance_by_hand() -> None:
     """Sets {0, 1} and {2}: two tasks are right in 2 of 3 guesses, one in 1 of 3; a set counts once."""
-    assert metrics.chance_pra({0: 5, 1: 5, 2: 8}) == pytest.approx(100 * (2 / 3 + 2 / 3 + 1 / 3) / 3)
-    assert metrics.chance_pra({2: 8, 0: 5, 1: 5}) == metrics.chance_pra({0: 5, 1: 5, 2: 8})
-    assert (metrics.chance_pra({}), metrics.ssp({})) == (None, 0)
+    tasks, classes, domains = np.arange(3), [(0,), (1,), (2,)], [""] * 3
+    by_hand = metrics.chance_pra({0: 5, 1: 5, 2: 8}, tasks, tasks, classes, domains)
+    assert by_hand == pytest.approx(100 * (2 / 3 + 2 / 3 + 1 / 3) / 3)
+    assert by_hand == metrics.chance_pra({2: 8, 0: 5, 1: 5}, tasks, tasks, classes, domains)
+    assert (metrics.chance_pra({}, tasks, tasks, classes, domains), metrics.ssp({})) == (None, 0)
 
 
 def test_rand_index_of_opposite_partitions() -> None:

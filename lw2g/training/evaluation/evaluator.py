@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.pool import BESIDE, UNCHOSEN
+from lw2g.metrics import owning_sets, owning_tasks
 from lw2g.training.checks import require_scores, require_seen
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.features import Integers, VersionedRows
@@ -35,14 +36,15 @@ class Predictions:
 
     Attributes:
         sample: Position in the list of sample ids.
-        true: True class.
-        predicted: Predicted class.
-        task: The sample's task.
+        true: True class (its target).
+        predicted: Predicted class (its target).
+        task: The sample's task: the first that brought its class in its domain.
         retrieved: Retrieved task; -1 where the baseline makes no hard choice.
         set: The set used, the first choice of several; -1 likewise.
-        rank: Number of sets that retrieval scores above the set of the sample's own task; -1 likewise.
+        rank: Number of sets that retrieval scores above all that own the sample; -1 likewise.
         hard: Where several sets answered, the prediction of the first choice alone; else None.
-        told: The class under the set of the sample's own task; None where not all sets answered.
+        told: The class under the set of the newest task that owns the sample; None where not all sets
+            answered.
         within: The same among the classes of that task alone.
     """
 
@@ -57,30 +59,40 @@ class Predictions:
     told: Integers | None = None
     within: Integers | None = None
 
-    def accuracies(self) -> list[float]:
-        """Return the accuracy of every seen task in percent."""
+    def accuracies(self) -> list[float | None]:
+        """Return the accuracy of every seen task in percent; None for one without test images."""
         return self._by_task(self.predicted == self.true)
 
-    def other_accuracies(self) -> dict[str, list[float]]:
+    def other_accuracies(self) -> dict[str, list[float | None]]:
         """Return by name the accuracies of the other answers of the same sets, task by task in percent."""
         others = {"hard": self.hard, "told": self.told, "within": self.within}
         return {
             name: self._by_task(column == self.true) for name, column in others.items() if column is not None
         }
 
-    def retrievals(self, task_to_set: Sequence[int]) -> list[float] | None:
-        """Return per task the percentage of samples whose set is the one of their task."""
+    def retrievals(
+        self, task_to_set: Sequence[int], classes: Sequence[Sequence[int]], domains: Sequence[str]
+    ) -> list[float | None] | None:
+        """Return per task the percentage of samples whose set holds a task that owns them.
+
+        Args:
+            task_to_set: The set of each task.
+            classes: The classes (targets) of each task.
+            domains: Its domain.
+        """
         if (self.set < 0).any():
             return None
-        return self._by_task(self.set == np.asarray(task_to_set)[self.task])
+        rows, tasks = owning_tasks(self.task, self.true, classes, domains)
+        return self._by_task(owning_sets(tasks, task_to_set)[rows, self.set])
 
-    def coverage(self, sets: int) -> list[float] | None:
+    def coverage(self, sets: int) -> list[float | None] | None:
         """Return per task the percentage of samples whose own set is among the first ``sets`` choices."""
         return None if (self.rank < 0).any() else self._by_task(self.rank < sets)
 
-    def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float]:
-        accuracies: list[float] = (100.0 * (np.bincount(self.task, right) / np.bincount(self.task))).tolist()
-        return accuracies
+    def _by_task(self, right: npt.NDArray[np.bool_]) -> list[float | None]:
+        samples = np.bincount(self.task)
+        shares = 100.0 * (np.bincount(self.task, right) / np.maximum(samples, 1))
+        return [share if count else None for share, count in zip(shares.tolist(), samples, strict=True)]
 
 
 class Evaluator:
@@ -149,44 +161,44 @@ class Evaluator:
             reporter: Told about the progress.
         """
         tasks = self._task[: sum(self.sizes(len(predictor.history)))]
-        choice, rank = self._choose(predictor, tasks)
+        labels = self._images.labels[: len(tasks)]
+        choice, rank = self._choose(predictor, labels)
         drift = self._renew(predictor, choice.sets.numpy(), tasks, reporter)
         nothing = np.full(len(tasks), -1, dtype=np.int64)
         columns = {"retrieved": nothing, "set": nothing, "rank": nothing if rank is None else rank}
         predictions = Predictions(
             sample=np.arange(len(tasks)),
-            true=self._images.labels[: len(tasks)].numpy().astype(np.int64),
+            true=predictor.targets.cpu()[labels].numpy().astype(np.int64),
             task=tasks,
-            **(columns | self._answer(predictor, choice, tasks)),
+            **(columns | self._answer(predictor, choice, labels)),
         )
         return predictions, drift
 
     # -- which sets answer -------------------------------------------------------------------------------
 
-    def _choose(self, predictor: Predictor, tasks: Integers) -> tuple[SetChoice, Integers | None]:
-        """Return the sets that answer for each sample, and the rank of its own set."""
-        retrieval = predictor.retrieval
+    def _choose(self, predictor: Predictor, labels: Tensor) -> tuple[SetChoice, Integers | None]:
+        """Return the sets that answer for each sample, and the rank of the best that owns it."""
+        retrieval, count, parts = predictor.retrieval, len(labels), []
         if retrieval is None:
-            return predictor.all_members(len(tasks)), None
+            return predictor.all_members(count), None
         if retrieval.control:
-            return predictor.of_tasks(torch.from_numpy(tasks)), np.zeros_like(tasks)
+            return predictor.of_tasks(predictor.newest.cpu()[labels]), np.zeros(count, dtype=np.int64)
         if not retrieval.learned_query:
-            self._images.queries(range(len(tasks)))  # new queries of all tasks share forwards
-        own, parts = torch.from_numpy(tasks), []
-        filled = [padded(part, self._batch_size) for part in chunks(range(len(tasks)), self._batch_size)]
+            self._images.queries(range(count))  # new queries of all tasks share forwards
+        filled = [padded(part, self._batch_size) for part in chunks(range(count), self._batch_size)]
         for batch in self._images.batches(filled):
             choice, query = predictor.choose(batch)
             if choice.prior is not None:
                 choice = attrs.evolve(choice, prior=choice.prior.float())
             suits = predictor.suits(query)
-            rank = _rank(suits, predictor.owner[own[batch.samples].to(query.device)])
+            rank = _rank(suits, predictor.owning[labels[batch.samples].to(query.device)])
             parts.append((choice, rank, suits.amax(dim=1).isfinite()))
         choices, ranks, sound = zip(*parts, strict=True)
         # only the last batch was filled up
-        choice = joined(choices)[: len(tasks)].to(torch.device("cpu"))
-        require_scores(torch.cat(sound)[: len(tasks)].cpu(), self.ids, predictor.names[1])
+        choice = joined(choices)[:count].to(torch.device("cpu"))
+        require_scores(torch.cat(sound)[:count].cpu(), self.ids, predictor.names[1])
         require_seen(cast(Tensor, choice.tasks), range(len(predictor.history)), predictor.names[1])
-        return choice, torch.cat(ranks)[: len(tasks)].cpu().numpy()
+        return choice, torch.cat(ranks)[:count].cpu().numpy()
 
     # -- features that are kept --------------------------------------------------------------------------
 
@@ -281,42 +293,42 @@ class Evaluator:
 
     # -- answers -----------------------------------------------------------------------------------------
 
-    def _answer(self, predictor: Predictor, choice: SetChoice, tasks: Integers) -> dict[str, Integers]:
+    def _answer(self, predictor: Predictor, choice: SetChoice, labels: Tensor) -> dict[str, Integers]:
         """Return the columns of :class:`Predictions` that hold answers."""
         size = self._batch_size if choice.log_sets is not None else 4 * self._batch_size
         collected: dict[str, list[Tensor]] = {}
-        for part in chunks(range(len(tasks)), size):
+        for part in chunks(range(len(labels)), size):
             whole = padded(part, size)
             rows = self._rows(whole)
             chosen = choice[whole].to(rows.device)
             answers = predictor.answer(rows, chosen, [self.ids[position] for position in part])
             columns = {"predicted": answers.classes, "retrieved": answers.tasks, "set": answers.sets}
             cut = slice(len(part))
-            columns |= self._others(predictor, rows[cut], chosen[cut], answers, tasks[part])
+            columns |= self._others(predictor, rows[cut], chosen[cut], answers, labels[part])
             for name, column in columns.items():
                 if column is not None:
                     collected.setdefault(name, []).append(column)
         return {name: torch.cat(parts).cpu().numpy().astype(np.int64) for name, parts in collected.items()}
 
     def _others(
-        self, predictor: Predictor, rows: Tensor, choice: SetChoice, answers: Answers, tasks: Integers
+        self, predictor: Predictor, rows: Tensor, choice: SetChoice, answers: Answers, labels: Tensor
     ) -> dict[str, Tensor]:
         """Return the answers of single sets where several have answered, and the rank of the own set."""
         if answers.sets is None or (answers.suits is None and answers.by_set is None):
             return {}
-        columns = {"hard": predictor.alone(rows, choice, answers, answers.sets).argmax(dim=1)}
-        task = torch.from_numpy(tasks).to(rows.device)
-        own = predictor.owner[task]
+        columns = {"hard": predictor.named(predictor.alone(rows, choice, answers, answers.sets))}
+        own = labels.to(rows.device)
         if answers.suits is not None:
-            columns["rank"] = _rank(answers.suits, own)
+            columns["rank"] = _rank(answers.suits, predictor.owning[own])
         if rows.shape[1] >= len(predictor.pool):
-            logits = predictor.alone(rows, choice, answers, own)
-            others = predictor.task_of_class != task[:, None]
-            within = logits.masked_fill(others, float("-inf"))
-            columns |= {"told": logits.argmax(dim=1), "within": within.argmax(dim=1)}
+            task = predictor.newest[own]
+            logits = predictor.alone(rows, choice, answers, predictor.owner[task])
+            within = logits.masked_fill(predictor.task_of_class != task[:, None], float("-inf"))
+            columns |= {"told": predictor.named(logits), "within": predictor.named(within)}
         return columns
 
 
-def _rank(suits: Tensor, own: Tensor) -> Tensor:
-    """Return how many sets ``[B, sets]`` suit an image better than its own ``[B]``."""
-    return (suits > suits.gather(1, own[:, None])).sum(dim=1)
+def _rank(suits: Tensor, owning: Tensor) -> Tensor:
+    """Return how many sets ``[B, sets]`` suit an image better than all that own it, ``[B, sets]`` bool."""
+    best = suits.masked_fill(~owning, float("-inf")).amax(dim=1, keepdim=True)
+    return (suits > best).sum(dim=1)

@@ -12,7 +12,7 @@ from lw2g.errors import error_text
 from lw2g.interfaces.metric import CORE_METRICS, Metric
 from lw2g.registry.catalogue import Registered
 
-__all__ = ["compute_metrics", "describe_metrics", "inputs_of"]
+__all__ = ["compute_metrics", "describe_metrics", "inputs_of", "right_by_class"]
 
 _COLUMNS = ("true", "predicted", "task", "hard", "told", "within")
 _CHOICES = ("retrieved", "set", "rank")
@@ -25,6 +25,10 @@ def inputs_of(
     retrieval: npt.NDArray[np.float64] | None,
     task_to_set: Sequence[int] | None,
     planted_groups: Sequence[Any] | None,
+    *,
+    classes: Sequence[Sequence[int]],
+    domains: Sequence[str],
+    right: Sequence[Sequence[int]],
 ) -> dict[str, Any]:
     """Return the inputs of metrics by the names of ``INPUTS``; arrays are read-only.
 
@@ -34,17 +38,45 @@ def inputs_of(
         retrieval: The same for retrieved sets; None where no set is chosen.
         task_to_set: The set that holds each task; None where sets hold no parameters.
         planted_groups: The group of each task of the whole stream; None where there are none.
+        classes: The classes (targets) of each seen task.
+        domains: Its domain.
+        right: After each task, how many test samples of each seen class are predicted rightly.
     """
     tasks = len(accuracy)
     arrays = {"accuracy": accuracy, "retrieval": retrieval}
+    arrays["class_accuracy"] = _of_classes(columns["true"], columns["task"], right)
     arrays |= {name: columns.get(name) for name in _COLUMNS}
     arrays |= {name: None if (columns[name] < 0).any() else columns[name] for name in _CHOICES}
     return {
         **{name: None if array is None else _read_only(array) for name, array in arrays.items()},
         "samples": np.bincount(columns["task"], minlength=tasks).tolist(),
         "task_to_set": None if task_to_set is None else dict(enumerate(task_to_set[:tasks])),
+        "classes": list(classes),
+        "domains": list(domains),
         "planted_groups": None if planted_groups is None else dict(enumerate(planted_groups[:tasks])),
     }
+
+
+def right_by_class(
+    true: npt.NDArray[Any], predicted: npt.NDArray[Any], classes: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return how many samples of each seen class are predicted rightly."""
+    seen = 1 + max(max(own) for own in classes)
+    counts: list[int] = np.bincount(true[true == predicted], minlength=seen).tolist()
+    return counts
+
+
+def _of_classes(
+    true: npt.NDArray[Any], task: npt.NDArray[Any], right: Sequence[Sequence[int]]
+) -> npt.NDArray[np.float64]:
+    """Return the accuracy in percent of each class after each task, ``[C, T]``."""
+    shape = len(right[-1]), len(right)
+    tested = np.bincount(true.astype(np.int64) * shape[1] + task, minlength=shape[0] * shape[1])
+    accuracy = np.full(shape, np.nan)
+    for after, counts in enumerate(right):
+        accuracy[: len(counts), after] = counts
+    tested = tested.reshape(shape).cumsum(axis=1)
+    return np.divide(100.0 * accuracy, tested, out=np.full(shape, np.nan), where=tested > 0)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

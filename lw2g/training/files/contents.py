@@ -143,6 +143,8 @@ class Record:
     backbone: _Backbone
     class_order: list[int]
     class_names: list[str]
+    task_classes: list[list[int]] = attrs.field(factory=list)
+    domains: list[str] | None = None
     accuracy_matrix: Rows = attrs.field(validator=_a_value_per_task)
     retrieval_matrix: Rows | None = attrs.field(validator=_a_value_per_task)
     decisions: list[_Decision]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,13 +13,14 @@ from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
 from lw2g.errors import DataError
+from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy, Limiting
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices.engine import environment
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
-from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of
+from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
 from lw2g.training.files.record import prediction_name
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
@@ -60,10 +61,11 @@ class Ledger:
     Attributes:
         tasks: Each task that has begun, as in a model's manifest.
         task_to_set: The pool's map.
-        accuracy: Per evaluation, the accuracy of each seen task in percent.
+        accuracy: Per evaluation, the accuracy of each seen task in percent; None without test images.
         retrieval: The same for retrieved sets; empty where the baseline makes no hard choice.
         coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
             choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
+        right: Per evaluation, how many test samples of each seen class are predicted rightly.
         metrics: Per evaluation, the values of all metrics by name.
         definitions: The definitions of plugins' metrics, by name.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
@@ -82,9 +84,10 @@ class Ledger:
 
     tasks: list[dict[str, Any]] = attrs.field(factory=list)
     task_to_set: list[int] = attrs.field(factory=list)
-    accuracy: list[list[float]] = attrs.field(factory=list)
-    retrieval: list[list[float]] = attrs.field(factory=list)
+    accuracy: list[list[float | None]] = attrs.field(factory=list)
+    retrieval: list[list[float | None]] = attrs.field(factory=list)
     coverage: list[list[float]] = attrs.field(factory=list)
+    right: list[list[int]] = attrs.field(factory=list)
     metrics: list[dict[str, float | None]] = attrs.field(factory=list)
     definitions: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     drift: list[list[float | None]] = attrs.field(factory=list)
@@ -139,7 +142,7 @@ class Ledger:
         predictions: Predictions,
         drift: list[float | None],
         warn: Callable[[str], None],
-    ) -> tuple[list[float], list[float] | None]:
+    ) -> tuple[list[float | None], list[float | None] | None]:
         """Note an evaluation; return the accuracies and retrieval accuracies by task.
 
         Args:
@@ -148,14 +151,19 @@ class Ledger:
             drift: An entry of the attribute.
             warn: Called with a line for each metric that cannot be computed.
         """
-        accuracies = predictions.accuracies()
-        retrievals = predictions.retrievals(self.task_to_set)
+        infos = session.infos[: len(self.accuracy) + 1]
+        classes, domains = [info.targets for info in infos], [info.domain for info in infos]
+        accuracies = _of_all(infos, predictions.accuracies())
+        retrievals = predictions.retrievals(self.task_to_set, classes, domains)
         self.accuracy.append(accuracies)
         if retrievals is not None:
+            retrievals = _of_all(infos, retrievals)
             self.retrieval.append(retrievals)
             ranks = range(1, 1 + min(len(set(self.task_to_set)), _CHOICES))
             covered = [predictions.coverage(sets) or [] for sets in ranks]
-            self.coverage.append([sum(share) / len(share) for share in covered])
+            known = [[share for share in shares if share is not None] for shares in covered]
+            self.coverage.append([sum(shares) / len(shares) for shares in known])
+        self.right.append(right_by_class(predictions.true, predictions.predicted, classes))
         self.drift.append(drift)
         before = [*self.stale[-1], False] if self.stale else []
         moved = session.evaluator.moved
@@ -167,6 +175,9 @@ class Ledger:
             self._written.retrieval.values if self.retrieval else None,
             self.task_to_set if _has_sets(session) else None,
             session.stream.planted_groups,
+            classes=classes,
+            domains=domains,
+            right=self.right,
         )
         self.metrics.append(compute_metrics(session.metrics, inputs, warn))
         self.definitions |= describe_metrics(session.metrics)
@@ -194,6 +205,11 @@ class Ledger:
         }
 
 
+def _of_all(infos: Sequence[TaskInfo], values: list[float | None]) -> list[float | None]:
+    """Return values by task with None for the last tasks, if these have no test images."""
+    return values + [None] * (len(infos) - len(values))
+
+
 def _limits(policy: GrowthPolicy, evidence: Evidence) -> dict[str, dict[str, float]]:
     """Return the limit of each measure of each set, as in a record."""
     limits = policy.limits(evidence) if isinstance(policy, Limiting) else {}
@@ -213,7 +229,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
     """Return the record of a run, finished or not."""
     tasks, tables = len(ledger.accuracy), ledger.tables()
     sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
-    planted = session.stream.planted_groups
+    planted, domains = session.stream.planted_groups, [info.domain for info in session.infos]
     training = ledger.seconds.get("training", 0.0)
     parameters = _parameters(session)
     return {
@@ -231,7 +247,9 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "origin": ledger.origin,
         "backbone": attrs.asdict(session.backbone.fingerprint),
         "class_order": list(session.stream.class_order),
-        "class_names": list(session.stream.class_names),
+        "class_names": list(session.stream.target_names),
+        "task_classes": [list(info.targets) for info in session.infos],
+        "domains": domains if any(domains) else None,
         "accuracy_matrix": tables["accuracy_matrix"],
         "retrieval_matrix": tables["retrieval_matrix"],
         "decisions": tables["decisions"],

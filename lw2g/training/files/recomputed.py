@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
-__all__ = ["Columns", "matrices", "metrics", "rand_index", "read_columns"]
+__all__ = ["Columns", "Streamed", "matrices", "metrics", "rand_index", "read_columns"]
 
 Columns = Mapping[str, npt.NDArray[np.int32]]
 Floats = npt.NDArray[np.float64]
@@ -26,54 +27,131 @@ def read_columns(path: Path) -> Columns:
     return columns
 
 
-def matrices(evaluations: Sequence[Columns], task_to_set: Sequence[int]) -> tuple[Floats, Floats | None]:
-    """Return accuracy and retrieval accuracy of task i after task t in percent, NaN for i > t.
+@attrs.frozen(kw_only=True)
+class Streamed:
+    """The classes and the domain of each task, as a record has them."""
+
+    classes: Sequence[Sequence[int]]
+    domains: Sequence[str]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], tasks: int) -> Streamed:
+        """Return those of the first tasks of a record."""
+        domains = record["domains"] or [""] * tasks
+        return cls(classes=record["task_classes"][:tasks], domains=domains[:tasks])
+
+    @property
+    def tested(self) -> set[int]:
+        """The tasks with test images: those that bring a class in a domain first."""
+        return {
+            min(self.owners(task, own)) for task in range(len(self.classes)) for own in self.classes[task]
+        }
+
+    def owners(self, task: int, true: int) -> list[int]:
+        """Return the tasks that have a class in the domain of a task."""
+        alike = zip(self.domains, self.classes, strict=True)
+        return [
+            other for other, (name, own) in enumerate(alike) if name == self.domains[task] and true in own
+        ]
+
+
+def matrices(
+    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed
+) -> tuple[Floats, Floats | None]:
+    """Return accuracy and retrieval accuracy of task i after task t in percent.
 
     Args:
         evaluations: Predictions after each task.
         task_to_set: The set that holds each task.
+        streamed: What the tasks are of.
 
     Returns:
-        Two ``[T, T]`` matrices; the second is None where no set was chosen.
+        Two ``[T, T]`` matrices, NaN for i > t and without test images; the second is None where no set was
+        chosen.
     """
     tasks = len(evaluations)
     accuracy, retrieval = np.full((tasks, tasks), np.nan), np.full((tasks, tasks), np.nan)
-    for after, columns in enumerate(evaluations):
-        for task in range(after + 1):
-            rows = columns["task"] == task
-            accuracy[task, after] = 100 * np.mean(columns["predicted"][rows] == columns["true"][rows])
-            retrieval[task, after] = 100 * np.mean(columns["set"][rows] == task_to_set[task])
+    for task in streamed.tested:
+        for after in range(task, tasks):
+            rows = evaluations[after]["task"] == task
+            true, predicted, sets = (evaluations[after][name][rows] for name in ("true", "predicted", "set"))
+            accuracy[task, after] = 100 * np.mean(predicted == true)
+            held = {
+                target: [task_to_set[owner] for owner in streamed.owners(task, target) if owner <= after]
+                for target in np.unique(true)
+            }
+            pairs = zip(true, sets, strict=True)
+            retrieval[task, after] = 100 * np.mean([chosen in held[own] for own, chosen in pairs])
     chosen = all((columns["set"] >= 0).all() for columns in evaluations)
     return accuracy, retrieval if chosen else None
 
 
-def metrics(evaluations: Sequence[Columns], task_to_set: Sequence[int], *, sets: bool) -> dict[str, Any]:
+def metrics(
+    evaluations: Sequence[Columns], task_to_set: Sequence[int], streamed: Streamed, *, sets: bool
+) -> dict[str, Any]:
     """Return every metric of a record by its name there.
 
     Args:
         evaluations: Predictions after each task.
         task_to_set: The set that holds each task.
+        streamed: What the tasks are of.
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
-    accuracy, retrieval = matrices(evaluations, task_to_set)
-    last, old = evaluations[-1], accuracy[:-1]
-    final, learned = accuracy[:, -1], np.diag(accuracy)
-    held = np.asarray(task_to_set)
-    forgets = len(accuracy) > 1
+    accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
+    last, tested = evaluations[-1], np.isfinite(accuracy).any(axis=1)
+    old = accuracy[:-1][tested[:-1]]
+    final, learned = accuracy[tested, -1], np.diag(accuracy)[:-1][tested[:-1]]
+    forgets = len(old) > 0
     return {
         "faa": np.mean(final),
         "faa_samples": 100 * np.mean(last["predicted"] == last["true"]),
         "caa": np.mean([np.nanmean(column) for column in accuracy.T]),
-        "ffm": np.mean(np.nanmax(old[:, :-1], axis=1) - final[:-1]) if forgets else None,
-        "ffm_code": np.mean(np.nanmax(old, axis=1) - final[:-1]) if forgets else None,
-        "bwt": np.mean((final - learned)[:-1]) if forgets else None,
-        "pra": None if retrieval is None else np.mean(retrieval[:, -1]),
-        "task_accuracy": 100 * _of_own_task(last),
+        "caa_samples": 100 * np.mean([np.mean(one["predicted"] == one["true"]) for one in evaluations]),
+        "faa_classes": np.mean(list(_by_class(last).values())),
+        "faa_domains": _by_domain(last, streamed) if any(streamed.domains) else None,
+        "ffm": np.mean(np.nanmax(old[:, :-1], axis=1) - old[:, -1]) if forgets else None,
+        "ffm_code": np.mean(np.nanmax(old, axis=1) - old[:, -1]) if forgets else None,
+        "ffm_absent": _absent(evaluations, streamed),
+        "bwt": np.mean(old[:, -1] - learned) if forgets else None,
+        "pra": None if retrieval is None else np.mean(retrieval[tested, -1]),
+        "task_accuracy": 100 * _of_own_task(last, streamed),
         **{f"faa_{name}": _of_column(last, name) for name in ("hard", "told", "within")},
         "coverage_3": None if retrieval is None else 100 * _coverage(last, 3),
-        "ssp": len(np.unique(held)) if sets else None,
-        "chance_pra": 100 * np.mean(held[:, None] == held) if sets and retrieval is not None else None,
+        "ssp": len(set(task_to_set)) if sets else None,
+        "chance_pra": _chance(last, task_to_set, streamed) if sets and retrieval is not None else None,
     }
+
+
+def _by_class(columns: Columns) -> dict[int, float]:
+    true, predicted = columns["true"], columns["predicted"]
+    return {int(own): 100 * float(np.mean(predicted[true == own] == own)) for own in np.unique(true)}
+
+
+def _by_domain(columns: Columns, streamed: Streamed) -> Any:
+    domain = np.array(streamed.domains)[columns["task"]]
+    right = columns["true"] == columns["predicted"]
+    return 100 * np.mean([np.mean(right[domain == name]) for name in np.unique(domain)])
+
+
+def _absent(evaluations: Sequence[Columns], streamed: Streamed) -> Any:
+    courses, lost = [_by_class(columns) for columns in evaluations], []
+    for target in courses[-1]:
+        since = max(task for task, own in enumerate(streamed.classes) if target in own)
+        course = [after[target] for after in courses[since:]]
+        if len(course) > 1:
+            lost.append(max(course[:-1]) - course[-1])
+    return np.mean(lost) if lost else None
+
+
+def _chance(columns: Columns, task_to_set: Sequence[int], streamed: Streamed) -> Any:
+    means = []
+    for task in np.unique(columns["task"]):
+        true, counts = np.unique(columns["true"][columns["task"] == task], return_counts=True)
+        held = [{task_to_set[owner] for owner in streamed.owners(task, target)} for target in true]
+        means.append(
+            np.average([np.mean([one in own for one in task_to_set]) for own in held], weights=counts)
+        )
+    return 100 * np.mean(means)
 
 
 def _of_column(columns: Columns, name: str) -> Any:
@@ -83,10 +161,12 @@ def _of_column(columns: Columns, name: str) -> Any:
     return 100 * np.mean([np.mean(right[columns["task"] == task]) for task in tasks])
 
 
-def _of_own_task(columns: Columns) -> Any:
-    first = [columns["true"][columns["task"] == task].min() for task in np.unique(columns["task"])]
-    named = np.searchsorted(first, columns["predicted"], side="right") - 1
-    return np.mean([np.mean(named[columns["task"] == task] == task) for task in np.unique(columns["task"])])
+def _of_own_task(columns: Columns, streamed: Streamed) -> Any:
+    shares = []
+    for task in np.unique(columns["task"]):
+        named = columns["predicted"][columns["task"] == task]
+        shares.append(np.mean(np.isin(named, streamed.classes[task])))
+    return np.mean(shares)
 
 
 def _coverage(columns: Columns, choices: int) -> Any:

@@ -14,9 +14,9 @@ from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
 from lw2g.errors import DataError, error_text
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
-from lw2g.training.files.computed import inputs_of
+from lw2g.training.files.computed import inputs_of, right_by_class
 from lw2g.training.files.contents import Goal, Record, Seeds, Summary, read_sealed
-from lw2g.training.files.recomputed import Columns, matrices, metrics, rand_index, read_columns
+from lw2g.training.files.recomputed import Columns, Streamed, matrices, metrics, rand_index, read_columns
 from lw2g.training.files.record import RunDirectory, prediction_name
 from lw2g.training.files.sealed import sha256_of
 
@@ -60,6 +60,8 @@ def verify(directory: Path, catalogue: Catalogue | None = None) -> list[Verdict]
 
 def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
     record = _unsealed(files.path / RECORD, Record)
+    if isinstance(record, dict) and not record.get("task_classes"):
+        record = DataError("is of an older lw2g, which did not note the classes of each task")
     recorded = dict(record["files"]) if isinstance(record, dict) else {}
     checkpoints, saved = _checkpoints(files, recorded)
     done = sum(name.startswith("predictions/") for name in saved)
@@ -85,6 +87,8 @@ def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
         if finding.holds:
             evaluations.append(read_columns(files.path / name))
             finding = _consistent(task, evaluations, record)
+            if not finding.holds:
+                evaluations.pop()
         yield finding
     if isinstance(record, dict) and len(evaluations) == len(record["accuracy_matrix"]):
         yield from _recomputed(record, evaluations, catalogue)
@@ -120,13 +124,17 @@ def _consistent(task: int, evaluations: Sequence[Columns], record: Any) -> Verdi
     columns, before = evaluations[-1], evaluations[max(len(evaluations) - 2, 0)]
     rows, chosen = len(columns["sample"]), columns["retrieved"] >= 0
     held = np.asarray(record["task_to_set"]) if isinstance(record, dict) else None
+    tested, last = set(range(task + 1)), columns["true"].max()
+    if isinstance(record, dict):
+        streamed = Streamed.of(record, task + 1)
+        tested, last = streamed.tested, max(map(max, streamed.classes))
     wrong = {
         "samples are not counted from 0": not np.array_equal(columns["sample"], np.arange(rows)),
-        f"samples are not those of tasks 1 to {task + 1}": set(columns["task"]) != set(range(task + 1)),
+        f"samples are not those of tasks 1 to {task + 1}": set(columns["task"]) != tested,
         "samples have other labels or tasks than before": any(
             not np.array_equal(columns[key][: len(before[key])], before[key]) for key in ("true", "task")
         ),
-        "classes are predicted that were not seen": columns["predicted"].max() > columns["true"].max(),
+        "classes are predicted that were not seen": columns["predicted"].max() > last,
         "tasks are retrieved that were not seen": columns["retrieved"].max() > task,
         "sets are not those of the retrieved tasks": held is not None
         and not np.array_equal(
@@ -148,14 +156,28 @@ def _recomputed(
     record: Mapping[str, Any], evaluations: Sequence[Columns], catalogue: Catalogue | None
 ) -> Iterator[Verdict]:
     held = record["task_to_set"][: len(evaluations)]
-    accuracy, retrieval = matrices(evaluations, held)
+    streamed = Streamed.of(record, len(evaluations))
+    accuracy, retrieval = matrices(evaluations, held, streamed)
     yield _matrix("accuracy_matrix", record["accuracy_matrix"], accuracy)
     if retrieval is not None or record["retrieval_matrix"] is not None:
         yield _matrix("retrieval_matrix", record["retrieval_matrix"], retrieval)
     sets = record["storage"].get("prompt_vectors", 0) > 0
-    values = metrics(evaluations, held, sets=sets)
+    values = metrics(evaluations, held, streamed, sets=sets)
     planted = record["planted_groups"]
-    inputs = inputs_of(evaluations[-1], accuracy, retrieval, held if sets else None, planted)
+    classes = streamed.classes
+    inputs = inputs_of(
+        evaluations[-1],
+        accuracy,
+        retrieval,
+        held if sets else None,
+        planted,
+        classes=classes,
+        domains=streamed.domains,
+        right=[
+            right_by_class(columns["true"], columns["predicted"], classes[: after + 1])
+            for after, columns in enumerate(evaluations)
+        ],
+    )
     for name, written in record["metrics"].items():
         if name in values:
             yield _value(f"metrics.{name}", written, values[name])

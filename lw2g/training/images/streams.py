@@ -88,6 +88,9 @@ def joined(
 def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     """Return two streams as one; ids and clashing names of the second get the prefix."""
     shift, labels = before.num_classes, 1 + max(before.class_order)
+    known = len(before.target_names)
+    targets = tuple(before.targets or range(shift))
+    targets += tuple(known + target for target in stream.targets or range(stream.num_classes))
     renamed: dict[int, _Renamed] = {}
     taken = set(before.class_names)
 
@@ -103,6 +106,7 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
             class_names=names[task.classes[0] : task.classes[-1] + 1],
             train=moved(task.train),
             test=moved(task.test),
+            domain=task.domain,
         )
         for task in stream.tasks
     )
@@ -117,13 +121,18 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
         class_order=(*before.class_order, *(labels + label for label in stream.class_order)),
         class_names=(*before.class_names, *names),
         fingerprint=hashlib.sha256(chained.encode()).hexdigest(),
+        targets=targets if (before.targets or stream.targets) else None,
         deviations=(*before.deviations, *stream.deviations, note),
     )
 
 
 def as_one_task(stream: TaskStream) -> TaskStream:
-    """Return the stream with all its tasks merged into one, for controls that see everything at once."""
-    tasks = stream.tasks
+    """Return the stream with all its tasks merged into one, for controls that see everything at once.
+
+    A class that comes in several tasks is one class there.
+    """
+    tasks, raw = stream.tasks, dict.fromkeys(stream.class_order)
+    targets = np.arange(stream.num_classes) if stream.targets is None else np.asarray(stream.targets)
 
     def merged(parts: Sequence[TaskData]) -> TaskData:
         source = parts[0].source
@@ -132,18 +141,26 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         return TaskData(
             source=source,
             indices=np.concatenate([part.indices for part in parts]),
-            labels=np.concatenate([part.labels for part in parts]),
+            labels=targets[np.concatenate([part.labels for part in parts])],
         )
 
     whole = Task(
         index=0,
-        classes=tuple(position for task in tasks for position in task.classes),
-        class_names=stream.class_names,
+        classes=tuple(range(len(raw))),
+        class_names=stream.target_names,
         train=merged([task.train for task in tasks]),
         test=merged([task.test for task in tasks]),
     )
     note = f"{len(tasks)} tasks learned as one: an upper bound, not continual learning"
-    return attrs.evolve(stream, tasks=(whole,), planted_groups=None, deviations=(*stream.deviations, note))
+    return attrs.evolve(
+        stream,
+        tasks=(whole,),
+        class_order=tuple(raw),
+        class_names=stream.target_names,
+        targets=None,
+        planted_groups=None,
+        deviations=(*stream.deviations, note),
+    )
 
 
 _LARGEST_SHARE = 5

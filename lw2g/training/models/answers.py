@@ -13,14 +13,14 @@ class Answers:
     """A model's answers for some images.
 
     Attributes:
-        logits: Of the seen classes, ``[B, C]``; log probabilities where several sets answer.
+        logits: Of the seen targets, ``[B, C]``; log probabilities where several sets answer.
         features: What the head was fed under the retrieved set, ``[B, F]`` float32; where each set answers,
             under all of them side by side.
         tasks: The retrieved task of each image, from 0, ``[B]`` int64; None where the baseline makes no hard
             choice of a set.
         sets: The set of that task, ``[B]`` int64; None likewise.
         suits: Where each set answers, how well each live set suits each image, ``[B, sets]``; else None.
-        by_set: Where several answers are mixed, the logits of each, ``[B, k, C]``; else None.
+        by_set: Where several answers are mixed, the logits of the seen classes of each; else None.
     """
 
     logits: Tensor
@@ -37,7 +37,7 @@ class Answers:
 
     @property
     def classes(self) -> Tensor:
-        """The predicted class of each image, ``[B]`` int64."""
+        """The predicted target of each image, ``[B]`` int64."""
         return self.logits.argmax(dim=1)
 
     def top(self, k: int) -> tuple[Tensor, Tensor]:

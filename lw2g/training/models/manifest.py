@@ -59,6 +59,8 @@ class TaskNote:
 
     class_names: list[str]
     num_images: int
+    targets: list[int] | None = None
+    domain: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,6 +129,8 @@ class Manifest:
                     class_names=tuple(task.class_names),
                     seen=seen,
                     num_images=task.num_images,
+                    targets=tuple(range(first, seen) if task.targets is None else task.targets),
+                    domain=task.domain,
                 )
             )
         return tuple(infos)
@@ -203,7 +207,10 @@ def described(parts: ModelParts) -> dict[str, Any]:
 
 def note_of(info: TaskInfo) -> dict[str, Any]:
     """Return a task as a manifest has it."""
-    return {"class_names": list(info.class_names), "num_images": info.num_images}
+    note = {"class_names": list(info.class_names), "num_images": info.num_images}
+    if info.targets != info.classes:
+        note["targets"] = list(info.targets)
+    return note | ({"domain": info.domain} if info.domain else {})
 
 
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:

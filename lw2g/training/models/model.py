@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lw2g.blocks.image_files import pixels_of
 from lw2g.errors import DataError
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskInfo
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.pictures import ImageLike, as_list
 from lw2g.training.models.answers import Answers
@@ -58,8 +59,8 @@ class TrainedModel(nn.Module):
         self.backbone, self.baseline = parts.backbone, parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
-        self._history = parts.infos[:task]
-        self._classes = tuple(name for info in self._history for name in info.class_names)
+        self._history = parts.infos[: task]
+        self._classes = tuple(dict(_named(self._history)).values())
         self.eval()
 
     @property
@@ -180,3 +181,9 @@ class TrainedModel(nn.Module):
             images=lambda: images,
             query=query,
         )
+
+
+def _named(history: Sequence[TaskInfo]) -> Iterator[tuple[int, str]]:
+    """Yield target and name of each class."""
+    for info in history:
+        yield from zip(info.targets, info.class_names, strict=True)

@@ -9,6 +9,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.model import ModelConfig
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, TaskInfo, derive_seed
@@ -83,6 +84,9 @@ class ModelParts:
         """Let the baseline make room for a task; its draws depend on the task alone."""
         torch.manual_seed(self.seed_of(index, "begin"))
         self.baseline.begin_task(self.info(index))
+        for module in self.baseline.modules():
+            if isinstance(module, ClosedForm):
+                module.begin_task(self.info(index))
         self.baseline.to(self.engine.device).requires_grad_(False).eval()
 
     def seed_of(self, index: int, purpose: str) -> int:

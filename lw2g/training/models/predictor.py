@@ -17,7 +17,7 @@ from torch import Tensor
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.calibration import best_of
-from lw2g.interfaces.context import TaskInfo, task_of_class
+from lw2g.interfaces.context import TaskInfo, kinds_of, task_of_class
 from lw2g.interfaces.pool import UNCHOSEN, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.checks import require_finite, require_one_task_each, require_seen
@@ -118,6 +118,26 @@ class Predictor:
     def task_of_class(self) -> Tensor:
         """The task of each seen class, ``[C]`` int64."""
         return task_of_class(self.history, self.device)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The target of each seen class, ``[C]`` int64."""
+        targets = [target for info in self.history for target in info.targets]
+        return torch.tensor(targets, dtype=torch.long, device=self.device)
+
+    @cached_property
+    def newest(self) -> Tensor:
+        """The newest task that has each seen class in the same domain, ``[C]`` int64."""
+        kinds, tasks = kinds_of(self.history, self.device), self.task_of_class
+        return tasks.new_zeros(len(kinds)).scatter_reduce_(0, kinds, tasks, "amax")[kinds]
+
+    @cached_property
+    def owning(self) -> Tensor:
+        """Whether a set holds a task that has the class in the same domain, ``[C, sets]`` bool."""
+        kinds = kinds_of(self.history, self.device)
+        owning = torch.zeros(len(kinds), len(self.pool), dtype=torch.bool, device=self.device)
+        owning[kinds, self.owner[self.task_of_class]] = True
+        return owning[kinds]
 
     def __call__(self, batch: Batch, names: Sequence[str], *, tasks: bool = True) -> Answers:
         """Return the answers for a batch.
@@ -253,10 +273,29 @@ class Predictor:
             tasks = torch.tensor([pool.tasks_of(set_id)[0] for set_id in pool.ids], device=rows.device)[sets]
         count = len(names)
         require_finite(logits[:count], names, self.names[0])
+        logits = self._of_targets(logits, summed=by_set is not None)
         answers = Answers(
             logits=logits, features=features, tasks=tasks, sets=sets, suits=suits, by_set=by_set
         )
         return answers if count == len(rows) else _mapped(answers, lambda value: value[:count])
+
+    def named(self, logits: Tensor) -> Tensor:
+        """Return the target of the best class, ``[B]``, given logits of the seen classes ``[B, C]``."""
+        return self.targets[logits.argmax(dim=1)]
+
+    def _of_targets(self, logits: Tensor, *, summed: bool) -> Tensor:
+        """Return the logits of targets: the best of their classes, or log probabilities added up."""
+        targets = self.targets
+        last = int(targets.max())
+        if last + 1 == len(targets):
+            return logits
+        where = targets.expand_as(logits)
+        best = logits.new_full((len(logits), last + 1), float("-inf"))
+        best.scatter_reduce_(1, where, logits, "amax")
+        if not summed:
+            return best
+        shares = (logits - best.gather(1, where)).exp()
+        return best + torch.zeros_like(best).scatter_add_(1, where, shares).log()
 
     def alone(self, rows: Tensor, choice: SetChoice, answers: Answers, sets: Tensor) -> Tensor:
         """Return the logits of the seen classes that one set alone gives, ``[B, C]``.

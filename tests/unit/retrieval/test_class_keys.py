@@ -110,7 +110,7 @@ def test_merging_two_sets_never_lowers_retrieval(partition, first, second):
         sets = np.array(task_to_set)[found.numpy()]
         by_task = Predictions(
             **rows, task=np.arange(4).repeat(20), retrieved=found.numpy(), set=sets, rank=sets
-        ).retrievals(task_to_set)
+        ).retrievals(task_to_set, [[0]] * 4, "abcd")
         return sum(by_task) / 4
 
     merged = [first if one == second else one for one in partition]

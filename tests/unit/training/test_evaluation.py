@@ -278,7 +278,7 @@ def test_retrievals_are_undefined_without_a_hard_choice() -> None:
     found = Predictions(
         sample=zeros, true=zeros, predicted=zeros, task=zeros, retrieved=nothing, set=nothing, rank=nothing
     )
-    assert found.retrievals([0]) is None
+    assert found.retrievals([0], [[0]], [""]) is None
     assert found.accuracies() == [100.0]
 
 
