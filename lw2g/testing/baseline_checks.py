@@ -20,14 +20,6 @@ from lw2g.testing.scene import Scene, begin, scene
 from lw2g.testing.world import changed, everything, modules_of, opened
 from lw2g.training.evidence.gradients import each_its_own
 
-__all__ = [
-    "TOLERANCE",
-    "check_phases_are_a_plan",
-    "check_prediction_belongs_to_its_sample",
-    "check_presets_name_options",
-    "check_sets_answer_as_chosen",
-]
-
 TOLERANCE = 1e-4
 """Absolute and relative difference of logits that rounding may cause in batches of another size."""
 

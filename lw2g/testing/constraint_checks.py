@@ -19,17 +19,12 @@ from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.toy import Stage
 from lw2g.training.protection import Protection, SiteRule
 
-__all__ = [
-    "check_asks_for_what_it_reads",
-    "check_constraint_lives_through_a_run",
-    "check_constraint_state_round_trips",
-    "check_extra_loss_leaves_the_host_alone",
-    "check_restrictions_take_away_alone",
-]
-
 _TARGETS: tuple[Target, ...] = get_args(Target)
 _ROUNDING = 1e-5
 """Share of a norm that may be lost or won by float32 rounding."""
+_DRAWS = (
+    ", and the host draws otherwise than without it; use context.generator(purpose), or torch's in extra_loss"
+)
 
 
 @check("constraint")
@@ -163,12 +158,12 @@ def check_extra_loss_leaves_the_host_alone(subject: Subject) -> None:
     for stage, constraint, context in _tasks(subject, still=True):
         with seeded(1) as generators:
             _restrictions(stage, constraint, context)
-            _refuse_draws("restriction", generators.moved())
+            generators.refuse_draws("restriction", _DRAWS)
         losses = []
         for others in (1, 2):
             with seeded(1, others=others) as generators:
                 losses.append(_harmless_loss(stage, constraint, context))
-                _refuse_draws("extra_loss", tuple(name for name in generators.moved() if name != "torch"))
+                generators.refuse_draws("extra_loss", _DRAWS, "torch")
         if not _equal(*losses):
             raise ContractViolation(
                 f"extra_loss is {losses[0]} and then {losses[1]} for one batch and one torch seed; draw from "
@@ -235,18 +230,11 @@ def _tasks(
             context = next(tasks)
         with seeded(1) as generators, bearing("begin_task", "it is called for every task, the first too"):
             available(lambda: constraint.begin_task(context))  # noqa: B023
-            _refuse_draws("begin_task", generators.moved() if still else ())
+            if still:
+                generators.refuse_draws("begin_task", _DRAWS)
         yield stage, constraint, context
     with bearing("absorb", "it is called for every site of a finished task"):
         next(tasks, None)
-
-
-def _refuse_draws(where: str, moved: tuple[str, ...]) -> None:
-    if moved:
-        raise ContractViolation(
-            f"{where} draws from the global generator of {' and '.join(moved)}, and the host draws otherwise "
-            "than without it; use context.generator(purpose), or torch's in extra_loss"
-        )
 
 
 def _restrictions(

@@ -14,12 +14,6 @@ from lw2g.testing.kit import ContractViolation, Subject, check, error_line
 from lw2g.testing.world import SmallRun, learned, opened, resumed, whole
 from lw2g.training.evidence.collecting import collect_evidence
 
-__all__ = [
-    "check_measures_a_small_stream",
-    "check_other_candidates_do_not_matter",
-    "check_resumes_with_what_it_stored",
-]
-
 _CLOSE = 1e-6
 
 

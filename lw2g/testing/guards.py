@@ -78,9 +78,21 @@ class Generators:
 
     states: dict[str, bytes] = attrs.field(factory=lambda: _states(), init=False)
 
-    def moved(self) -> tuple[str, ...]:
-        """Return the names of the generators that have advanced since."""
-        return tuple(name for name, state in _states().items() if state != self.states[name])
+    def moved(self, *allowed: str) -> tuple[str, ...]:
+        """Return the names of the generators that have advanced since, except for allowed ones."""
+        states = _states()
+        return tuple(name for name in states if states[name] != self.states[name] and name not in allowed)
+
+    def refuse_draws(self, who: str, remedy: str, *allowed: str) -> None:
+        """Raise a violation if a generator has advanced that is not allowed to.
+
+        Args:
+            who: What ran meanwhile, as the subject of the message.
+            remedy: What its author must do.
+            *allowed: Names of generators that it may draw from.
+        """
+        if moved := self.moved(*allowed):
+            raise ContractViolation(f"{who} draws from the global generator of {' and '.join(moved)}{remedy}")
 
 
 def _states() -> dict[str, bytes]:

@@ -16,8 +16,6 @@ from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.scene import begin, scene
 from lw2g.testing.world import HOST_PHASE, changed, learned, opened
 
-__all__ = ["check_phases_leave_sets_alone", "check_scores_name_the_retrieved_task"]
-
 
 @check("retrieval", applies=lambda subject: not subject.component.control)
 def check_scores_name_the_retrieved_task(subject: Subject) -> None:

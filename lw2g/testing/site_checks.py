@@ -17,15 +17,6 @@ from lw2g.testing.guards import seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.scene import Scene, declares, scene
 
-__all__ = [
-    "OUTSIDE",
-    "check_head_is_drawn_anew",
-    "check_probe_reaches_measured_sites",
-    "check_sites_are_what_they_say",
-    "check_taps_read_what_is_multiplied",
-    "outside_the_tap",
-]
-
 _ENERGY = 0.9
 _NOTHING = 1e-6
 

@@ -32,12 +32,6 @@ from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 from lw2g.vit.offline import without_network
 
-__all__ = [
-    "check_says_what_is_missing",
-    "check_takes_a_run_and_changes_nothing",
-    "check_takes_an_interrupted_run",
-]
-
 _INTERRUPTED_AFTER = 6
 _SERVICES = ("_URI", "_URL", "_HOST", "_KEY", "_TOKEN")
 """Endings of environment variables that name a service or hold its key."""
@@ -57,11 +51,9 @@ def check_takes_a_run_and_changes_nothing(subject: Subject) -> None:
                 )
         for _ in range(2):
             _close(tracker)
-        if moved := generators.moved():
-            raise ContractViolation(
-                f"it draws from the global generator of {' and '.join(moved)}, and the run draws otherwise "
-                "than without it; use a generator of its own"
-            )
+        generators.refuse_draws(
+            "it", ", and the run draws otherwise than without it; use a generator of its own"
+        )
 
 
 @check("tracker")

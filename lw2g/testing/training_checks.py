@@ -28,19 +28,6 @@ from lw2g.training.evidence.collecting import collect_evidence
 from lw2g.training.models.parts import lasting
 from lw2g.training.session import Session
 
-__all__ = [
-    "PROTECTED",
-    "check_answers_without_what_only_learning_reads",
-    "check_backbone_is_untouched",
-    "check_cached_features_hold",
-    "check_checkpoint_predicts_the_same",
-    "check_evidence_changes_nothing",
-    "check_learns_a_small_stream",
-    "check_other_sets_stay",
-    "check_protection_holds",
-    "check_resumes_to_the_same_bits",
-]
-
 PROTECTED = float(torch.finfo(torch.float32).eps)
 """Largest change of linear outputs of unit activations inside a protected space, by rounding to float32.
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from broken_components import Broken, NoOptions, require_failure
+from broken_components import Broken, NoOptions
 from lw2g.interfaces.component import BackboneComponent
 from lw2g.testing import ContractCase, contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.vit.backbone import Backbone, load_backbone
@@ -177,16 +177,7 @@ def test_other_backbones_keep_their_promises_or_are_not_here(record: BackboneCom
     assert len({result.status for result in results}) == 1
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
-def test_a_broken_backbone_fails_with_what_to_do(record: BackboneComponent, check: str, words: str) -> None:
-    """Each check fails on a backbone that breaks its promise, and says what the author must do."""
-    with torch.random.fork_rng():
-        require_failure(record, check, words)
-
-
-def test_every_check_of_backbones_is_shown_to_fail() -> None:
-    """No check is without a backbone that breaks it."""
-    BROKEN.require_every_check("backbone")
+test_broken_ones_fail, test_every_check_is_broken = BROKEN.tests("backbone")
 
 
 def test_weights_that_would_be_fetched_are_skipped_without_a_wait() -> None:

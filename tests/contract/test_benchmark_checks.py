@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from broken_components import Broken, kept, require_all_pass, require_failure
+from broken_components import Broken, kept
 from lw2g.errors import DataError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.stream import RandomTransform, StagedTransform, TaskData
@@ -292,7 +292,10 @@ class FlipsAlways(Sane):
         return evolved(made, train=lambda image: made.test(image).flip(-1))
 
 
-@breaks("transforms_draw_as_declared", "draws from numpy.random; draw from torch's global generator")
+@breaks(
+    "transforms_draw_as_declared",
+    "the global generator of numpy.random; draw from torch's",
+)
 class DrawsFromNumpy(Sane):
     def transforms(self, image_size, mean, std):
         made = super().transforms(image_size, mean, std)
@@ -380,20 +383,7 @@ def test_other_benchmarks_keep_their_promises_or_are_not_here() -> None:
     assert [result.message for result in results if result.status == "failed"] == []
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
-def test_a_broken_benchmark_fails_with_what_to_do(record: BenchmarkComponent, check: str, words: str) -> None:
-    """Each check fails on a benchmark that breaks its promise, and says what the author must do."""
-    require_failure(record, check, words)
-
-
-def test_every_check_of_benchmarks_is_shown_to_fail() -> None:
-    """No check is without a benchmark that breaks it."""
-    BROKEN.require_every_check("benchmark")
-
-
-def test_a_sane_benchmark_passes() -> None:
-    """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    require_all_pass(benchmark("sane", Sane))
+test_broken_ones_fail, test_every_check_is_broken, test_sane_ones_pass = BROKEN.tests("benchmark", Sane)
 
 
 def test_the_folder_benchmark_keeps_its_promises_with_images(tmp_path: Path) -> None:

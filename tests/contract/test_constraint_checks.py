@@ -8,7 +8,7 @@ import attrs
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import ConstraintComponent
 from lw2g.interfaces.constraint import Constraint
@@ -205,19 +205,4 @@ def test_registered_constraints_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
-def test_a_broken_constraint_fails_with_what_to_do(
-    record: ConstraintComponent, check: str, words: str
-) -> None:
-    """Each check fails on a constraint that breaks its promise, and says what the author must do."""
-    require_failure(record, check, words)
-
-
-def test_every_check_of_constraints_is_shown_to_fail() -> None:
-    """No check is without a constraint that breaks it."""
-    BROKEN.require_every_check("constraint")
-
-
-def test_a_sane_constraint_passes() -> None:
-    """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    require_all_pass(constraint("sane", Sane))
+test_broken_ones_fail, test_every_check_is_broken, test_sane_ones_pass = BROKEN.tests("constraint", Sane)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept
 from lw2g.interfaces.component import EvidenceComponent
 from lw2g.interfaces.evidence import Measure
 from lw2g.interfaces.growth import Measurement
@@ -115,18 +114,4 @@ def test_registered_measures_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
-def test_a_broken_measure_fails_with_what_to_do(record: EvidenceComponent, check: str, words: str) -> None:
-    """Each check fails on a measure that breaks its promise, and says what the author must do."""
-    require_failure(record, check, words)
-
-
-def test_every_check_of_measures_is_shown_to_fail() -> None:
-    """No check is without a measure that breaks it."""
-    BROKEN.require_every_check("evidence")
-
-
-def test_a_sane_measure_passes() -> None:
-    """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    require_all_pass(evidence("sane", Sane))
-    assert torch.is_grad_enabled()
+test_broken_ones_fail, test_every_check_is_broken, test_sane_ones_pass = BROKEN.tests("evidence", Sane)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
@@ -152,20 +152,7 @@ def test_registered_policies_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
-def test_a_broken_policy_fails_with_what_to_do(record: PolicyComponent, check: str, words: str) -> None:
-    """Each check fails on a policy that breaks its promise, and says what the author must do."""
-    require_failure(record, check, words)
-
-
-def test_every_check_of_policies_is_shown_to_fail() -> None:
-    """No check is without a policy that breaks it."""
-    BROKEN.require_every_check("policy")
-
-
-def test_a_sane_policy_passes() -> None:
-    """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    require_all_pass(policy("sane", Sane))
+test_broken_ones_fail, test_every_check_is_broken, test_sane_ones_pass = BROKEN.tests("policy", Sane)
 
 
 def test_a_policy_without_evidence_may_reuse_a_closed_set() -> None:

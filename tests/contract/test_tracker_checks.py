@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broken_components import Broken, NoOptions, kept, require_all_pass, require_failure
+from broken_components import Broken, NoOptions, kept
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import TrackerComponent
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskEvaluated
@@ -119,20 +119,7 @@ def test_registered_trackers_keep_their_promises(case: ContractCase) -> None:
     case.run()
 
 
-@pytest.mark.parametrize(("record", "check", "words"), BROKEN.cases)
-def test_a_broken_tracker_fails_with_what_to_do(record: TrackerComponent, check: str, words: str) -> None:
-    """Each check fails on a tracker that breaks its promise, and says what the author must do."""
-    require_failure(record, check, words)
-
-
-def test_every_check_of_trackers_is_shown_to_fail() -> None:
-    """No check is without a tracker that breaks it."""
-    BROKEN.require_every_check("tracker")
-
-
-def test_a_sane_tracker_passes() -> None:
-    """What the broken ones derive from keeps every promise, so that each breaks its own."""
-    require_all_pass(tracker("sane", Sane))
+test_broken_ones_fail, test_every_check_is_broken, test_sane_ones_pass = BROKEN.tests("tracker", Sane)
 
 
 def test_a_tracker_is_checked_away_from_the_users_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import attrs
 import pytest
+import torch
 
 from lw2g.testing import ContractCase, ContractViolation, contract_cases
 from lw2g.testing.kit import CHECKS
 
-__all__ = ["Broken", "NoOptions", "evolving", "kept", "require_all_pass", "require_failure"]
+__all__ = ["Broken", "NoOptions", "evolving", "kept", "require_failure"]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,9 +44,27 @@ class Broken:
 
         return note
 
-    def require_every_check(self, kind: str) -> None:
-        """Assert that each check of a kind has something that breaks it."""
-        assert {one.name for one in CHECKS if one.kind == kind} == {one.values[1] for one in self.cases}
+    def tests(self, kind: str, sane: Any = None) -> Iterator[Callable[..., None]]:
+        """Yield tests: each component fails its check, each check has one that fails it, ``sane`` passes."""
+
+        @pytest.mark.parametrize(("record", "check", "words"), self.cases)
+        def fails_with_what_to_do(record: Any, check: str, words: str) -> None:
+            with torch.random.fork_rng():
+                require_failure(record, check, words)
+
+        def every_check_is_broken() -> None:
+            checks = {check.name for check in CHECKS if check.kind == kind}
+            assert checks == {case.values[1] for case in self.cases}
+
+        def what_they_derive_from_passes() -> None:
+            results = [case.result() for case in contract_cases(self.record("sane", sane))]
+            assert [result.message for result in results if result.status != "passed"] == []
+            assert torch.is_grad_enabled()
+
+        yield fails_with_what_to_do
+        yield every_check_is_broken
+        if sane is not None:
+            yield what_they_derive_from_passes
 
 
 def evolving(sane: Any, **always: Any) -> Callable[..., Any]:
@@ -81,9 +100,3 @@ def require_failure(record: Any, check: str, words: str) -> None:
     (case,) = [one for one in contract_cases(record) if one.check.name == check]
     with pytest.raises(ContractViolation, match=words):
         case.run()
-
-
-def require_all_pass(record: Any) -> None:
-    """Assert that a component passes every check."""
-    results = [case.result() for case in contract_cases(record)]
-    assert [result.message for result in results if result.status != "passed"] == []
