@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pytest
@@ -60,6 +61,13 @@ class Bench:
         if retrieval is not None:
             retrieval.begin_task(context)
         return context
+
+    def begun(self, kind, config, tasks: int = 1, **others) -> tuple[Any, Pool, TaskContext]:
+        """A baseline, its pool and the context of the last of some tasks, each with a set of its own."""
+        baseline, pool = kind(config, self.build), Pool()
+        for index in range(tasks):
+            context = self.begin(baseline, pool, index, **others)
+        return baseline, pool, context
 
     def context(self, pool: Pool, index: int, retrieval=None) -> TaskContext:
         """The context of a task that has its set."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lw2g.blocks.adapters import AdapterSet, as_buffers
-from lw2g.interfaces.pool import Pool
 from lw2g.testing import ContractCase, contract_cases
 from lw2g_adapters.ease import Ease
 from lw2g_adapters.options import EaseConfig, TunaConfig
@@ -27,8 +26,7 @@ def test_a_set_starts_as_released():
 def test_a_fresh_set_changes_nothing_and_learns_up_first(name, bench):
     """With up = 0 features are the plain ViT's bit for bit; the first gradient misses the down-projection."""
     kind, config = KINDS[name]
-    baseline, pool = kind(config(), bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, pool, context = bench.begun(kind, config())
     batch = bench.batch(0)
     assert torch.equal(baseline.features(batch, pool.force(0)), batch.query)
     baseline.requires_grad_(True)

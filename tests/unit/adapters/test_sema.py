@@ -150,8 +150,7 @@ def test_a_scan_changes_nothing_and_asks_whole_tasks(bench, unit):
 def test_other_images_are_novel_and_its_own_are_not(bench):
     """The threshold is in deviations of a descriptor's own errors, which its own images meet on average."""
     config = attrs.evolve(CONFIG, threshold=0.5, descriptor_lr=0.2)
-    baseline, pool = Sema(config, bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, _, context = bench.begun(Sema, config)
     bench.learn(baseline, context, epochs=20)
     assert not any(baseline.is_novel(block, context) for block in baseline.growing)
     far = bench.batch(0)

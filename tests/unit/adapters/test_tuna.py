@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional
 
 from lw2g.interfaces.phase import ComputePhase
-from lw2g.interfaces.pool import Pool
 from lw2g_adapters.options import TunaConfig
 from lw2g_adapters.tuna import Tuna, merge, overlap
 
@@ -75,8 +74,7 @@ def test_with_one_set_it_is_a_cosine_classifier(learn, rows_under):
 @pytest.mark.parametrize("margin", [0.0, 0.3])
 def test_the_margin_is_taken_off_the_true_cosine(bench, margin):
     """Cross-entropy of 20 cosines over the task's own classes, the true one's lowered by the margin."""
-    baseline, pool = Tuna(attrs.evolve(CONFIG, margin=margin), bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, pool, context = bench.begun(Tuna, attrs.evolve(CONFIG, margin=margin))
     batch = bench.batch(0)
     cosines = baseline.cosines(baseline.features(batch, pool.force(0)))[:, :2].clone()
     cosines[torch.arange(4), batch.labels] -= 20 * margin

@@ -6,7 +6,6 @@ import attrs
 import torch
 
 from lw2g.interfaces.baseline import mask_logits
-from lw2g.interfaces.pool import Pool
 from lw2g_lora.c_lora import CLora, overlap
 from lw2g_lora.options import CLoraConfig
 
@@ -40,9 +39,7 @@ def test_its_gradient_is_the_written_one(bench, moved):
 
 def test_the_loss_of_a_new_set(bench, moved):
     """Cross-entropy over the task's classes plus half the overlap with the sum of all earlier sets."""
-    baseline, pool = CLora(SMALL, bench.build), Pool()
-    for index in range(3):
-        context = bench.begin(baseline, pool, index)
+    baseline, pool, context = bench.begun(CLora, SMALL, 3)
     moved(pool[0], pool[1])
     batch = bench.batch(2)
     logits = baseline.logits(baseline.features(batch, pool.route(None)))
@@ -60,9 +57,7 @@ def test_the_loss_of_a_new_set(bench, moved):
 
 def test_reuse_penalises_the_increment_over_the_start(bench, moved):
     """What the set held when the task began counts as past; the penalty and its gradient begin at zero."""
-    baseline, pool = CLora(SMALL, bench.build), Pool()
-    bench.begin(baseline, pool, 0)
-    bench.begin(baseline, pool, 1)
+    baseline, pool, _ = bench.begun(CLora, SMALL, 2)
     moved(*pool.sets)
     context, batch = bench.begin(baseline, pool, 2, reuse=0), bench.batch(2)
     start, train = baseline.phases(context)
@@ -81,8 +76,7 @@ def test_reuse_penalises_the_increment_over_the_start(bench, moved):
 
 def test_a_resumed_task_keeps_its_start(bench, moved):
     """The factors that a reused set began with are in the state, so that the loss goes on as it was."""
-    baseline, pool = CLora(SMALL, bench.build), Pool()
-    bench.begin(baseline, pool, 0)
+    baseline, pool, _ = bench.begun(CLora, SMALL)
     moved(pool[0])
     context, batch = bench.begin(baseline, pool, 1, reuse=0), bench.batch(1)
     loss_of(baseline, context, batch)
@@ -97,9 +91,7 @@ def test_a_resumed_task_keeps_its_start(bench, moved):
 def test_the_first_task_and_weight_zero_have_no_penalty(bench, moved):
     """Both are plain low-rank training, whatever the updates are."""
     for penalty, index in ((0.5, 0), (0.0, 1)):
-        baseline, pool = CLora(attrs.evolve(SMALL, penalty=penalty), bench.build), Pool()
-        for task in range(index + 1):
-            context = bench.begin(baseline, pool, task)
+        baseline, pool, context = bench.begun(CLora, attrs.evolve(SMALL, penalty=penalty), index + 1)
         batch = bench.batch(index)
         baseline.phases(context)[0].run(lambda done, total: None)
         moved(*pool.sets)

@@ -27,9 +27,7 @@ def test_a_set_starts_as_released(vit_b, rank):
 
 def test_averaging_is_of_factors(bench, moved):
     """A new set becomes (1 - a) of itself and a of the others' mean, factor by factor."""
-    baseline, pool = HideLora(SMALL, bench.build), Pool()
-    for index in range(3):
-        context = bench.begin(baseline, pool, index)
+    baseline, pool, context = bench.begun(HideLora, SMALL, 3)
     moved(*pool.sets)
     others, version = state(pool[0], pool[1]), pool.version(2)
     down = 0.75 * pool[2].down + 0.25 * (pool[0].down + pool[1].down) / 2
@@ -63,9 +61,7 @@ def test_what_is_not_averaged(case, bench, moved):
 
 def test_training_uses_the_set_as_it_is(bench, moved):
     """Unlike HiDe-Prompt's, the average plays no part in the training forward."""
-    baseline, pool = HideLora(attrs.evolve(SMALL, contrastive=0.0), bench.build), Pool()
-    for index in range(2):
-        context = bench.begin(baseline, pool, index)
+    baseline, pool, context = bench.begun(HideLora, attrs.evolve(SMALL, contrastive=0.0), 2)
     moved(*pool.sets)
     batch = bench.batch(1)
     plain = bench.probe_loss(baseline, batch, pool.force(1), 1)
@@ -74,8 +70,7 @@ def test_training_uses_the_set_as_it_is(bench, moved):
 
 def test_a_fresh_random_set_has_no_angle(bench):
     """Up is zero: down's gradient is zero and its angle undefined, up's is not zero."""
-    baseline, pool = HideLora(SMALL, bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, pool, context = bench.begun(HideLora, SMALL)
     loss = baseline.phases(context)[0].step(bench.batch(0)).loss
     down, up = torch.autograd.grad(loss, (pool[0].down, pool[0].up))
     assert not down.any()

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from lw2g.blocks.weighted_prefixes import component_weights
-from lw2g.interfaces.pool import Pool
 from lw2g_prompts.coda_prompt import CodaPrompt, orthogonality
 from lw2g_prompts.options import CodaPromptConfig
 
@@ -21,8 +20,7 @@ def test_the_head_starts_as_torch_does(vit_b):
 
 def test_two_forwards_per_image(bench):
     """In training and in evaluation alike: one for the query, one with prefixes."""
-    baseline, pool = CodaPrompt(CodaPromptConfig(), bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, pool, context = bench.begun(CodaPrompt, CodaPromptConfig())
     rows = []
     handle = bench.backbone.model.norm.register_forward_hook(lambda *args: rows.append(len(args[2])))
     try:
@@ -35,8 +33,7 @@ def test_two_forwards_per_image(bench):
 
 def test_the_query_is_the_unprompted_feature_under_the_mask(bench):
     """All blocks use one query, the prefix is the weighted sum written out, and masks get a gradient."""
-    baseline, pool = CodaPrompt(CodaPromptConfig(), bench.build), Pool()
-    bench.begin(baseline, pool, 0)
+    baseline, pool, _ = bench.begun(CodaPrompt, CodaPromptConfig())
     batch, seen = bench.batch(0), {}
     baseline.head(
         bench.backbone.features(batch.images, [baseline.injection(batch, pool.sets, seen)])
@@ -60,9 +57,7 @@ def test_orthogonality_of_known_rows():
 
 def test_the_penalty_is_zero_at_the_start_and_covers_frozen_rows(bench):
     """An orthogonal start costs nothing over all sets; a new set that copies an old one does."""
-    baseline, pool = CodaPrompt(CodaPromptConfig(orthogonality=2.0), bench.build), Pool()
-    bench.begin(baseline, pool, 0)
-    bench.begin(baseline, pool, 1)
+    baseline, pool, _ = bench.begun(CodaPrompt, CodaPromptConfig(orthogonality=2.0), 2)
     batch = bench.batch(1)
     assert baseline.regulariser(batch, pool.sets, {}).item() < 1e-11
     pool[1].load_state_dict(pool[0].state_dict())
@@ -73,8 +68,7 @@ def test_the_penalty_is_zero_at_the_start_and_covers_frozen_rows(bench):
 
 def test_the_penalty_is_added_to_cross_entropy_and_is_no_evidence(bench):
     """Weight 0 is the masked cross-entropy alone; the probe loss never has the penalty."""
-    baseline, pool = CodaPrompt(CodaPromptConfig(), bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, pool, context = bench.begun(CodaPrompt, CodaPromptConfig())
     batch = bench.batch(0)
     logits = baseline.logits(baseline.features(batch, pool.route(None)))[:, :2]
     plain = -logits.log_softmax(1)[torch.arange(4), batch.labels].mean()

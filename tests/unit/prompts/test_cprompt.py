@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 from lw2g_prompts.cprompt import CPrompt, smoothing_loss
@@ -36,10 +35,7 @@ def rows_after_blocks(backbone, forward):
 
 def begun(bench, config=QUICK, tasks=2, **others):
     """Return baseline, pool and the context of the last of some tasks that have begun."""
-    baseline, pool = CPrompt(config, bench.build), Pool()
-    for index in range(tasks):
-        context = bench.begin(baseline, pool, index, **others)
-    return baseline, pool, context
+    return bench.begun(CPrompt, config, tasks, **others)
 
 
 def test_start_values_are_the_official_ones(vit_b):

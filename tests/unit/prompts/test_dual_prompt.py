@@ -6,15 +6,13 @@ import pytest
 import torch
 
 from lw2g.errors import ConfigError
-from lw2g.interfaces.pool import Pool
 from lw2g_prompts.dual_prompt import DualPrompt
 from lw2g_prompts.options import DualPromptConfig
 
 
 def test_loss_is_cross_entropy_over_the_tasks_classes(bench):
     """The host loss equals a log-softmax over the task's own logits, computed by hand."""
-    baseline, pool = DualPrompt(DualPromptConfig(), bench.build), Pool()
-    context = bench.begin(baseline, pool, 0)
+    baseline, pool, context = bench.begun(DualPrompt, DualPromptConfig())
     batch = bench.batch(0)
     logits = baseline.logits(baseline.features(batch, pool.force(0)))[:, :2]
     by_hand = -logits.log_softmax(1)[torch.arange(4), batch.labels].mean()

@@ -20,9 +20,7 @@ QUICK = HidePromptConfig(epochs=2, replay_epochs=2, clusters=2, batch_size=4, en
 def test_without_ensemble_weight_the_forward_is_the_plain_one(bench):
     """Weight 0 trains on the stored prefixes themselves."""
     config = attrs.evolve(QUICK, ensemble=0.0, contrastive=0.0)
-    baseline, pool = HidePrompt(config, bench.build), Pool()
-    for index in range(2):
-        context = bench.begin(baseline, pool, index)
+    baseline, pool, context = bench.begun(HidePrompt, config, 2)
     batch = bench.batch(1)
     plain = bench.probe_loss(baseline, batch, pool.force(1), 1)
     assert torch.equal(baseline.phases(context)[0].step(batch).loss, plain)
@@ -38,9 +36,7 @@ def test_the_first_task_has_no_ensemble(bench):
 
 def test_merge_stores_what_was_trained(bench):
     """The merge is the convex combination with the mean of the other sets, and says that the set changed."""
-    baseline, pool = HidePrompt(attrs.evolve(QUICK, init_from="random"), bench.build), Pool()
-    for index in range(3):
-        context = bench.begin(baseline, pool, index)
+    baseline, pool, context = bench.begun(HidePrompt, attrs.evolve(QUICK, init_from="random"), 3)
     expected = 0.75 * pool[2].value + 0.25 * (pool[0].value + pool[1].value) / 2
     batch, version = bench.batch(2), pool.version(2)
     in_training = baseline.phases(context)[0].step(batch).features
@@ -54,9 +50,7 @@ def test_merge_stores_what_was_trained(bench):
 
 def test_a_reused_set_is_neither_mixed_nor_merged(bench):
     """Mixing other sets into a protected one would undo its protection."""
-    baseline, pool = HidePrompt(attrs.evolve(QUICK, init_from="random"), bench.build), Pool()
-    for index in range(2):
-        bench.begin(baseline, pool, index)
+    baseline, pool, _ = bench.begun(HidePrompt, attrs.evolve(QUICK, init_from="random"), 2)
     context = bench.begin(baseline, pool, 2, reuse=0)
     before = state(pool[0])
     baseline.merge(context)
@@ -112,9 +106,7 @@ def test_evidence_is_cross_entropy_alone(bench):
     for weight in (0.0, 0.5):
         torch.manual_seed(5)
         config = attrs.evolve(QUICK, contrastive=weight, ensemble=weight, init_from="random")
-        baseline, pool = HidePrompt(config, bench.build), Pool()
-        bench.begin(baseline, pool, 0)
-        bench.begin(baseline, pool, 1)
+        baseline, pool, _ = bench.begun(HidePrompt, config, 2)
         losses.append(bench.probe_loss(baseline, bench.batch(1), pool.force(1), 1))
         pools.append(pool)
     assert torch.equal(losses[0], losses[1])

@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional
 
 from lw2g.errors import ConfigError
-from lw2g.interfaces.pool import Pool
 from lw2g.vit.taps import Tap
 from lw2g_prompts.l2p import L2P
 from lw2g_prompts.options import L2PConfig
@@ -18,8 +17,7 @@ QUICK = L2PConfig(epochs=2, batch_size=4)
 
 def begun(bench, config=QUICK):
     """Return baseline, pool and context of the first task."""
-    baseline, pool = L2P(config, bench.build), Pool()
-    return baseline, pool, bench.begin(baseline, pool, 0)
+    return bench.begun(L2P, config)
 
 
 @pytest.mark.parametrize("top_k", [1, 4])

@@ -9,20 +9,11 @@ import torch
 from lw2g.blocks.weighted_prefixes import weighted_prefixes
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
-from lw2g.interfaces.pool import Pool
 from lw2g.vit.prefix import PrefixInjection
 from lw2g_prompts.options import OsPromptConfig
 from lw2g_prompts.os_prompt import OsPrompt, query_pool_distance
 
 PLUS = OsPromptConfig(variant="os++", reference_weight=1.0)
-
-
-def grown(bench, config, tasks=1):
-    """Return a baseline and a pool after some tasks that grew, and the last one's context."""
-    baseline, pool = OsPrompt(config, bench.build), Pool()
-    for index in range(tasks):
-        context = bench.begin(baseline, pool, index)
-    return baseline, pool, context
 
 
 def queries(bench, baseline, pool, batch):
@@ -48,7 +39,7 @@ def reference_term(bench, baseline, pool, batch):
 )
 def test_forwards_per_image(bench, config, training):
     """One in evaluation always; a second in training for the reference term alone."""
-    baseline, pool, context = grown(bench, config)
+    baseline, pool, context = bench.begun(OsPrompt, config)
     passes = []
     handle = bench.backbone.model.norm.register_forward_hook(lambda *args: passes.append(len(args[2])))
     try:
@@ -62,7 +53,7 @@ def test_forwards_per_image(bench, config, training):
 
 def test_the_query_is_the_class_token_entering_the_block(bench):
     """At block 0 it is class token and position for every image, so the first prefix is static."""
-    baseline, pool, _ = grown(bench, OsPromptConfig())
+    baseline, pool, _ = bench.begun(OsPrompt, OsPromptConfig())
     seen = queries(bench, baseline, pool, bench.batch(0))
     model = bench.backbone.model
     constant = (model.cls_token[0, 0] + model.pos_embed[0, 0]).expand(4, -1)
@@ -77,7 +68,7 @@ def test_the_query_is_the_class_token_entering_the_block(bench):
 
 def test_a_later_query_carries_gradient_to_earlier_prefixes(bench):
     """Cutting the queries from their graph is another method: the first block's gradient changes."""
-    baseline, pool, _ = grown(bench, OsPromptConfig())
+    baseline, pool, _ = bench.begun(OsPrompt, OsPromptConfig())
     batch = bench.batch(0)
     whole = baseline.features(batch, pool.route(None)).sum()
     injection = baseline.injection(batch, pool.sets)
@@ -111,7 +102,7 @@ def test_the_paper_term_by_hand():
 
 def test_the_paper_term_trains_current_keys_only(bench):
     """Visible keys of frozen sets count in the softmax and get no gradient."""
-    baseline, pool, _ = grown(bench, PLUS, tasks=2)
+    baseline, pool, _ = bench.begun(OsPrompt, PLUS, 2)
     pool[0].requires_grad_(False)
     term = reference_term(bench, baseline, pool, bench.batch(1))
     term.backward()
@@ -126,7 +117,7 @@ def test_the_paper_term_trains_current_keys_only(bench):
 
 def test_the_released_term_reaches_earlier_blocks_only(bench):
     """It moves what lies before a query: components and keys of blocks 0 to 3, nothing of the last block."""
-    baseline, pool, _ = grown(bench, attrs.evolve(PLUS, qr="code"))
+    baseline, pool, _ = bench.begun(OsPrompt, attrs.evolve(PLUS, qr="code"))
     batch = bench.batch(0)
     term = reference_term(bench, baseline, pool, batch)
     seen = queries(bench, baseline, pool, batch)
@@ -141,7 +132,7 @@ def test_the_released_term_reaches_earlier_blocks_only(bench):
 @pytest.mark.parametrize("qr", ["paper", "code"])
 def test_the_term_is_added_with_its_weight(bench, qr):
     """Loss of OS-Prompt++ = loss of OS-Prompt + weight * term; evidence has no such term."""
-    baseline, pool, context = grown(bench, attrs.evolve(PLUS, qr=qr, reference_weight=0.25))
+    baseline, pool, context = bench.begun(OsPrompt, attrs.evolve(PLUS, qr=qr, reference_weight=0.25))
     batch = bench.batch(0)
     plain = bench.probe_loss(baseline, batch, pool.route(None), 0)
     term = reference_term(bench, baseline, pool, batch)

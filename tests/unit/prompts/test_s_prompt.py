@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from lw2g.interfaces.pool import Pool
 from lw2g_prompts.dual_prompt import DualPrompt
 from lw2g_prompts.options import DualPromptConfig, SPromptPlusPlusConfig
 from lw2g_prompts.s_prompt import SPromptPlusPlus
@@ -18,8 +17,7 @@ def test_it_is_dual_prompt_without_the_shared_prompt(bench):
         (DualPrompt, DualPromptConfig(shared_blocks=())),
     ):
         torch.manual_seed(3)
-        baseline, pool = kind(config, bench.build), Pool()
-        context = bench.begin(baseline, pool, 0)
+        baseline, pool, context = bench.begun(kind, config)
         losses = [baseline.phases(context)[0].step(bench.batch(0)).loss.item()]
         bench.learn(baseline, context)
         losses.append(baseline.phases(context)[0].step(bench.batch(0)).loss.item())

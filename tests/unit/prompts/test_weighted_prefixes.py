@@ -15,7 +15,6 @@ from lw2g.blocks.weighted_prefixes import (
     weighted_prefixes,
 )
 from lw2g.errors import ConfigError
-from lw2g.interfaces.pool import Pool
 from lw2g.vit.injection import inject
 from lw2g.vit.taps import Tap, capture
 from lw2g_prompts.coda_prompt import CodaPrompt
@@ -43,14 +42,6 @@ def made(count, *, masked=True, components=5, dim=48):
         new = ComponentSet(num_blocks=2, components=components, length=4, dim=dim, masked=masked)
         sets.append(new.start(sets))
     return sets
-
-
-def grown(bench, kind, config, tasks=2):
-    """Return a baseline and a pool after some tasks that grew, and the last one's context."""
-    baseline, pool = kind(config, bench.build), Pool()
-    for index in range(tasks):
-        context = bench.begin(baseline, pool, index)
-    return baseline, pool, context
 
 
 # -- weights and sums --------------------------------------------------------------------------------------
@@ -117,7 +108,7 @@ def test_a_full_space_gives_up_its_weakest_directions():
 
 def test_every_new_set_is_orthogonal_to_all_live_ones(bench):
     """Components, keys and masks, at every block, also after the first set was trained."""
-    baseline, pool, context = grown(bench, CodaPrompt, CodaPromptConfig(lr=0.05), tasks=1)
+    baseline, pool, context = bench.begun(CodaPrompt, CodaPromptConfig(lr=0.05))
     bench.learn(baseline, context)
     bench.begin(baseline, pool, 1)
     assert float((pool[0].key.detach().norm(dim=-1) - 1).abs().max()) > 1e-3
@@ -133,7 +124,7 @@ def test_every_new_set_is_orthogonal_to_all_live_ones(bench):
 @both
 def test_tokens_are_as_many_as_without_prefixes(bench, kind, config):
     """Prefixes add keys and values of half the length, no token, and leave the backbone as it was."""
-    baseline, pool, _ = grown(bench, kind, config)
+    baseline, pool, _ = bench.begun(kind, config, 2)
     batch = bench.batch(0)
     plain = bench.backbone.features(batch.images)
     injection = baseline.injection(batch, pool.sets)
@@ -151,7 +142,7 @@ def test_tokens_are_as_many_as_without_prefixes(bench, kind, config):
 @both
 def test_training_and_evaluation_see_the_same_features(bench, kind, config):
     """The step's features are those of any routing, forced or not."""
-    baseline, pool, context = grown(bench, kind, config)
+    baseline, pool, context = bench.begun(kind, config, 2)
     batch = bench.batch(1)
     features = baseline.phases(context)[0].step(batch).features
     assert torch.equal(features, baseline.features(batch, pool.route(None)))
@@ -161,7 +152,7 @@ def test_training_and_evaluation_see_the_same_features(bench, kind, config):
 @both
 def test_one_backward_gives_the_gradients_of_all_sets(bench, kind, config):
     """Each live set is a candidate; freezing one takes its own gradient away and changes no other."""
-    baseline, pool, _ = grown(bench, kind, config)
+    baseline, pool, _ = bench.begun(kind, config, 2)
     loss = bench.probe_loss(baseline, bench.batch(2), pool.route(None), 2)
     found = torch.autograd.grad(loss, [item.prefix_key for item in pool.sets])
     assert all((gradient.flatten(1).norm(dim=1) > 0).all() for gradient in found)
@@ -173,7 +164,7 @@ def test_one_backward_gives_the_gradients_of_all_sets(bench, kind, config):
 @both
 def test_sites_are_the_key_halves(bench, kind, config):
     """One site per block, against the block's queries, with a row for each prefix key of each component."""
-    baseline, pool, _ = grown(bench, kind, config, tasks=1)
+    baseline, pool, _ = bench.begun(kind, config)
     sites = baseline.sites(pool[0])
     assert [(site.name, str(site.activation.tap)) for site in sites] == [
         (f"blocks.{block}.prefix_key", f"blocks.{block}.query") for block in range(5)
@@ -184,7 +175,7 @@ def test_sites_are_the_key_halves(bench, kind, config):
 
 def test_one_stage_is_coda_with_another_query_and_no_mask(bench):
     """Given CODA's query, OS-Prompt's sets are CODA's with masks of ones."""
-    one_stage, pool, _ = grown(bench, OsPrompt, OsPromptConfig())
+    one_stage, pool, _ = bench.begun(OsPrompt, OsPromptConfig(), 2)
     coda, batch = CodaPrompt(CodaPromptConfig(), bench.build), bench.batch(0)
     masked = []
     for item in pool.sets:
