@@ -107,9 +107,7 @@ def _decided(event: TaskDecided) -> Content:
 def _evaluated(event: TaskEvaluated, directory: Path) -> Content:
     scalars = {f"metrics/{name}": float(value) for name, value in event.metrics.items() if _is_number(value)}
     for kind, values in (("accuracy", event.accuracy), ("retrieval", event.retrieval or ())):
-        scalars |= {
-            f"{kind}/task-{task}": value for task, value in enumerate(values, 1) if value is not None
-        }
+        scalars |= {f"{kind}/task-{task}": value for task, value in enumerate(values, 1) if value is not None}
     return Content(step=event.task + 1, scalars=scalars, pictures=tuple(_pictures(event.task, directory)))
 
 

@@ -59,7 +59,7 @@ class TrainedModel(nn.Module):
         self.backbone, self.baseline = parts.backbone, parts.baseline
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
-        self._history = parts.infos[: task]
+        self._history = parts.infos[:task]
         self._classes = tuple(dict(_named(self._history)).values())
         self.eval()
 
