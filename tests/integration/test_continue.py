@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,7 @@ RUNS = [("hide-prompt", "linear"), ("sema", "linear"), ("joint", "linear"), ("du
 
 
 @pytest.mark.parametrize(("baseline", "head"), RUNS)
-def test_a_run_goes_on_as_if_it_had_not_stopped(
-    baseline: str, head: str, catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_as_if_it_had_not_stopped(baseline, head, catalogue, tmp_path):
     """Stopped and continued, the whole record and every bit of the state are the same; then classes join."""
     resolved = tiny(catalogue, baseline, head)
     reference = start(resolved, catalogue, tmp_path / "whole")
@@ -80,9 +77,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(
 
 
 @pytest.mark.parametrize("at", ["lw2g.training.continuing.open_session", "lw2g.training.continuing.snapshot"])
-def test_a_continuation_killed_before_it_has_begun_is_begun_again(
-    at: str, catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_continuation_killed_before_it_has_begun_is_begun_again(at, catalogue, tmp_path, monkeypatch):
     """Nobody resumes to the end of the old stream in silence; it is begun again, or given up."""
     start(tiny(catalogue, "s-prompt-plus-plus"), catalogue, tmp_path / "run")
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
@@ -102,7 +97,7 @@ def test_a_continuation_killed_before_it_has_begun_is_begun_again(
 
 
 @pytest.fixture
-def lw2g(monkeypatch: pytest.MonkeyPatch, catalogue: Catalogue) -> Callable[..., Result]:
+def lw2g(monkeypatch, catalogue):
     """Run a command where the tiny components are registered."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
     monkeypatch.setattr(execute, "_listeners", list)
@@ -127,7 +122,7 @@ SHORT += [f"--set={key}={value}" for key, value in {"baseline.epochs": 1, "bench
 SHORT += ["--device", "cpu", "--set", "benchmark.test=2"]
 
 
-def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g, tmp_path):
     """From the command line: stop, resume to the same stop, refuse to stop earlier, go on to the end."""
     run = tmp_path / "run"
     result = lw2g("run", *SHORT, "--out", run, "--tasks", 1)
@@ -150,7 +145,7 @@ def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g: Callable[..., Result
     assert all(one.holds is not False for one in verify(run))
 
 
-def test_an_interrupted_run_still_stops_where_it_was_meant_to(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_an_interrupted_run_still_stops_where_it_was_meant_to(catalogue, tmp_path):
     """Where to stop survives a crash; a damaged note of it is said, and can be said anew."""
     run = tmp_path / "run"
     crash = At(lambda event: isinstance(event, EpochEnded), power_cut)
@@ -163,7 +158,7 @@ def test_an_interrupted_run_still_stops_where_it_was_meant_to(catalogue: Catalog
     assert len(proceed(run, catalogue, tasks=2)["accuracy_matrix"]) == 2
 
 
-def test_runs_of_several_seeds_stop_and_go_on_together(lw2g: Callable[..., Result], tmp_path: Path) -> None:
+def test_runs_of_several_seeds_stop_and_go_on_together(lw2g, tmp_path):
     """Each seed stops after the same task; nothing is changed by a request that cannot be met."""
     runs = tmp_path / "runs"
     assert lw2g("run", *SHORT, "--out", runs, "--seeds", "0,1", "--tasks", 1).exit_code == 0
@@ -180,9 +175,7 @@ def test_runs_of_several_seeds_stop_and_go_on_together(lw2g: Callable[..., Resul
     assert all(one.holds is not False for one in verify(runs))
 
 
-def test_a_map_that_ends_too_early_stops_nothing_that_was_learned(
-    catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_a_map_that_ends_too_early_stops_nothing_that_was_learned(catalogue, tmp_path):
     """A fixed map is looked at before anything is learned, and before going on."""
     resolved = shortest(catalogue, "dual-prompt", {"policy.map": [0, 0]}, policy="fixed")
     with pytest.raises(ConfigError, match="expected the sets of 3 tasks but got 2"):
@@ -206,9 +199,7 @@ def painted(root: Path, names: str, size: tuple[int, int], seed: int) -> Path:
     return root
 
 
-def test_classes_of_another_source_join_a_finished_run(
-    lw2g: Callable[..., Result], catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_classes_of_another_source_join_a_finished_run(lw2g, catalogue, tmp_path):
     """Folders of images of another size, with a class of the same name: learned, named, evaluated."""
     first = painted(tmp_path / "animals", "cat dog eel fox", (20, 30), 1)
     other = painted(tmp_path / "plants", "ash dog", (44, 18), 2)

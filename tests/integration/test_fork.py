@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from click.testing import CliRunner, Result
 
 from lw2g.cli import execute
 from lw2g.cli.main import main
-from lw2g.config.resolve import Resolved
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
@@ -34,9 +32,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_a_fork_with_nothing_changed_is_the_run_itself(
-    finished: Finished, catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_a_fork_with_nothing_changed_is_the_run_itself(finished, catalogue, tmp_path):
     """From the second task on it learns the same bits; the parent is only read, and is named."""
     parent, reference = finished
     before = contents(parent)
@@ -52,7 +48,7 @@ def test_a_fork_with_nothing_changed_is_the_run_itself(
     assert open_model(tmp_path / "fork", catalogue, 1).task == 1
 
 
-def test_a_fork_forces_another_decision(finished: Finished, catalogue: Catalogue, tmp_path: Path) -> None:
+def test_a_fork_forces_another_decision(finished, catalogue, tmp_path):
     """What was learned stays, the decisions from there on are those asked for, and the record says so."""
     parent, reference = finished
     sets = [0, 1 - reference["task_to_set"][1], 0]
@@ -91,9 +87,7 @@ def test_a_fork_forces_another_decision(finished: Finished, catalogue: Catalogue
     ],
     ids=lambda value: None if isinstance(value, str) else str(value),
 )
-def test_what_old_tasks_rest_on_cannot_be_changed(
-    changes: dict[str, Any], said: str, finished: Finished, catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_what_old_tasks_rest_on_cannot_be_changed(changes, said, finished, catalogue, tmp_path):
     """Shapes, places, spaces, data and decisions that cannot be are refused in one line, unwritten."""
     with pytest.raises(Lw2gError, match=said) as refused:
         forked(finished[0], 0, catalogue, tmp_path / "fork", **changes)
@@ -102,9 +96,7 @@ def test_what_old_tasks_rest_on_cannot_be_changed(
     assert not (tmp_path / "fork").exists()
 
 
-def test_spaces_that_nobody_kept_are_not_made_up(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_spaces_that_nobody_kept_are_not_made_up(catalogue, quick, tmp_path):
     """A run without evidence and constraints cannot go on with them."""
     start(quick(policy="always"), catalogue, tmp_path / "run", tasks=1)
     with pytest.raises(ConfigError, match=r"need the spaces of tasks \[1\], and the run kept none"):
@@ -114,9 +106,7 @@ def test_spaces_that_nobody_kept_are_not_made_up(
         forked(tmp_path / "run", 1, catalogue, tmp_path / "fork")
 
 
-def test_a_map_is_looked_at_beside_what_was_learned(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_a_map_is_looked_at_beside_what_was_learned(catalogue, quick, tmp_path):
     """A map that only fits another beginning is refused before anything is written."""
     resolved = quick({"policy.map": [0, 0, 1]}, policy="fixed")
     start(resolved, catalogue, tmp_path / "run", tasks=2)
@@ -127,9 +117,7 @@ def test_a_map_is_looked_at_beside_what_was_learned(
     assert not (tmp_path / "fork").exists()
 
 
-def test_forking_from_the_command_line(
-    finished: Finished, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_forking_from_the_command_line(finished, catalogue, monkeypatch, tmp_path):
     """The fork stops where it is told to, and says how to go on."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
     monkeypatch.setattr(execute, "_listeners", list)

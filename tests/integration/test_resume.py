@@ -16,10 +16,8 @@ import pytest
 
 from listening import At
 from lw2g.config.directory import new_directory
-from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, TaskEvaluated, Warned
-from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json
@@ -82,7 +80,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def copied(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+def copied(finished, tmp_path):
     """A copy of a finished run."""
     return Path(shutil.copytree(finished[0], tmp_path / "copy"))
 
@@ -97,13 +95,8 @@ def same(record: dict[str, Any], reference: dict[str, Any]) -> None:
     ("baseline", "policy", "events"), [("dual-prompt", "min", 10), ("hide-prompt", "one", 16)]
 )
 def test_a_crash_at_any_event_changes_nothing_in_the_end(
-    baseline: str,
-    policy: str,
-    events: int,
-    catalogue: Catalogue,
-    quick: Callable[..., Resolved],
-    tmp_path: Path,
-) -> None:
+    baseline, policy, events, catalogue, quick, tmp_path
+):
     """Crashed at one event after another and resumed each time, the record is that of a quiet run."""
     carried = {"baseline.head": "lda", "baseline.head_carry": "auto"} if policy == "one" else {}
     resolved = quick({"benchmark.random_crops": True, **carried}, baseline=baseline, policy=policy)
@@ -128,9 +121,7 @@ def test_a_crash_at_any_event_changes_nothing_in_the_end(
 
 
 @pytest.mark.parametrize("speed", ["exact", "fast"])
-def test_a_stop_request_within_an_epoch_saves_the_step(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, speed: str
-) -> None:
+def test_a_stop_request_within_an_epoch_saves_the_step(catalogue, quick, tmp_path, speed):
     """Ctrl-C in the middle of an epoch stops at the next step, and the rest is as if nothing happened."""
     chosen = {"benchmark.random_crops": True, "run.speed": speed, "growth.measures": ["energy"]}
     resolved = quick({"baseline.batch_size": 4, **chosen})
@@ -145,12 +136,7 @@ def test_a_stop_request_within_an_epoch_saves_the_step(
     same(resume(directory, catalogue), reference)
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_said(
-    catalogue: Catalogue,
-    quick: Callable[..., Resolved],
-    finished: tuple[Path, dict[str, Any]],
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_said(catalogue, quick, finished, tmp_path):
     """The newest checkpoint is cut short: resume says so, uses the previous one, and ends the same."""
     _, reference = finished
     directory = tmp_path / "run"
@@ -164,9 +150,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(
     assert any(newest.name in line for line in watch.warnings)
 
 
-def test_a_finished_run_resumes_to_itself(
-    catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
-) -> None:
+def test_a_finished_run_resumes_to_itself(catalogue, finished):
     """Nothing is done twice: the files stay and nothing is evaluated again."""
     directory, reference = finished
     before = contents(directory)
@@ -181,12 +165,7 @@ def test_a_finished_run_resumes_to_itself(
     assert contents(directory) == before
 
 
-def test_changed_data_are_refused(
-    catalogue: Catalogue,
-    quick: Callable[..., Resolved],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_changed_data_are_refused(catalogue, quick, tmp_path, monkeypatch):
     """A run does not go on with another benchmark than it began with, and nothing is written."""
     directory = tmp_path / "run"
     with pytest.raises(CrashError):
@@ -202,9 +181,7 @@ def test_changed_data_are_refused(
 
 
 @pytest.mark.parametrize("use", [resume, open_model])
-def test_an_edited_configuration_is_refused(
-    use: Callable[..., Any], copied: Path, catalogue: Catalogue
-) -> None:
+def test_an_edited_configuration_is_refused(use, copied, catalogue):
     """Whoever edits an option is told which one, and nothing is written: not even the log."""
     config = copied / "config.toml"
     text = config.read_text()
@@ -222,9 +199,7 @@ def test_an_edited_configuration_is_refused(
     assert contents(copied) == before | {"config.toml": text.encode()}
 
 
-def test_a_lost_or_damaged_record_is_written_anew(
-    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
-) -> None:
+def test_a_lost_or_damaged_record_is_written_anew(copied, catalogue, finished):
     """The record of a finished run comes back from its newest checkpoint; samples.json likewise."""
     record = copied / "record.json"
     for damage in (record.unlink, lambda: record.write_bytes(record.read_bytes().replace(b"1", b"2", 1))):
@@ -238,9 +213,7 @@ def test_a_lost_or_damaged_record_is_written_anew(
         assert sha256_of(copied / "samples.json") == files["samples.json"]
 
 
-def test_lost_or_damaged_predictions_are_made_anew(
-    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_or_damaged_predictions_are_made_anew(copied, catalogue, finished, monkeypatch):
     """From the checkpoint of their task, to the same bits; what would have others is named and left."""
     before = contents(copied)
     first, second = (copied / "predictions" / f"task-00{task}.safetensors" for task in (0, 1))
@@ -257,9 +230,7 @@ def test_lost_or_damaged_predictions_are_made_anew(
     assert not first.exists()
 
 
-def test_a_damaged_middle_task_is_refused_or_learned_anew(
-    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
-) -> None:
+def test_a_damaged_middle_task_is_refused_or_learned_anew(copied, catalogue, finished):
     """No model is passed off as another one; what is whole can be asked for, and resume repairs the rest."""
     middle = copied / "checkpoints" / "task-001.safetensors"
     content = middle.read_bytes()
@@ -274,9 +245,7 @@ def test_a_damaged_middle_task_is_refused_or_learned_anew(
     assert open_model(copied, catalogue).task == 3
 
 
-def test_the_record_of_another_run_is_not_believed(
-    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
-) -> None:
+def test_the_record_of_another_run_is_not_believed(copied, catalogue, finished):
     """Whole records of other files, or of another configuration, give way to the run's own."""
     record = unseal_json(copied / "record.json")
     for name in ("config.toml", "predictions/task-002.safetensors"):
@@ -288,9 +257,7 @@ def test_the_record_of_another_run_is_not_believed(
         assert any("written anew from the newest checkpoint" in line for line in watch.warnings)
 
 
-def test_a_lost_checkpoint_is_said_before_its_task_is_learned_again(
-    copied: Path, catalogue: Catalogue, finished: tuple[Path, dict[str, Any]]
-) -> None:
+def test_a_lost_checkpoint_is_said_before_its_task_is_learned_again(copied, catalogue, finished):
     """Nobody wonders why a finished run learns, and it ends with the same record."""
     (copied / "checkpoints/task-002.safetensors").unlink()
     watch = Watch()
@@ -298,9 +265,7 @@ def test_a_lost_checkpoint_is_said_before_its_task_is_learned_again(
     assert watch.warnings == ["the checkpoint of task 3 is lost; the task is learned again"]
 
 
-def test_without_any_checkpoint_an_edited_configuration_is_refused(
-    copied: Path, catalogue: Catalogue
-) -> None:
+def test_without_any_checkpoint_an_edited_configuration_is_refused(copied, catalogue):
     """The record of the old configuration is not written over by that of another one."""
     shutil.rmtree(copied / "checkpoints")
     (copied / "config.toml").write_text((copied / "config.toml").read_text() + "# mine\n")
@@ -310,13 +275,8 @@ def test_without_any_checkpoint_an_edited_configuration_is_refused(
 
 @pytest.mark.parametrize("at", ["write_goal", "write_config"])
 def test_a_run_killed_before_its_configuration_is_started_again(
-    at: str,
-    catalogue: Catalogue,
-    quick: Callable[..., Resolved],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    finished: tuple[Path, dict[str, Any]],
-) -> None:
+    at, catalogue, quick, tmp_path, monkeypatch, finished
+):
     """Resume says what to do, and the same directory takes the same run."""
     resolved, directory = quick({"growth.measures": ["energy"]}), tmp_path / "run"
 
@@ -336,12 +296,7 @@ def test_a_run_killed_before_its_configuration_is_started_again(
     assert not (directory / "goal.json").exists()
 
 
-def test_a_run_killed_after_its_configuration_is_resumed(
-    catalogue: Catalogue,
-    quick: Callable[..., Resolved],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_killed_after_its_configuration_is_resumed(catalogue, quick, tmp_path, monkeypatch):
     """Its goal is known by then, whatever trackers do."""
     directory = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -351,7 +306,7 @@ def test_a_run_killed_after_its_configuration_is_resumed(
     assert len(resume(directory, catalogue)["accuracy_matrix"]) == 1
 
 
-def test_a_linked_checkpoint_folder_is_refused(copied: Path, catalogue: Catalogue) -> None:
+def test_a_linked_checkpoint_folder_is_refused(copied, catalogue):
     """Nothing is written or cleared away behind a link."""
     elsewhere = copied.parent / "elsewhere"
     (copied / "checkpoints").rename(elsewhere)
@@ -362,7 +317,7 @@ def test_a_linked_checkpoint_folder_is_refused(copied: Path, catalogue: Catalogu
     assert contents(elsewhere) == before
 
 
-def test_leftovers_of_a_killed_process_go(copied: Path, catalogue: Catalogue) -> None:
+def test_leftovers_of_a_killed_process_go(copied, catalogue):
     """What lw2g was writing when it was killed is cleared away, and nothing else."""
     (copied / ".record.json.0123.lw2g-part").write_text("half")
     (copied / ".mine.part").write_text("mine")
@@ -371,9 +326,7 @@ def test_leftovers_of_a_killed_process_go(copied: Path, catalogue: Catalogue) ->
 
 
 @pytest.mark.slow
-def test_kill_minus_nine_is_survived(
-    catalogue: Catalogue, finished: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_kill_minus_nine_is_survived(catalogue, finished, tmp_path):
     """A process killed for real leaves a run that resumes to the same record."""
     _, reference = finished
     directory = tmp_path / "killed"
@@ -409,9 +362,7 @@ start(resolved, catalogue, Path({str(directory)!r}), [Kill()])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_outside_training_stops_at_once(
-    number: signal.Signals, catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_a_signal_outside_training_stops_at_once(number, catalogue, quick, tmp_path):
     """Nothing is lost by it: what was saved stands, the lock is given back, handlers are as before."""
     before = signal.getsignal(number)
     directory, trainings = tmp_path / "run", Watch()
@@ -423,9 +374,7 @@ def test_a_signal_outside_training_stops_at_once(
     assert CheckpointStore(directory / "checkpoints").newest()[0] is not None
 
 
-def test_a_second_signal_within_a_batch_stops_at_once(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_signal_within_a_batch_stops_at_once(catalogue, quick, tmp_path, capfd):
     """The first is answered before the batch has ended, the second does not wait for it."""
     directory = tmp_path / "run"
     with pytest.raises(Interrupted):
@@ -436,9 +385,7 @@ def test_a_second_signal_within_a_batch_stops_at_once(
     assert not checkpoint.tensors
 
 
-def test_a_signal_while_opening_leaves_nothing(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_while_opening_leaves_nothing(catalogue, quick, tmp_path, monkeypatch):
     """Before anything is written, there is nothing to resume and no directory."""
     monkeypatch.setattr(
         "lw2g.training.runner.open_session", lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lw2g.config.resolve import Resolved, load_resolved
+from lw2g.config.resolve import load_resolved
 from lw2g.errors import ConfigError
-from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.state import restore
 from lw2g.training.runner import start
@@ -35,7 +32,7 @@ def numbers(value: Any) -> list[float]:
     return [float(value)] if isinstance(value, (int, float)) else []
 
 
-def test_the_record_has_its_stable_keys(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_the_record_has_its_stable_keys(finished):
     """Keys, shapes and ranges are those that readers rely on."""
     directory, record = finished
     written = json.loads((directory / "record.json").read_text())
@@ -58,7 +55,7 @@ def test_the_record_has_its_stable_keys(finished: tuple[Path, dict[str, Any]]) -
     assert all(math.isfinite(number) for number in numbers(record))
 
 
-def test_decisions_carry_their_evidence(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_decisions_carry_their_evidence(finished):
     """Task 1 grows; later entries name every live set with angles, error, nulls and sites."""
     _, record = finished
     first, *later = record["decisions"]
@@ -81,9 +78,7 @@ def test_decisions_carry_their_evidence(finished: tuple[Path, dict[str, Any]]) -
         assert entry["ranks_after"]
 
 
-def test_the_resolved_configuration_runs_again_to_the_same_numbers(
-    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_the_resolved_configuration_runs_again_to_the_same_numbers(finished, catalogue, tmp_path):
     """config.toml is complete: another run of it gives the same matrices and decisions."""
     directory, record = finished
     torch.manual_seed(321)  # what was drawn before a run does not matter
@@ -92,9 +87,7 @@ def test_the_resolved_configuration_runs_again_to_the_same_numbers(
         assert again[key] == record[key]
 
 
-def test_always_without_constraints_builds_nothing(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_always_without_constraints_builds_nothing(catalogue, quick, tmp_path):
     """The published baseline pays nothing for LW2G."""
     record = start(quick(policy="always"), catalogue, tmp_path / "run")
     assert record["storage"]["basis_vectors"] == 0
@@ -105,9 +98,7 @@ def test_always_without_constraints_builds_nothing(
     assert not any(entry["option"].startswith("growth") for entry in record["deviations"])
 
 
-def test_one_shares_a_set_and_keeps_its_old_directions(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_one_shares_a_set_and_keeps_its_old_directions(catalogue, quick, tmp_path):
     """Under policy one the shared set's displacement since task 1 has no component in task 1's space."""
     directory = tmp_path / "run"
     overrides = {"baseline.epochs": 3, "growth.energy": 0.8}
@@ -133,9 +124,7 @@ def test_one_shares_a_set_and_keeps_its_old_directions(
         assert float(space.on(change).norm()) <= 1e-5 * float(change.norm())
 
 
-def test_the_backbone_is_bit_identical_after_a_run(
-    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue
-) -> None:
+def test_the_backbone_is_bit_identical_after_a_run(finished, catalogue):
     """Training touches no weight of the backbone, and no checkpoint holds any."""
     directory, record = finished
     session = open_session(load_resolved(directory / "config.toml", catalogue).config, catalogue)
@@ -145,29 +134,20 @@ def test_the_backbone_is_bit_identical_after_a_run(
     assert not any("blocks" in name and "attn" in name for name in checkpoint.tensors)
 
 
-def test_a_directory_with_a_run_is_refused(
-    finished: tuple[Path, dict[str, Any]], catalogue: Catalogue, quick: Callable[..., Resolved]
-) -> None:
+def test_a_directory_with_a_run_is_refused(finished, catalogue, quick):
     """A run is never written over."""
     with pytest.raises(ConfigError, match="holds a run already"):
         start(quick(), catalogue, finished[0])
 
 
-def test_an_oracle_takes_the_place_of_a_retrieval_strategy(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_an_oracle_takes_the_place_of_a_retrieval_strategy(catalogue, quick, tmp_path):
     """A baseline runs with a strategy that is not its own; the oracle is marked and always right."""
     record = start(quick(retrieval="oracle", policy="always"), catalogue, tmp_path / "run", tasks=2)
     assert record["metrics"]["pra"] == 100.0
     assert [entry for entry in record["deviations"] if "control row" in entry["note"]]
 
 
-def test_seeds_differ(
-    finished: tuple[Path, dict[str, Any]],
-    catalogue: Catalogue,
-    quick: Callable[..., Resolved],
-    tmp_path: Path,
-) -> None:
+def test_seeds_differ(finished, catalogue, quick, tmp_path):
     """Another seed gives other prompts."""
     directory, first = finished
     other = start(quick({"growth.measures": ["energy"], "run.seed": 2}), catalogue, tmp_path / "2", tasks=1)
@@ -176,7 +156,7 @@ def test_seeds_differ(
     assert not torch.equal(*keys)
 
 
-def test_bf16_runs_and_says_so(catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path) -> None:
+def test_bf16_runs_and_says_so(catalogue, quick, tmp_path):
     """Mixed precision takes the same path, records itself, and keeps trained parameters in float32."""
     record = start(quick({"run.precision": "bf16-mixed"}), catalogue, tmp_path / "run", tasks=2)
     assert record["environment"]["precision"] == "bf16-mixed"

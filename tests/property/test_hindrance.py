@@ -54,9 +54,7 @@ def cosines(gradient: Tensor, space: Subspace) -> Tensor:
 
 
 @given(drawn=sites())
-def test_mean_cos_is_arccos_of_mean_over_sites_of_mean_over_rows(
-    drawn: tuple[list[Tensor], list[Subspace]],
-) -> None:
+def test_mean_cos_is_arccos_of_mean_over_sites_of_mean_over_rows(drawn):
     """Rows are averaged as cosines first, then sites with equal weight, with one arccos at the end."""
     gradient_list, spaces = drawn
     found = hfc(gradient_list, spaces)
@@ -68,7 +66,7 @@ def test_mean_cos_is_arccos_of_mean_over_sites_of_mean_over_rows(
 
 
 @given(drawn=sites())
-def test_mean_angle_and_global_average_as_they_say(drawn: tuple[list[Tensor], list[Subspace]]) -> None:
+def test_mean_angle_and_global_average_as_they_say(drawn):
     """Reduce "mean-angle" averages angles twice; "global" averages cosines of whole sites."""
     gradient_list, spaces = drawn
     pairs = list(zip(gradient_list, spaces, strict=True))
@@ -82,7 +80,7 @@ def test_mean_angle_and_global_average_as_they_say(drawn: tuple[list[Tensor], li
 
 
 @given(drawn=sites(), reduce=REDUCES)
-def test_angle_is_between_0_and_90(drawn: tuple[list[Tensor], list[Subspace]], reduce: str) -> None:
+def test_angle_is_between_0_and_90(drawn, reduce):
     """HFC and each site's angle lie in [0, 90], and the whole lies between the least and the largest site."""
     found = hfc(*drawn, reduce=reduce)
     assert all(0 <= angle <= 90 + 1e-12 for angle in found.per_site)
@@ -90,9 +88,7 @@ def test_angle_is_between_0_and_90(drawn: tuple[list[Tensor], list[Subspace]], r
 
 
 @given(drawn=sites(), scale=st.integers(-200, 200), reduce=REDUCES)
-def test_positive_scaling_changes_nothing(
-    drawn: tuple[list[Tensor], list[Subspace]], scale: int, reduce: str
-) -> None:
+def test_positive_scaling_changes_nothing(drawn, scale, reduce):
     """A positive factor per site, however tiny or huge, leaves every angle as it is."""
     gradient_list, spaces = drawn
     scaled = [g * 10.0 ** (scale if site % 2 else -scale) for site, g in enumerate(gradient_list)]
@@ -102,7 +98,7 @@ def test_positive_scaling_changes_nothing(
 
 
 @given(gradient=GRADIENTS, heads=HEADS, reduce=REDUCES)
-def test_empty_space_gives_0_and_full_space_90(gradient: Tensor, heads: int, reduce: str) -> None:
+def test_empty_space_gives_0_and_full_space_90(gradient, heads, reduce):
     """Nothing protected hinders nothing; everything protected leaves nothing."""
     empty = Subspace.empty(WIDTH, heads)
     eye = torch.eye(WIDTH // heads, dtype=torch.float64).expand(heads, -1, -1)
@@ -112,7 +108,7 @@ def test_empty_space_gives_0_and_full_space_90(gradient: Tensor, heads: int, red
 
 
 @given(space=subspaces(), data=st.data(), reduce=REDUCES)
-def test_gradient_outside_gives_0_and_inside_90(space: Subspace, data: st.DataObject, reduce: str) -> None:
+def test_gradient_outside_gives_0_and_inside_90(space, data, reduce):
     """The limits are reached to rounding: no arccos of 1 - eps, which would be off by 1e-6 degrees."""
     gradient = data.draw(gradients(dims=st.just(space.dim)))
     gradient = gradient / gradient.abs().max()
@@ -124,7 +120,7 @@ def test_gradient_outside_gives_0_and_inside_90(space: Subspace, data: st.DataOb
 
 
 @given(exponent=st.floats(-12, -1), near=st.sampled_from([0.0, 90.0]))
-def test_small_angles_keep_their_digits(exponent: float, near: float) -> None:
+def test_small_angles_keep_their_digits(exponent, near):
     """An angle of 1e-12 rad, or one as close to 90 degrees, comes back with relative precision."""
     tilt = 10.0**exponent
     axis = Subspace(basis=torch.tensor([[[1.0], [0.0]]], dtype=torch.float64), ranks=(1,))
@@ -135,9 +131,7 @@ def test_small_angles_keep_their_digits(exponent: float, near: float) -> None:
 
 
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=energies(), gradient=GRADIENTS, reduce=REDUCES)
-def test_theorem_1_more_protection_never_hinders_less(
-    old: Tensor, new: Tensor, heads: int, energy: float, gradient: Tensor, reduce: str
-) -> None:
+def test_theorem_1_more_protection_never_hinders_less(old, new, heads, energy, gradient, reduce):
     """For nested spaces the smaller complement gives the larger or an equal HFC (Theorem 1 with >=)."""
     small = build(moment_of(old, heads), 0.6)
     large = extend(small, moment_of(new, heads), energy)
@@ -146,9 +140,7 @@ def test_theorem_1_more_protection_never_hinders_less(
 
 
 @given(old=ROWS, new=ROWS, gradient=GRADIENTS)
-def test_theorem_1_equality_without_component_along_added_directions(
-    old: Tensor, new: Tensor, gradient: Tensor
-) -> None:
+def test_theorem_1_equality_without_component_along_added_directions(old, new, gradient):
     """A gradient without part in the appended directions is hindered equally by both spaces."""
     small = build(moment_of(old), 0.6)
     large = extend(small, moment_of(new), 0.95)
@@ -164,9 +156,7 @@ def test_theorem_1_equality_without_component_along_added_directions(
     rotation=orthonormal_bases(dims=st.just(WIDTH), ranks=st.just(WIDTH)),
     reduce=REDUCES,
 )
-def test_turning_gradient_and_space_together_changes_nothing(
-    space: Subspace, gradient: Tensor, rotation: Tensor, reduce: str
-) -> None:
+def test_turning_gradient_and_space_together_changes_nothing(space, gradient, rotation, reduce):
     """HFC is a statement of geometry, not of coordinates."""
     turned = Subspace(basis=rotation.T @ space.basis, ranks=space.ranks)
     before = hfc([gradient], [space], reduce=reduce).degrees
@@ -174,9 +164,7 @@ def test_turning_gradient_and_space_together_changes_nothing(
 
 
 @given(drawn=sites(), data=st.data(), reduce=REDUCES)
-def test_zero_rows_and_zero_sites_are_left_out(
-    drawn: tuple[list[Tensor], list[Subspace]], data: st.DataObject, reduce: str
-) -> None:
+def test_zero_rows_and_zero_sites_are_left_out(drawn, data, reduce):
     """Zero rows change no angle; a site of zero rows reports None and weighs nothing."""
     gradient_list, spaces = drawn
     plain = hfc(gradient_list, spaces, reduce=reduce)
@@ -189,7 +177,7 @@ def test_zero_rows_and_zero_sites_are_left_out(
 
 
 @given(space=subspaces(), data=st.data())
-def test_measuring_leaves_gradient_and_graph_alone(space: Subspace, data: st.DataObject) -> None:
+def test_measuring_leaves_gradient_and_graph_alone(space, data):
     """The gradient keeps its values, and a leaf that requires grad gets none."""
     gradient = data.draw(gradients(dims=st.just(space.dim)))
     leaf = gradient.clone().requires_grad_()
@@ -202,9 +190,7 @@ def test_measuring_leaves_gradient_and_graph_alone(space: Subspace, data: st.Dat
 
 
 @given(pair=space_pairs(), data=st.data(), reduce=REDUCES)
-def test_a_union_hinders_no_less_than_either_space(
-    pair: tuple[Subspace, Subspace], data: st.DataObject, reduce: Reduce
-) -> None:
+def test_a_union_hinders_no_less_than_either_space(pair, data, reduce):
     """More is protected; with a space that it holds already, a union hinders as before."""
     one, other = pair
     gradient = [data.draw(gradients(dims=st.just(one.dim)))]
@@ -216,9 +202,7 @@ def test_a_union_hinders_no_less_than_either_space(
 
 
 @given(pair=space_pairs(), data=st.data())
-def test_angles_with_a_space_and_its_complement_add_up_to_90(
-    pair: tuple[Subspace, Subspace], data: st.DataObject
-) -> None:
+def test_angles_with_a_space_and_its_complement_add_up_to_90(pair, data):
     """Squared cosines of a row add up to 1, and so the angles of rows, of their mean, and of whole sites."""
     basis = pair[1].basis[0]
     rest = torch.linalg.qr(basis, mode="complete").Q[:, basis.shape[1] :]
@@ -240,9 +224,7 @@ def test_angles_with_a_space_and_its_complement_add_up_to_90(
     literal=st.booleans(),
     energy=st.sampled_from([0.5, 0.9]),
 )
-def test_z_turns_its_sign_when_old_and_pretrained_space_change_places(
-    width: int, data: st.DataObject, literal: bool, energy: float
-) -> None:
+def test_z_turns_its_sign_when_old_and_pretrained_space_change_places(width, data, literal, energy):
     """Where all groups have the same activations, so that halves have the same space: its null does, too."""
     one, other = (data.draw(feature_matrices(dims=st.just(width), rows=st.integers(3, 9))) for _ in range(2))
     site = made_site("here", width)
@@ -273,7 +255,7 @@ def test_z_turns_its_sign_when_old_and_pretrained_space_change_places(
 
 
 @given(ranks=st.lists(st.integers(0, 64), min_size=1, max_size=5))
-def test_null_grows_with_rank_and_is_close_to_rank_law(ranks: list[int]) -> None:
+def test_null_grows_with_rank_and_is_close_to_rank_law(ranks):
     """One more direction gives a larger null, and it lies just above arccos of the mean of sqrt(1 - r/d)."""
     null = null_hfc([(rank, 64) for rank in ranks])
     law = math.degrees(math.acos(statistics.mean(math.sqrt(1 - rank / 64) for rank in ranks)))
@@ -283,9 +265,7 @@ def test_null_grows_with_rank_and_is_close_to_rank_law(ranks: list[int]) -> None
 
 
 @given(rows=ROWS, heads=HEADS, energy=energies(), seed=st.integers(0, 99))
-def test_energy_null_is_root_mean_square_cosine_of_random_combinations(
-    rows: Tensor, heads: int, energy: float, seed: int
-) -> None:
+def test_energy_null_is_root_mean_square_cosine_of_random_combinations(rows, heads, energy, seed):
     """One site's null squared cosine is the share of new energy outside the space."""
     space = build(moment_of(rows, heads), energy)
     new = torch.randn(9, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -295,7 +275,7 @@ def test_energy_null_is_root_mean_square_cosine_of_random_combinations(
 
 
 @given(rows=ROWS, energy=st.floats(0.05, 1.0))
-def test_energy_null_of_own_data_is_bounded_by_energy(rows: Tensor, energy: float) -> None:
+def test_energy_null_of_own_data_is_bounded_by_energy(rows, energy):
     """A space of energy e holds at least the share e of the data it was built from."""
     moment = moment_of(rows)
     null = energy_null_hfc(captured_shares([(build(moment, energy), moment)]))
@@ -306,7 +286,7 @@ def test_energy_null_of_own_data_is_bounded_by_energy(rows: Tensor, energy: floa
 
 
 @given(data=st.data(), reduce=REDUCES)
-def test_many_at_once_are_each_alone(data: st.DataObject, reduce: Reduce) -> None:
+def test_many_at_once_are_each_alone(data, reduce):
     """Of a table of sums each has its own angle, against one space for all or each column against its own."""
     spaces = data.draw(st.lists(subspaces(widths=st.just(2), heads=st.just(2)), min_size=2, max_size=3))
     count = len(spaces)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -50,7 +48,7 @@ def assert_orthonormal(space: Subspace) -> None:
 
 
 @given(rows=ROWS, heads=HEADS, cut=st.integers(0, 24), seed=st.integers(0, 99))
-def test_order_and_batching_of_rows_do_not_matter(rows: Tensor, heads: int, cut: int, seed: int) -> None:
+def test_order_and_batching_of_rows_do_not_matter(rows, heads, cut, seed):
     """Rows shuffled, split in two batches and shaped otherwise give the same moment."""
     shuffled = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
     other = SecondMoment(WIDTH, heads)
@@ -63,7 +61,7 @@ def test_order_and_batching_of_rows_do_not_matter(rows: Tensor, heads: int, cut:
 
 
 @given(rows=ROWS, heads=HEADS)
-def test_moment_is_sum_of_outer_products_per_head(rows: Tensor, heads: int) -> None:
+def test_moment_is_sum_of_outer_products_per_head(rows, heads):
     """Block h is the sum of outer products of columns h * width onwards, and the trace is the energy."""
     moment = moment_of(rows, heads)
     for head, part in enumerate(rows.chunk(heads, dim=-1)):
@@ -73,7 +71,7 @@ def test_moment_is_sum_of_outer_products_per_head(rows: Tensor, heads: int) -> N
 
 
 @given(first=ROWS, second=ROWS, heads=HEADS)
-def test_merge_is_the_moment_of_all_rows(first: Tensor, second: Tensor, heads: int) -> None:
+def test_merge_is_the_moment_of_all_rows(first, second, heads):
     """A merged moment is that of both sets of rows together, and neither operand changes."""
     one, two = moment_of(first, heads), moment_of(second, heads)
     before = one.matrix.clone()
@@ -86,7 +84,7 @@ def test_merge_is_the_moment_of_all_rows(first: Tensor, second: Tensor, heads: i
 
 
 @given(rows=ROWS, heads=HEADS)
-def test_centred_is_moment_of_rows_about_their_mean(rows: Tensor, heads: int) -> None:
+def test_centred_is_moment_of_rows_about_their_mean(rows, heads):
     """The rank-one correction equals centring the rows first; a centred moment stays as it is."""
     centred = moment_of(rows, heads).centred()
     direct = moment_of(rows - rows.mean(dim=0), heads)
@@ -98,7 +96,7 @@ def test_centred_is_moment_of_rows_about_their_mean(rows: Tensor, heads: int) ->
 
 
 @given(space=subspaces(), seed=st.integers(0, 99))
-def test_on_equals_least_squares(space: Subspace, seed: int) -> None:
+def test_on_equals_least_squares(space, seed):
     """The part inside is the least-squares fit of each head by its basis."""
     rows = torch.randn(3, space.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     inside = space.on(rows)
@@ -113,7 +111,7 @@ def test_on_equals_least_squares(space: Subspace, seed: int) -> None:
 
 
 @given(space=subspaces(widths=st.just(4)), data=st.data())
-def test_projection_is_idempotent_and_splits_orthogonally(space: Subspace, data: st.DataObject) -> None:
+def test_projection_is_idempotent_and_splits_orthogonally(space, data):
     """On and off are idempotent and annihilate each other; both they and their squared norms add up."""
     rows = data.draw(gradients(dims=st.just(space.dim)))
     inside, outside = space.on(rows), space.off(rows)
@@ -130,7 +128,7 @@ def test_projection_is_idempotent_and_splits_orthogonally(space: Subspace, data:
 
 
 @given(space=subspaces(widths=st.just(3)), data=st.data())
-def test_projection_is_symmetric_and_linear(space: Subspace, data: st.DataObject) -> None:
+def test_projection_is_symmetric_and_linear(space, data):
     """<on x, y> = <x, on y>, and on commutes with sums and scaling."""
     one = st.just(1)
     x, y = (data.draw(gradients(dims=st.just(space.dim), rows=one)) for _ in range(2))
@@ -140,7 +138,7 @@ def test_projection_is_symmetric_and_linear(space: Subspace, data: st.DataObject
 
 
 @given(space=subspaces(widths=st.just(4), heads=st.just(1)), rotation=st.integers(0, 99))
-def test_projection_does_not_depend_on_choice_of_basis(space: Subspace, rotation: int) -> None:
+def test_projection_does_not_depend_on_choice_of_basis(space, rotation):
     """Turning the columns among themselves leaves the projector as it is."""
     assume(space.rank > 1)
     normal = torch.randn(
@@ -151,7 +149,7 @@ def test_projection_does_not_depend_on_choice_of_basis(space: Subspace, rotation
 
 
 @given(space=subspaces(widths=st.just(4)), rows=st.integers(0, 3))
-def test_projection_keeps_shape_and_dtype_of_rows(space: Subspace, rows: int) -> None:
+def test_projection_keeps_shape_and_dtype_of_rows(space, rows):
     """Single rows, batches, no rows at all and float32 come back as they went in."""
     batch = torch.ones(rows, 2, space.dim, dtype=torch.float32)
     assert space.on(batch).shape == space.off(batch).shape == batch.shape
@@ -161,7 +159,7 @@ def test_projection_keeps_shape_and_dtype_of_rows(space: Subspace, rows: int) ->
 
 
 @given(space=subspaces(widths=st.just(4)), data=st.data())
-def test_captured_is_energy_of_projected_rows(space: Subspace, data: st.DataObject) -> None:
+def test_captured_is_energy_of_projected_rows(space, data):
     """The captured share equals the squared norm of the rows inside over that of all, within [0, 1]."""
     rows = data.draw(feature_matrices(dims=st.just(space.dim)))
     moment = moment_of(rows, space.heads)
@@ -174,9 +172,7 @@ def test_captured_is_energy_of_projected_rows(space: Subspace, data: st.DataObje
 
 
 @given(rows=ROWS, heads=HEADS, energy=energies())
-def test_build_keeps_least_rank_that_reaches_energy_in_each_head(
-    rows: Tensor, heads: int, energy: float
-) -> None:
+def test_build_keeps_least_rank_that_reaches_energy_in_each_head(rows, heads, energy):
     """Each head's share reaches the energy, and with one direction less it would not."""
     space = build(moment_of(rows, heads), energy)
     assert_orthonormal(space)
@@ -189,7 +185,7 @@ def test_build_keeps_least_rank_that_reaches_energy_in_each_head(
 
 
 @given(rows=ROWS, energy=st.floats(0.05, 0.999))
-def test_build_spans_leading_singular_vectors(rows: Tensor, energy: float) -> None:
+def test_build_spans_leading_singular_vectors(rows, energy):
     """The space equals the span of the leading right singular vectors of the rows."""
     space = build(moment_of(rows), energy)
     _, sigma, right = torch.linalg.svd(rows, full_matrices=True)
@@ -200,7 +196,7 @@ def test_build_spans_leading_singular_vectors(rows: Tensor, energy: float) -> No
 
 
 @given(data=st.data(), heads=HEADS, rank=st.integers(1, WIDTH))
-def test_full_energy_reaches_rank_of_data_and_not_more(data: st.DataObject, heads: int, rank: int) -> None:
+def test_full_energy_reaches_rank_of_data_and_not_more(data, heads, rank):
     """With energy 1 the rank of each head is the rank of its data, and the rows lie inside."""
     rows = data.draw(feature_matrices(dims=st.just(WIDTH), ranks=st.just(rank)))
     space = build(moment_of(rows, heads), 1.0)
@@ -210,7 +206,7 @@ def test_full_energy_reaches_rank_of_data_and_not_more(data: st.DataObject, head
 
 
 @given(rows=ROWS, energy=energies(), heads=HEADS)
-def test_power_four_weighs_squared_eigenvalues(rows: Tensor, energy: float, heads: int) -> None:
+def test_power_four_weighs_squared_eigenvalues(rows, energy, heads):
     """Rank for power 4 is the least whose share of fourth powers of singular values is enough."""
     assume(energy < 1)
     space = build(moment_of(rows, heads), energy, power=4)
@@ -222,7 +218,7 @@ def test_power_four_weighs_squared_eigenvalues(rows: Tensor, energy: float, head
 
 
 @given(rows=ROWS, energy=energies(), heads=HEADS, power=st.sampled_from([2, 4]))
-def test_rule_below_stops_one_short(rows: Tensor, energy: float, heads: int, power: int) -> None:
+def test_rule_below_stops_one_short(rows, energy, heads, power):
     """Rule "below" has one direction less than "reach" in every head that has any, and its first ones."""
     reach = build(moment_of(rows, heads), energy, power=power)
     below = build(moment_of(rows, heads), energy, power=power, rule="below")
@@ -231,9 +227,7 @@ def test_rule_below_stops_one_short(rows: Tensor, energy: float, heads: int, pow
 
 
 @given(rows=ROWS, energy=energies(), scale=st.integers(-30, 30), power=st.sampled_from([2, 4]))
-def test_space_does_not_know_scale_of_activations(
-    rows: Tensor, energy: float, scale: int, power: int
-) -> None:
+def test_space_does_not_know_scale_of_activations(rows, energy, scale, power):
     """Rows times a power of two give the same space bit for bit."""
     space = build(moment_of(rows), energy, power=power)
     scaled = build(moment_of(rows * 2.0**scale), energy, power=power)
@@ -242,7 +236,7 @@ def test_space_does_not_know_scale_of_activations(
 
 
 @given(rows=ROWS, rotation=orthonormal_bases(dims=st.just(WIDTH), ranks=st.just(WIDTH)), energy=energies())
-def test_rotating_features_rotates_space(rows: Tensor, rotation: Tensor, energy: float) -> None:
+def test_rotating_features_rotates_space(rows, rotation, energy):
     """Rows turned by R span the turned space: same rank, same part of every turned gradient."""
     assume(not any(abs(float(share) - energy) < 1e-9 for share in shares_of(rows)))
     space = build(moment_of(rows), energy)
@@ -266,9 +260,7 @@ def shares_of(rows: Tensor) -> Tensor:
 
 
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=energies(), power=st.sampled_from([2, 4]))
-def test_extension_reaches_energy_and_keeps_old_columns(
-    old: Tensor, new: Tensor, heads: int, energy: float, power: int
-) -> None:
+def test_extension_reaches_energy_and_keeps_old_columns(old, new, heads, energy, power):
     """Old columns stay bit for bit and first, all are orthonormal, and the new energy is reached per head."""
     first = build(moment_of(old, heads), energy, power=power)
     both = extend(first, moment_of(new, heads), energy, power=power)
@@ -281,9 +273,7 @@ def test_extension_reaches_energy_and_keeps_old_columns(
 
 
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=st.floats(0.05, 0.999))
-def test_extension_appends_least_number_of_residual_directions(
-    old: Tensor, new: Tensor, heads: int, energy: float
-) -> None:
+def test_extension_appends_least_number_of_residual_directions(old, new, heads, energy):
     """The count is the least h for which the old space and h singular directions off it are enough."""
     first = build(moment_of(old, heads), 0.8)
     both = extend(first, moment_of(new, heads), energy)
@@ -298,9 +288,7 @@ def test_extension_appends_least_number_of_residual_directions(
 
 
 @given(old=ROWS, heads=HEADS, energy=energies(), seed=st.integers(0, 99), power=st.sampled_from([2, 4]))
-def test_data_inside_space_adds_nothing(
-    old: Tensor, heads: int, energy: float, seed: int, power: int
-) -> None:
+def test_data_inside_space_adds_nothing(old, heads, energy, seed, power):
     """Extending by rows inside the space, or by the same data once more, gives the very same basis."""
     space = build(moment_of(old, heads), energy, power=power)
     again = extend(space, moment_of(old, heads), energy, power=power)
@@ -311,9 +299,7 @@ def test_data_inside_space_adds_nothing(
 
 
 @given(parts=st.lists(ROWS, min_size=5, max_size=8), heads=HEADS, energy=energies())
-def test_many_extensions_stay_orthonormal_and_within_width(
-    parts: list[Tensor], heads: int, energy: float
-) -> None:
+def test_many_extensions_stay_orthonormal_and_within_width(parts, heads, energy):
     """After many extensions the columns are orthonormal, ranks never fell and never passed the width."""
     space = Subspace.empty(WIDTH, heads)
     for rows in parts:
@@ -324,9 +310,7 @@ def test_many_extensions_stay_orthonormal_and_within_width(
 
 
 @given(old=ROWS, new=ROWS, heads=HEADS, energy=st.floats(0.05, 0.999), power=st.sampled_from([2, 4]))
-def test_rule_below_holds_for_new_spaces_alone(
-    old: Tensor, new: Tensor, heads: int, energy: float, power: Literal[2, 4]
-) -> None:
+def test_rule_below_holds_for_new_spaces_alone(old, new, heads, energy, power):
     """Under "below" a new space is one direction short, and what extends it reaches the energy."""
     options = SpaceOptions(energy=energy, power=power, rule="below")
     first = options.build(moment_of(old, heads))
@@ -339,7 +323,7 @@ def test_rule_below_holds_for_new_spaces_alone(
 
 
 @given(old=ROWS, new=ROWS, energy=st.floats(0.05, 0.999))
-def test_one_sided_residual_extends_as_released(old: Tensor, new: Tensor, energy: float) -> None:
+def test_one_sided_residual_extends_as_released(old, new, energy):
     """With residual "pc" the old columns and the leading left singular vectors of P C reach the energy of C.
 
     The loop below is InfLoRA's: energies are squared singular values of C and of P C.
@@ -366,7 +350,7 @@ def test_one_sided_residual_extends_as_released(old: Tensor, new: Tensor, energy
 
 
 @given(rows=ROWS, seed=st.integers(0, 99))
-def test_per_head_space_of_old_rows_annihilates_each_heads_logits(rows: Tensor, seed: int) -> None:
+def test_per_head_space_of_old_rows_annihilates_each_heads_logits(rows, seed):
     """Off the per-head space of old queries a key change moves no head's logit, not only their sum."""
     space = build(moment_of(rows, 3), 1.0)
     change = torch.randn(2, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -376,7 +360,7 @@ def test_per_head_space_of_old_rows_annihilates_each_heads_logits(rows: Tensor, 
 
 
 @given(rows=ROWS, energy=energies())
-def test_one_head_is_joint_form(rows: Tensor, energy: float) -> None:
+def test_one_head_is_joint_form(rows, energy):
     """A head's space of a per-head build equals the joint build of that head's columns alone."""
     per_head = build(moment_of(rows, 2), energy)
     for head, part in enumerate(rows.chunk(2, dim=-1)):
@@ -387,7 +371,7 @@ def test_one_head_is_joint_form(rows: Tensor, energy: float) -> None:
 
 
 @given(data=st.data(), one=HEADS, two=HEADS)
-def test_union_holds_its_parts_and_nothing_else(data: st.DataObject, one: int, two: int) -> None:
+def test_union_holds_its_parts_and_nothing_else(data, one, two):
     """Each part lies in the union, and its rank is the rank of all columns side by side."""
     parts = [
         data.draw(subspaces(widths=st.just(WIDTH // heads), heads=st.just(heads))) for heads in (one, two)
@@ -402,7 +386,7 @@ def test_union_holds_its_parts_and_nothing_else(data: st.DataObject, one: int, t
 
 
 @given(space=subspaces(), seed=st.integers(0, 99))
-def test_union_with_itself_and_with_empty_changes_nothing(space: Subspace, seed: int) -> None:
+def test_union_with_itself_and_with_empty_changes_nothing(space, seed):
     """Union is idempotent, and the empty space is neutral."""
     for other in (space, Subspace.empty(space.dim, space.heads)):
         both = union(space, other)
@@ -411,7 +395,7 @@ def test_union_with_itself_and_with_empty_changes_nothing(space: Subspace, seed:
 
 
 @given(space=subspaces(widths=st.just(3)), outputs=st.integers(1, 5), seed=st.integers(0, 99))
-def test_image_holds_derived_activations(space: Subspace, outputs: int, seed: int) -> None:
+def test_image_holds_derived_activations(space, outputs, seed):
     """D x lies in the image for every x in the space, and the rank is that of D B."""
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.randn(outputs, space.dim, dtype=torch.float64, generator=generator)
@@ -424,7 +408,7 @@ def test_image_holds_derived_activations(space: Subspace, outputs: int, seed: in
 
 
 @given(space=subspaces())
-def test_state_restores_space(space: Subspace) -> None:
+def test_state_restores_space(space):
     """A space comes back from its state with the same bits."""
     restored = Subspace.from_state(space.state())
     assert torch.equal(restored.basis, space.basis)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import attrs
@@ -14,14 +12,12 @@ import torch
 from lw2g.blocks.carrying import CARRIES, Before
 from lw2g.blocks.heads import HeadedBaseline, closed_form_head
 from lw2g.blocks.options import HeadKind, HeadOptions
-from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
-from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import TinyBenchmark, tiny_backbone
 from lw2g.training.files.checkpoint import CheckpointStore, part
 from lw2g.training.runner import start
@@ -56,7 +52,7 @@ class LaidOut:
 
 
 @pytest.fixture
-def laid_out(bench_of: Callable[..., Any], catalogue: Catalogue) -> Callable[..., Any]:
+def laid_out(bench_of, catalogue):
     """Lay a baseline out, with parameters moved at random, so that sets differ."""
 
     def make(baseline: str, **options: Any) -> tuple[LaidOut, HeadedBaseline]:
@@ -79,9 +75,7 @@ def laid_out(bench_of: Callable[..., Any], catalogue: Catalogue) -> Callable[...
 
 
 @pytest.mark.parametrize(("baseline", "head"), CASES)
-def test_a_closed_form_predicts_from_what_the_last_phase_shows_it(
-    baseline: str, head: str, laid_out: Callable[..., Any]
-) -> None:
+def test_a_closed_form_predicts_from_what_the_last_phase_shows_it(baseline, head, laid_out):
     """It has seen each image once; a task's phase shows it features under the task's own set."""
     bench, own = laid_out(baseline, head=head, head_features=20)
     assert own.closed_form is not None
@@ -101,12 +95,7 @@ def test_a_closed_form_predicts_from_what_the_last_phase_shows_it(
         assert torch.equal(own.closed_form.state_dict()[name], value)
 
 
-def test_training_and_evidence_do_not_see_the_head(
-    finished: tuple[Path, dict[str, Any]],
-    quick: Callable[..., Resolved],
-    catalogue: Catalogue,
-    tmp_path: Path,
-) -> None:
+def test_training_and_evidence_do_not_see_the_head(finished, quick, catalogue, tmp_path):
     """A run with another head has the same decisions and the same parameters, bit for bit."""
     directory, record = finished
     other = start(quick({"baseline.head": "lda", "growth.measures": ["energy"]}), catalogue, tmp_path / "lda")
@@ -124,9 +113,7 @@ def test_training_and_evidence_do_not_see_the_head(
 
 
 @pytest.mark.parametrize("baseline", ["c-lora", "hide-lora"])
-def test_a_ridge_head_predicts_under_lw2g_and_stale_classes_are_told(
-    baseline: str, quick: Callable[..., Resolved], catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_a_ridge_head_predicts_under_lw2g_and_stale_classes_are_told(baseline, quick, catalogue, tmp_path):
     """Every image is in the sums once; a class is stale once something that it was seen through moved."""
     config = catalogue.get("baseline", baseline).config
     short = {"replay_epochs", "clusters", "epochs"} & {field.name for field in attrs.fields(config)}
@@ -160,7 +147,7 @@ def test_a_ridge_head_predicts_under_lw2g_and_stale_classes_are_told(
     assert record["stale_classes"]["last"] == told[-1]
 
 
-def test_heads_leave_the_global_generator_alone(laid_out: Callable[..., Any]) -> None:
+def test_heads_leave_the_global_generator_alone(laid_out):
     """Whatever predicts, everything else is drawn alike; KLDA without random features is refused."""
     states = [laid_out("dual-prompt", head=kind)[1].state_dict() for kind in ("linear", "klda")]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
@@ -178,9 +165,7 @@ def test_heads_leave_the_global_generator_alone(laid_out: Callable[..., Any]) ->
         ("hide-prompt", {}),
     ],
 )
-def test_sums_follow_whatever_moves_the_features_of_old_classes(
-    baseline: str, options: dict[str, Any], grew: bool, laid_out: Callable[..., Any]
-) -> None:
+def test_sums_follow_whatever_moves_the_features_of_old_classes(baseline, options, grew, laid_out):
     """The task's set, what all share, what a new set adds to a sum: each old class moves as its set does."""
     bench, own = laid_out(baseline, head="lda", head_carry="affine", **options)
     if not grew:
@@ -221,9 +206,7 @@ def test_sums_follow_whatever_moves_the_features_of_old_classes(
     assert not own.before.rows.numel()
 
 
-def test_only_a_task_that_moves_old_classes_is_looked_at_twice(
-    laid_out: Callable[..., Any],
-) -> None:
+def test_only_a_task_that_moves_old_classes_is_looked_at_twice(laid_out):
     """The first task, and one that grows, move no old class; a head without statistics is refused."""
     bench, own = laid_out("hide-prompt", head="lda", head_carry="affine")
     bench.pool.task_to_set[2] = 0
@@ -233,7 +216,7 @@ def test_only_a_task_that_moves_old_classes_is_looked_at_twice(
         laid_out("dual-prompt", head_carry="affine")
 
 
-def test_features_of_before_survive_a_checkpoint_and_are_forgotten() -> None:
+def test_features_of_before_survive_a_checkpoint_and_are_forgotten():
     """A checkpoint within a task holds as many rows as the task has images."""
     first, second = Before(3, 4), Before(3, 4)
     first.put([torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)])

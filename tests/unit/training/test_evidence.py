@@ -17,7 +17,6 @@ from lw2g.geometry.hindrance import hfc
 from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace, build
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import Screen
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.evidence import Sample
 from lw2g.interfaces.growth import Evidence, Grow
@@ -27,7 +26,6 @@ from lw2g.training.evidence.d_sub import DSub, balanced
 from lw2g.training.evidence.fitted import FittedHead
 from lw2g.training.evidence.gradients import group_gradients, set_features
 from lw2g.training.evidence.spaces import absorb_task
-from lw2g.training.session import Session
 from lw2g_growth.options import MarginConfig
 from lw2g_growth.policies import RulePolicy
 from runs import learned_one
@@ -38,7 +36,7 @@ from runs import learned_one
     [{}, {"growth.centre": True}, {"growth.evidence": "literal"}],
     ids=["plain", "centred", "literal"],
 )
-def test_evidence_equals_its_definition(session_of: Callable[..., Session], options: dict[str, Any]) -> None:
+def test_evidence_equals_its_definition(session_of, options):
     """Angles, means and error are recomputed from the images, S_pre anew for every half-sample."""
     # groups of one and of two images
     chosen = {"growth.images": 22, "growth.draws": 2, **options}
@@ -104,7 +102,7 @@ def test_evidence_equals_its_definition(session_of: Callable[..., Session], opti
     assert found.error == pytest.approx(variance**0.5, rel=1e-2)
 
 
-def test_d_sub_is_a_balanced_draw(session_of: Callable[..., Session]) -> None:
+def test_d_sub_is_a_balanced_draw(session_of):
     """The sample takes every class alike, spreads it over the groups, and another seed takes others."""
     samples = []
     for seed in (1, 2, 3):
@@ -122,7 +120,7 @@ def test_d_sub_is_a_balanced_draw(session_of: Callable[..., Session]) -> None:
     assert max(max(sample) for sample in samples) > 40
 
 
-def test_a_class_with_few_images_gives_all_it_has() -> None:
+def test_a_class_with_few_images_gives_all_it_has():
     """What one class lacks, the others give."""
     labels = torch.tensor([7] * 3 + [4] * 20 + [9] * 20)
     chosen = balanced(labels, 17, torch.Generator().manual_seed(0))
@@ -130,7 +128,7 @@ def test_a_class_with_few_images_gives_all_it_has() -> None:
     assert labels[chosen].tolist() == sorted(labels[chosen].tolist())
 
 
-def test_all_candidates_are_asked_under_the_same_heads(session_of: Callable[..., Session]) -> None:
+def test_all_candidates_are_asked_under_the_same_heads(session_of):
     """A copy of a set, with the same spaces, has the same evidence to the last bit."""
     session = session_of({"growth.draws": 3}, baseline="s-prompt-plus-plus")
     d_sub = learned_one(session)
@@ -144,9 +142,7 @@ def test_all_candidates_are_asked_under_the_same_heads(session_of: Callable[...,
 
 
 @pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "cprompt"])
-def test_a_drawn_head_is_as_large_as_the_one_it_replaces(
-    session_of: Callable[..., Session], baseline: str
-) -> None:
+def test_a_drawn_head_is_as_large_as_the_one_it_replaces(session_of, baseline):
     """New rows have the spread of the old ones, zero stays zero, and rows of other classes stay."""
     session = session_of(baseline=baseline)
     learned_one(session)
@@ -168,7 +164,7 @@ def test_a_drawn_head_is_as_large_as_the_one_it_replaces(
 
 
 @pytest.mark.slow
-def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of: Callable[..., Session]) -> None:
+def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of):
     """Over 32 independent samples and draws of the head: about a quarter too large (benchmarks/README.md)."""
     chosen = {"growth.images": 32, "benchmark.train": 40, "backbone.depth": 2}
     chosen["baseline.blocks"] = [0, 1]
@@ -187,9 +183,7 @@ def test_the_claimed_error_is_the_spread_of_z_or_somewhat_more(session_of: Calla
 
 
 @pytest.mark.parametrize("baseline", ["hide-prompt", "dual-prompt", "hide-lora", "cprompt"])
-def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
-    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, baseline: str
-) -> None:
+def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(session_of, monkeypatch, baseline):
     """Copies of a set keep a batch's groups apart; a baseline that takes none is asked group by group."""
     session = session_of({"growth.images": 22, "growth.draws": 2}, baseline=baseline)
     d_sub, method = learned_one(session), session.baseline
@@ -222,9 +216,7 @@ def test_groups_that_share_a_forward_have_the_gradients_they_have_alone(
 
 
 @pytest.mark.parametrize("baseline", ["hide-prompt", "coda-prompt"])
-def test_images_are_read_once_and_no_deeper_than_wanted(
-    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, baseline: str
-) -> None:
+def test_images_are_read_once_and_no_deeper_than_wanted(session_of, monkeypatch, baseline):
     """Spaces take one pass to the deepest tap, and another to the end only where a query is needed."""
     session = session_of({"baseline.blocks": [0, 1], "growth.images": 20}, baseline=baseline)
     session.begin_task(0)
@@ -251,9 +243,7 @@ def test_images_are_read_once_and_no_deeper_than_wanted(
 
 
 @pytest.mark.parametrize("screen", ["least", "most", "ends"])
-def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
-    session_of: Callable[..., Session], screen: Screen
-) -> None:
+def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(session_of, screen):
     """The sets of least or most energy are measured as without a screen; the others say their share."""
     found = {}
     for count in (0, 2):
@@ -281,7 +271,7 @@ def test_a_screen_leaves_out_sets_by_what_they_capture_and_changes_no_other(
             assert one.excluded == f"screened out: captures {plain.captured:.1%}"
 
 
-def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Session]) -> None:
+def test_a_set_whose_space_is_full_is_no_candidate(session_of):
     """A closed set is listed with its reason and is not eligible."""
     session = session_of({"growth.energy": 1.0}, baseline="s-prompt-plus-plus")
     d_sub = learned_one(session)
@@ -294,7 +284,7 @@ def test_a_set_whose_space_is_full_is_no_candidate(session_of: Callable[..., Ses
     assert found.eligible == ()
 
 
-def test_a_zero_gradient_is_undefined_evidence(session_of: Callable[..., Session]) -> None:
+def test_a_zero_gradient_is_undefined_evidence(session_of):
     """A candidate without any gradient is undefined and says why; it is not taken for unhindered."""
     session = session_of()
     d_sub = learned_one(session)
@@ -309,7 +299,7 @@ def test_a_zero_gradient_is_undefined_evidence(session_of: Callable[..., Session
     )
 
 
-def test_unmeasured_evidence_names_the_live_sets(session_of: Callable[..., Session]) -> None:
+def test_unmeasured_evidence_names_the_live_sets(session_of):
     """Policies that need no evidence still learn which sets exist."""
     session = session_of()
     learned_one(session)
@@ -319,7 +309,7 @@ def test_unmeasured_evidence_names_the_live_sets(session_of: Callable[..., Sessi
     assert found.candidates[0].measures == {}
 
 
-def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of: Callable[..., Session]) -> None:
+def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of):
     """S_pre is built from un-prompted queries of the whole D_sub, uncentred."""
     session = session_of({"growth.heads": "joint", "growth.energy_pre": 0.8})
     d_sub = learned_one(session)
@@ -337,9 +327,7 @@ def test_pretrained_spaces_are_those_of_the_plain_backbone(session_of: Callable[
 
 
 @pytest.mark.parametrize("baseline", ["s-prompt-plus-plus", "coda-prompt"])
-def test_gradients_of_a_fitted_head_are_those_of_its_loss(
-    session_of: Callable[..., Session], baseline: str
-) -> None:
+def test_gradients_of_a_fitted_head_are_those_of_its_loss(session_of, baseline):
     """Groups add up to the whole, the head of one half is asked on the other, and parameters stay."""
     session = session_of({"growth.measures": ["gradient-agreement"]}, baseline=baseline)
     d_sub = learned_one(session)
@@ -365,7 +353,7 @@ def test_gradients_of_a_fitted_head_are_those_of_its_loss(
     assert float(swapped(features, batch)) < float(head(features, batch))
 
 
-def test_what_stands_beside_a_measure_does_not_change_it(session_of: Callable[..., Session]) -> None:
+def test_what_stands_beside_a_measure_does_not_change_it(session_of):
     """One pass for all says what a pass of its own says, of measures that store and of those that do not."""
     names = ["energy", "novelty", "projection", "gradient-agreement", "centroid", "confusion", "logme"]
     chosen = {"growth.draws": 2, "baseline.blocks": [0, 1]}
@@ -383,9 +371,7 @@ def test_what_stands_beside_a_measure_does_not_change_it(session_of: Callable[..
 
 
 @pytest.mark.parametrize(("retrieval", "asked"), [("key-cosine", True), ("oracle", False)])
-def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(
-    session_of: Callable[..., Session], retrieval: str, asked: bool
-) -> None:
+def test_the_runs_own_retrieval_is_asked_unless_it_is_a_control(session_of, retrieval, asked):
     """With one task learned every image goes to it; an oracle cannot answer, and class means decide."""
     session = session_of(
         {"growth.measures": ["confusion"]},

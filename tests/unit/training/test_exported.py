@@ -18,7 +18,6 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.testing.tiny import tiny_backbone
@@ -53,7 +52,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def out(finished: Finished, catalogue: Catalogue, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(finished, catalogue, tmp_path_factory):
     """An export of the finished run, without its backbone."""
     made = tmp_path_factory.mktemp("exported") / "model"
     export_run(finished[0], catalogue, made)
@@ -61,7 +60,7 @@ def out(finished: Finished, catalogue: Catalogue, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture
-def copied(out: Path, tmp_path: Path) -> Path:
+def copied(out, tmp_path):
     """A copy that may be damaged."""
     return Path(shutil.copytree(out, tmp_path / "copied"))
 
@@ -72,7 +71,7 @@ def other_backbone(catalogue: Catalogue, build: Callable[..., Any]) -> Catalogue
     return catalogue.with_component(attrs.evolve(component, build=build))
 
 
-def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path: Path) -> None:
+def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path):
     """In a process that can import no other plugin, a run and its export say what the run has recorded."""
     for split, count in (("train", 3), ("test", 1)):
         for number, name in enumerate(("ant", "bee", "cat", "dog")):
@@ -118,9 +117,7 @@ def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path: Path) ->
     assert json.loads(printed.stdout) == entries
 
 
-def test_with_its_backbone_it_needs_no_weights(
-    finished: Finished, out: Path, catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_with_its_backbone_it_needs_no_weights(finished, out, catalogue, tmp_path):
     """The weights are inside: where they cannot be had otherwise, the answers have the same bits."""
 
     def gone(*_: object) -> Any:
@@ -139,9 +136,7 @@ def test_with_its_backbone_it_needs_no_weights(
         open_model(out, nowhere)
 
 
-def test_weights_are_known_by_what_they_hold(
-    finished: Finished, out: Path, catalogue: Catalogue, tmp_path: Path
-) -> None:
+def test_weights_are_known_by_what_they_hold(finished, out, catalogue, tmp_path):
     """Another file with the same numbers will do, others are refused by both checksums.
 
     An export knows the file that it was made with, and says where to name another when it is gone.
@@ -172,7 +167,7 @@ def test_weights_are_known_by_what_they_hold(
         open_model(out, elsewhere, weights=tmp_path / "other", device="cpu")
 
 
-def test_a_foreign_transform_is_made_by_its_benchmark(out: Path, catalogue: Catalogue) -> None:
+def test_a_foreign_transform_is_made_by_its_benchmark(out, catalogue):
     """Functions cannot be written down: the export names the benchmark, and needs its plugin."""
     told = json.loads((out / "model.json").read_text())
     assert (told["preprocessing"], told["benchmark"]["name"]) == (None, "tiny")
@@ -199,9 +194,7 @@ def test_a_foreign_transform_is_made_by_its_benchmark(out: Path, catalogue: Cata
         ("model.json", None, "the export .* has lost its model.json; put it back, or export it anew"),
     ],
 )
-def test_a_damaged_export_is_refused(
-    copied: Path, catalogue: Catalogue, name: str, change: Callable[[bytes], bytes] | None, words: str
-) -> None:
+def test_a_damaged_export_is_refused(copied, catalogue, name, change, words):
     """Every byte of both files is under a checksum."""
     path = copied / name
     if change is None:
@@ -228,9 +221,7 @@ def test_a_damaged_export_is_refused(
         ),
     ],
 )
-def test_an_export_of_other_code_is_refused(
-    copied: Path, catalogue: Catalogue, changes: dict[str, Any], error: type[Exception], words: str
-) -> None:
+def test_an_export_of_other_code_is_refused(copied, catalogue, changes, error, words):
     """What another version wrote is read as it was meant, or refused in one line that names the version."""
     told = json.loads((copied / "model.json").read_text())
     del told["sha256"]
@@ -239,9 +230,7 @@ def test_an_export_of_other_code_is_refused(
         open_model(copied, catalogue, device="cpu")
 
 
-def test_nothing_is_overwritten_and_nothing_left_half(
-    finished: Finished, out: Path, catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_overwritten_and_nothing_left_half(finished, out, catalogue, tmp_path, monkeypatch):
     """A folder in use is refused; where writing fails, there is no folder at all."""
     with pytest.raises(ConfigError, match=r"'.*model' is there already; choose another folder"):
         export_run(finished[0], catalogue, out)
@@ -256,7 +245,7 @@ def test_nothing_is_overwritten_and_nothing_left_half(
     assert [path.name for path in tmp_path.rglob("*")] == ["new"]
 
 
-def test_an_export_holds_one_task(finished: Finished, out: Path, catalogue: Catalogue) -> None:
+def test_an_export_holds_one_task(finished, out, catalogue):
     """Another task than the exported one is refused, and one that the run has not finished."""
     assert open_model(out, catalogue, 3, device="cpu").task == 3
     with pytest.raises(DataError, match=r"holds the model after task 3 alone; .*--task 1"):
@@ -267,9 +256,7 @@ def test_an_export_holds_one_task(finished: Finished, out: Path, catalogue: Cata
         export_run(finished[0], catalogue, out.with_name("never"), 8)
 
 
-def test_an_oracles_model_is_not_taken_away(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_an_oracles_model_is_not_taken_away(catalogue, quick, tmp_path):
     """Whoever is told the task can be evaluated, not used."""
     resolved = quick({"benchmark.tasks": 1}, retrieval="oracle", policy="always")
     start(resolved, catalogue, tmp_path / "run")

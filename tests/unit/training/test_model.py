@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,9 @@ from PIL import Image
 from torch import Tensor
 
 import lw2g
-from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
-from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
 from lw2g.training.files.record import RunDirectory
-from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.opening import reopen
 from lw2g.training.runner import start
@@ -26,12 +22,12 @@ Finished = tuple[Path, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def model(finished: Finished, catalogue: Catalogue) -> TrainedModel:
+def model(finished, catalogue):
     return open_model(finished[0], catalogue)
 
 
 @pytest.fixture(scope="module")
-def pixels() -> list[Tensor]:
+def pixels():
     """All test images of the stream, task after task."""
     return [
         task.test.source.image(int(index))
@@ -50,9 +46,7 @@ def pixels() -> list[Tensor]:
     ],
     ids=lambda chosen: chosen["baseline"],
 )
-def test_the_runs_own_test_images_get_the_stored_predictions(
-    chosen: dict[str, Any], catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_the_runs_own_test_images_get_the_stored_predictions(chosen, catalogue, quick, tmp_path):
     """After any task: classes, retrieved tasks and sets of raw pixels equal those stored by the run.
 
     What an export answers has the same bits, though it holds nothing that only learning reads.
@@ -80,9 +74,7 @@ def test_the_runs_own_test_images_get_the_stored_predictions(
         assert exported.task_to_set == model.task_to_set
 
 
-def test_one_set_is_not_looked_for(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_set_is_not_looked_for(catalogue, quick, tmp_path, monkeypatch):
     """Logits of a model with one set take no query, and are those of an answer that names tasks, too."""
     asked = []
     for policy in ("one", "always"):
@@ -104,9 +96,7 @@ def test_one_set_is_not_looked_for(
     assert set(asked) == {"always"}
 
 
-def test_every_kind_of_image_gives_the_same_answer(
-    model: TrainedModel, pixels: list[Tensor], tmp_path: Path
-) -> None:
+def test_every_kind_of_image_gives_the_same_answer(model, pixels, tmp_path):
     """Files, PIL images, raw and transformed tensors, alone, in lists and in one batch."""
     pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in pixels[:3]]
     paths = [tmp_path / f"{number}.png" for number in range(3)]
@@ -129,7 +119,7 @@ def test_every_kind_of_image_gives_the_same_answer(
         assert torch.equal(model(alone), expected[:1])
 
 
-def test_an_answer_does_not_depend_on_its_company(model: TrainedModel, pixels: list[Tensor]) -> None:
+def test_an_answer_does_not_depend_on_its_company(model, pixels):
     """Alone, reversed and in lists longer than a batch, an image has the same logits bit for bit."""
     everyone = model.answer(pixels)
     assert len(pixels) > 2 * model.batch_size
@@ -140,7 +130,7 @@ def test_an_answer_does_not_depend_on_its_company(model: TrainedModel, pixels: l
         assert torch.equal(model(pixels[number]), everyone.logits[number : number + 1])
 
 
-def test_answers_hang_together(model: TrainedModel, pixels: list[Tensor]) -> None:
+def test_answers_hang_together(model, pixels):
     """Probabilities sum to one, the best classes come first, sets belong to the retrieved tasks."""
     answers = model.answer(pixels)
     assert answers.features.shape == (48, model.backbone.dim)
@@ -152,7 +142,7 @@ def test_answers_hang_together(model: TrainedModel, pixels: list[Tensor]) -> Non
     assert [model.task_to_set[task] for task in answers.tasks.tolist()] == answers.sets.tolist()
 
 
-def test_entries_name_classes_and_probabilities(model: TrainedModel, pixels: list[Tensor]) -> None:
+def test_entries_name_classes_and_probabilities(model, pixels):
     """What the command prints as JSON: the best class, the best few, and what was retrieved."""
     (entry,) = model.predict(pixels[0], top_k=2)
     answers = model.answer(pixels[0])
@@ -163,7 +153,7 @@ def test_entries_name_classes_and_probabilities(model: TrainedModel, pixels: lis
     assert (entry["task"], entry["set"]) == (int(answers.tasks[0]), int(answers.sets[0]))
 
 
-def test_it_is_a_module_that_is_not_trained(model: TrainedModel, pixels: list[Tensor]) -> None:
+def test_it_is_a_module_that_is_not_trained(model, pixels):
     """It holds backbone, baseline, sets and retrieval, stays in evaluation mode, and takes no gradient."""
     owners = {name.split(".")[0] for name, _ in model.named_parameters()}
     assert {"backbone", "baseline", "sets"} <= owners
@@ -176,7 +166,7 @@ def test_it_is_a_module_that_is_not_trained(model: TrainedModel, pixels: list[Te
     assert bool(image.grad.any())
 
 
-def test_device_batch_size_and_task_are_chosen_on_loading(finished: Finished, catalogue: Catalogue) -> None:
+def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
     """A device that is not there is refused; the model after an earlier task knows its classes alone."""
     early = open_model(finished[0], catalogue, 1, device="cpu", batch_size=3)
     assert (early.batch_size, early.task, early.classes) == (3, 1, ("pattern 0", "pattern 1"))
@@ -201,22 +191,20 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished: Finished, ca
         ("nowhere.png", "'nowhere.png': it cannot be read"),
     ],
 )
-def test_what_is_no_image_is_refused(model: TrainedModel, images: Any, message: str) -> None:
+def test_what_is_no_image_is_refused(model, images, message):
     """One line says what was given and what to give."""
     with pytest.raises(DataError, match=message):
         model(images)
 
 
-def test_a_run_that_is_told_the_task_cannot_be_used(
-    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
-) -> None:
+def test_a_run_that_is_told_the_task_cannot_be_used(catalogue, quick, tmp_path):
     """The oracle's control row has no way to know the task of a new image."""
     start(quick(baseline="s-prompt-plus-plus", retrieval="oracle"), catalogue, tmp_path / "run")
     with pytest.raises(DataError, match="can only be evaluated, not used"):
         open_model(tmp_path / "run", catalogue)(torch.zeros(3, 16, 16))
 
 
-def test_load_opens_a_run(finished: Finished, monkeypatch: pytest.MonkeyPatch, catalogue: Catalogue) -> None:
+def test_load_opens_a_run(finished, monkeypatch, catalogue):
     """``lw2g.load`` takes a directory as text and everything that a model is opened with."""
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: catalogue)
     model = lw2g.load(str(finished[0]), task=2, batch_size=4)
