@@ -10,14 +10,20 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.geometry.subspace import Subspace
+from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint, Target
 from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
-from lw2g.testing.toy import Stage
+from lw2g.testing.scene import begin
+from lw2g.testing.world import opened
+from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.protection import Protection, SiteRule
+from lw2g.training.session import Session
 
 _TARGETS: tuple[Target, ...] = get_args(Target)
 _ROUNDING = 1e-5
@@ -25,6 +31,78 @@ _ROUNDING = 1e-5
 _DRAWS = (
     ", and the host draws otherwise than without it; use context.generator(purpose), or torch's in extra_loss"
 )
+
+
+# -- the session of a constraint ----------------------------------------------------------------------------
+
+
+class WatchedMemory(SubspaceMemory):
+    """A memory that notes whether it was read."""
+
+    was_read = False
+
+    def space(self, set_id: int | None, site: Site) -> Subspace | None:
+        """Return the space, and take note."""
+        self.was_read = True
+        return super().space(set_id, site)
+
+    def ranks(self, owner: int | str) -> dict[str, int]:
+        """Return the ranks, and take note."""
+        self.was_read = True
+        return super().ranks(owner)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Stage:
+    """A session that a constraint is led through: the first task grows a set, the second reuses it.
+
+    Attributes:
+        session: The session.
+        memory: Spaces of old tasks.
+    """
+
+    session: Session
+    memory: WatchedMemory
+
+    @classmethod
+    def open(cls, subject: Subject) -> Stage:
+        """Return a session before its first task; always the same one."""
+        session = opened(subject)
+        memory = WatchedMemory(session.memory.options)
+        return cls(session=attrs.evolve(session, memory=memory), memory=memory)
+
+    def tasks(self, constraint: Constraint, *, bare: bool) -> Iterator[TaskContext]:
+        """Yield what constraints are told of each task, which is absorbed afterwards.
+
+        Args:
+            constraint: Absorbs it, too, where it asks for it.
+            bare: Whether the baseline has no retrieval strategy.
+        """
+        session = attrs.evolve(self.session, constraints={"checked": constraint})
+        for index, task in enumerate(session.stream.tasks):
+            context = begin(session, index)
+            d_sub = session.d_sub(index, session.image_set([task.train], train=False))
+            if bare:
+                context = attrs.evolve(context, retrieval=None)
+            yield context
+            absorb_task(session, context, d_sub)
+
+    def sites(self, context: TaskContext) -> tuple[Site, ...]:
+        """Return the sites that the task trains."""
+        baseline = self.session.baseline
+        return (*baseline.sites(context.parameters), *baseline.shared_sites())
+
+    def step(self, context: TaskContext) -> tuple[Batch, StepOutput]:
+        """Return a batch and what the host's step gives for it, features with a gradient to the set."""
+        batch = next(iter(context.statistics(4)))
+        for site in self.sites(context):
+            site.parameter.requires_grad_(True)
+        with torch.enable_grad():
+            features = self.session.baseline.features(batch, self.session.pool.force(context.set_id))
+        return batch, StepOutput(loss=features.square().mean(), features=features)
+
+
+# -- checks -------------------------------------------------------------------------------------------------
 
 
 @check("constraint")

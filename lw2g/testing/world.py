@@ -20,7 +20,12 @@ from torch import Tensor, nn
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.geometry.subspace import Subspace
-from lw2g.interfaces.component import BaselineComponent, EvidenceComponent, RetrievalComponent
+from lw2g.interfaces.component import (
+    BaselineComponent,
+    ConstraintComponent,
+    EvidenceComponent,
+    RetrievalComponent,
+)
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
@@ -54,6 +59,8 @@ __all__ = [
 
 HOST, HOST_PHASE = "s-prompt-plus-plus", "prompts"
 """The baseline with which other components are checked, and its only phase."""
+SHARING_HOST = "dual-prompt"
+"""The baseline with which constraints are checked: it has sites of sets and shared ones."""
 
 _QUICK: Mapping[str, Any] = {
     "run.evaluation_batch": 16,
@@ -74,7 +81,8 @@ NO_RUN = "a small run does not come to its end; see the check 'learns_a_small_st
 def _host_of(subject: Subject) -> BaselineComponent:
     if isinstance(subject.component, BaselineComponent):
         return subject.component
-    return subject.catalogue.get("baseline", HOST)
+    shared = isinstance(subject.component, ConstraintComponent)
+    return subject.catalogue.get("baseline", SHARING_HOST if shared else HOST)
 
 
 def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
