@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import attrs
 
-from lw2g.report.page import compare, drawings, inside
+from lw2g.report.page import compare, inside
+from lw2g.report.page.drawings import drawing_of
 from lw2g.report.page.numbers import Field, Numbers
 
 __all__ = ["FIGURES", "Figure"]
@@ -31,6 +32,7 @@ class Figure:
         picks: Fields whose value the reader chooses.
         layout: How the page sizes it: a line of text above each bar (``rows``), cells (``cells``), a square
             (``square``), a height that grows with the tasks (``flow``).
+        key: The meanings of its colours: text, colour, and form of the mark if it is no dot.
         half: Whether it takes half of a wide page.
         legend: Whether a legend of the table's rows stands below.
         finished: Whether it shows finished runs only.
@@ -46,6 +48,7 @@ class Figure:
     panel: str = ""
     picks: Sequence[str] = ()
     layout: Literal["", "rows", "cells", "square", "flow"] = ""
+    key: Sequence[Sequence[str]] = ()
     half: bool = False
     legend: bool = False
     finished: bool = True
@@ -58,7 +61,7 @@ def _figures() -> tuple[Figure, ...]:
     for table in tomllib.loads(text)["figures"]:
         fields = [dict(zip(("name", "title", "digits"), field, strict=False)) for field in table["fields"]]
         table["fields"] = tuple(Field(**field) for field in fields)
-        table["drawing"] = getattr(drawings, table["drawing"])
+        table["drawing"] = drawing_of(table["drawing"], table.get("layout", ""))
         numbers = compare if table["scope"] == "rows" else inside
         figures.append(Figure(of=getattr(numbers, table["name"]), **table))
     return tuple(figures)

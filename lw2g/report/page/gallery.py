@@ -38,6 +38,7 @@ class GalleryImage:
         mistake: The kind of mistake.
         true: Name of its class.
         predicted: Name of the predicted class.
+        right: Whether that is the true one, although another set was retrieved.
         retrieved: The retrieved task, from 1; None without a hard choice.
         sample: Its id.
         source: The thumbnail as a data URL.
@@ -47,6 +48,7 @@ class GalleryImage:
     mistake: str
     true: str
     predicted: str
+    right: bool
     retrieved: int | None
     sample: str
     source: str
@@ -105,6 +107,7 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
                 mistake=mistake,
                 true=names[columns["true"][row]],
                 predicted=names[columns["predicted"][row]],
+                right=bool(columns["true"][row] == columns["predicted"][row]),
                 retrieved=None if retrieved < 0 else retrieved + 1,
                 sample=images.ids[sample],
                 source=images.thumbnail(sample),

@@ -13,6 +13,7 @@
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return JSON.parse(await new Response(stream).text());
   };
+  const CATEGORIES = ["part", "kind", "decision", "what"];  // fields whose values a figure's key explains
   const distinct = (values) => [...new Set(values)];
 
   // -- numbers --------------------------------------------------------------------------------------------
@@ -60,15 +61,18 @@
       gridOpacity: 0.7, labelLimit: 120, labelSeparation: 6,
     },
     axisBand: { grid: false },
-    legend: { labelColor: "var(--ink)", labelFontSize: 12, symbolOpacity: 1, rowPadding: 3, columnPadding: 14 },
     text: { fontSize: 12 }, rule: { aria: false }, tick: { aria: false },
   };
   const colour = (row, at) => (row.control ? "var(--control)" : `var(--c${at % 10})`);
   const dash = (row, at) => (row.control ? [2, 3] : DASHES[Math.floor(at / 10) % DASHES.length]);
 
-  function filled(part, section, definition) {
+  function filled(part, section, definition, panel) {
     const labels = section.rows.map((row) => row.label);
+    const [texts, colours, forms] = [0, 1, 2].map((at) => definition.key.map((entry) => entry[at]));
     const scales = {
+      "@panel": panel,
+      "@key": { domain: texts, range: colours.map((name) => `var(--${name})`) },
+      "@forms": { domain: texts, range: forms.map((form) => form ?? "circle") },
       "@rows": { domain: labels, range: section.rows.map(colour) },
       "@dashes": { domain: labels, range: section.rows.map(dash) },
       "@shapes": { domain: labels, range: section.rows.map((_, at) => SHAPES[at % SHAPES.length]) },
@@ -117,14 +121,14 @@
     },
   };
 
-  async function plot(place, definition, section, data, extra, name) {
+  async function plot(place, definition, section, data, extra, panel) {
     const width = Math.floor(place.clientWidth);
-    const spec = filled(structuredClone(definition.drawing), section, definition);
+    const spec = filled(definition.drawing, section, definition, panel);
     spec.data = { name: "rows" };
     spec.datasets = { ...extra, rows: data };
     spec.width = width;
     spec.autosize = { type: "fit-x", contains: "padding" };
-    spec.description = `${name}. ${definition.reading} The numbers are in the table below.`;
+    spec.description = `${[definition.title, panel].filter(Boolean).join(": ")}. ${definition.reading} The numbers are in the table below.`;
     LAYOUTS[definition.layout]?.(spec, data, width);
     await vegaEmbed(place, spec, { actions: false, renderer: "svg", config: CONFIG, tooltip: { theme: "own" }, logLevel: 1 });
   }
@@ -142,6 +146,8 @@
   };
 
   async function draw(figure, definition, numbers, section) {
+    document.querySelector(`a[href="#${figure.id}"]`).hidden = figure.hidden = Boolean(numbers.why);
+    if (numbers.why) return;
     const field = (name) => definition.fields.findIndex((one) => one.name === name);
     figure.querySelector(".facts").textContent = numbers.facts.join(" · ").replaceAll(" %", "\u00a0%");
     let rows = numbers.rows;
@@ -161,17 +167,19 @@
     const panels = figure.querySelector(".panels");
     const names = definition.panel ? distinct(data.map((datum) => datum[definition.panel])) : [""];
     const places = names.map(() => make("div", { className: "plot" }));
-    panels.replaceChildren(...(numbers.why
-      ? [make("p", { className: "why", textContent: numbers.why })]
-      : names.map((name, at) => make("div", { className: "panel" }, ...(name ? [make("h4", { textContent: name })] : []), places[at]))));
+    panels.replaceChildren(...names.map((name, at) =>
+      make("div", { className: "panel" }, ...(name ? [make("h4", { textContent: name })] : []), places[at])));
     for (const [at, name] of names.entries()) {
-      if (numbers.why) break;
       const of = (one) => !name || !(definition.panel in one) || one[definition.panel] === name;
       const extra = Object.fromEntries(Object.entries(numbers.extra).map(([key, found]) => [key, found.filter(of)]));
-      await plot(places[at], definition, section, data.filter(of), extra, [definition.title, name].filter(Boolean).join(": "));
+      await plot(places[at], definition, section, data.filter(of), extra, name);
+    }
+    const words = new Set(rows.flat());
+    for (const entry of figure.querySelectorAll(".colours li:not(.bar, .tick, .shade)")) {
+      entry.hidden = definition.fields.some(({ name }) => CATEGORIES.includes(name)) && !words.has(entry.textContent);
     }
     const legend = figure.querySelector(".legend");
-    if (definition.legend && !numbers.why) {
+    if (definition.legend) {
       const present = new Set(rows.map((row) => row[own]));
       legend.replaceChildren(...section.rows.flatMap((row, at) => {
         if (!present.has(row.label)) return [];
@@ -186,7 +194,6 @@
       }));
     }
     const details = figure.querySelector("details");
-    details.hidden = Boolean(numbers.why);
     details.querySelectorAll(":scope > :not(summary)").forEach((old) => old.remove());
     const fill = () => details.open && details.children.length === 1 && details.append(...table(definition, rows, numbers.rows));
     details.ontoggle = fill;
@@ -204,7 +211,13 @@
       const figure = document.getElementById(`${section.id}-${definition.name}`);
       await draw(figure, definition, numbers[definition.name], section);
     }
+    const missing = defined.filter(({ name }) => numbers[name]?.why).map(({ name, title }) => `${title} (${numbers[name].why})`);
+    const note = document.getElementById(`${section.id}-${numbers === section.inside ? "run" : "rows"}-missing`);
+    note.textContent = missing.length ? `Not shown: ${missing.join("; ")}.` : "";
   }
+
+  const cue = (region) => region.classList.toggle("more", region.scrollLeft + region.clientWidth + 1 < region.scrollWidth);
+  const cues = () => document.querySelectorAll(".scroll").forEach(cue);
 
   async function begin() {
     const root = document.documentElement;
@@ -215,6 +228,8 @@
       };
     });
     defined = await unpack("defined");
+    document.addEventListener("scroll", (event) => event.target.matches?.(".scroll") && cue(event.target), true);
+    document.addEventListener("toggle", cues, true);
     const sections = [];
     for (const element of document.querySelectorAll("section.report")) {
       const section = { id: element.id, hidden: new Set(), ...(await unpack(`${element.id}-rows`)) };
@@ -229,6 +244,7 @@
       await drawAll(section, section.numbers);
       await inside();
     }
+    cues();
     let width = innerWidth;
     let waiting;
     addEventListener("resize", () => {
@@ -237,6 +253,7 @@
         if (innerWidth === width) return;
         width = innerWidth;
         delete root.dataset.ready;
+        cues();
         for (const section of sections) {
           await drawAll(section, section.numbers);
           if (section.inside) await drawAll(section, section.inside);

@@ -23,7 +23,7 @@ from lw2g.report.page.figures import FIGURES
 from lw2g.report.page.gallery import Gallery, gallery_of
 from lw2g.report.page.inside import Inside, look_inside
 from lw2g.report.page.numbers import Numbers
-from lw2g.report.render import mean_cells, remarks_on, shown_columns
+from lw2g.report.render import Cell, mean_cells, remarks_on, shown_columns
 from lw2g.report.runs import ReportedRun
 from lw2g.report.table import Table
 from lw2g.training.files.sealed import sha256_of
@@ -40,9 +40,13 @@ class _Section:
     """A table of the page.
 
     Attributes:
-        title: What its runs have in common.
+        benchmark: The name of the data.
+        title: That name and the size of tasks.
+        conditions: What else its runs have in common.
         head: The head of the table of results.
-        lines: The lines of that table: a row's label, whether it is a control, and its cells.
+        lines: The lines of that table: a row's label, whether it is a control, and its cells, each with its
+            title and the published value.
+        published: Whether there are published values.
         remarks: Remarks on the table.
         packed: The rows and the numbers that compare them, for the script.
         runs: Name, packed numbers and origin of each run.
@@ -50,9 +54,12 @@ class _Section:
         gallery: The gallery of a single run; else None.
     """
 
+    benchmark: str
     title: str
+    conditions: Sequence[str]
     head: Sequence[str]
-    lines: Sequence[tuple[str, bool, Sequence[str]]]
+    lines: Sequence[tuple[str, bool, Sequence[tuple[str, Cell | str, Cell | None]]]]
+    published: bool
     remarks: Sequence[str]
     packed: str
     runs: Sequence[Mapping[str, Any]]
@@ -142,7 +149,7 @@ def _section(
     table: Table, catalogue: Catalogue, columns: Sequence[Column], against: str | None, *, single: bool
 ) -> _Section:
     shown = shown_columns(table, columns)
-    head, *cells = mean_cells(table, shown)
+    head, *cells = (_with_published(line, cells[0]) for cells in [mean_cells(table, shown)] for line in cells)
     finished = [row for row in table.rows if row.finished]
     compared = {
         figure.name: _plain(figure.of(finished if figure.finished else table.rows))
@@ -163,15 +170,30 @@ def _section(
 
     best = max(opened, key=rank, default=None)
     return _Section(
+        benchmark=table.benchmark,
         title=table.title,
-        head=head[1:],
-        lines=[(row.label, row.control, line[1:]) for row, line in zip(table.rows, cells, strict=True)],
+        conditions=table.conditions,
+        head=[title for title, _, _ in head],
+        published=any(row.paper for row in table.rows),
+        lines=[(row.label, row.control, line) for row, line in zip(table.rows, cells, strict=True)],
         remarks=remarks_on(table, shown, None),
         packed=_packed(content),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
         tiles=_tiles(opened[0].run) if single and opened else (),
         gallery=gallery_of(opened[0], catalogue) if single and opened else None,
     )
+
+
+def _with_published(
+    line: Sequence[Cell | str], head: Sequence[Cell | str]
+) -> list[tuple[str, Cell | str, Cell | None]]:
+    """Return the cells of a line after its label, each with its title and the published value beside it."""
+    cells = []
+    for title, cell, beside, other in zip(head[1:], line[1:], [*head[2:], ""], [*line[2:], ""], strict=True):
+        known = beside == f"paper {title}" and isinstance(other, Cell) and other.value != "-"
+        if not str(title).startswith("paper "):
+            cells.append((str(title), cell, other if known else None))
+    return cells
 
 
 def _named(table: Table) -> Iterator[tuple[str, ReportedRun]]:
