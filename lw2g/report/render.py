@@ -119,8 +119,10 @@ def _tex(cell: Cell | str) -> str:
         return cell.translate(_TEX)
     bold = rf"\mathbf{{{cell.value}}}" if cell.best else cell.value
     deviation = rf" \pm {cell.std}" if cell.std else ""
-    number = "--" if cell.value == "-" else f"${bold}{deviation}$"
-    return f"{number}{cell.note.translate(_TEX)}"
+    is_interval = cell.note.startswith(" [")
+    interval = rf"\{cell.note}" if is_interval else ""
+    number = "--" if cell.value == "-" else f"${bold}{deviation}{interval}$"
+    return number if is_interval else f"{number}{cell.note.translate(_TEX)}"
 
 
 def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:

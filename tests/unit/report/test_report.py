@@ -485,7 +485,7 @@ def test_latex_is_for_booktabs(folder):
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ \\\\" in printed
     assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ \\\\" in printed
-    assert "dual-prompt x always & 2 & $-3.00$ [-15.71, +9.71] \\\\" in printed
+    assert "dual-prompt x always & 2 & $-3.00\\ [-15.71, +9.71]$ \\\\" in printed
 
 
 def test_csv_and_json_say_the_same(folder):
