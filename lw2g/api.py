@@ -395,26 +395,26 @@ def sweep(
     grid: str | Path,
     *,
     out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
     executor: str | None = None,
     jobs: int | None = None,
     threads: int | None = None,
     gpus_per_job: float | None = None,
     executor_options: Mapping[str, Any] | None = None,
     watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
-    **settings: Any,
 ) -> SweepResult:
     """Run the cells of a grid, each as a process of its own; a stopped sweep goes on where it stopped.
 
     Args:
         grid: A TOML file.
         out: The sweep's directory; None for ``runs/GRID``.
+        settings: Settings of every cell by their dotted keys, which override the grid's.
         executor: ``local``, ``ray`` or ``slurm``; None for the grid's own.
         jobs: Runs at a time.
         threads: Cores of a run.
         gpus_per_job: GPUs of a run; with 0.5 two runs share one.
         executor_options: Further options of the executor.
         watch: Receives the status of all cells a few times a second.
-        **settings: Settings of every cell by their dotted keys, which override the grid's.
 
     Raises:
         ConfigError: The grid, a cell or the executor cannot be used.
@@ -428,7 +428,7 @@ def sweep(
     from lw2g.sweep.store import SweepDirectory
 
     grid = Path(grid)
-    cells = read_grid(grid, settings)
+    cells = read_grid(grid, settings or {})
     require_valid(cells, load_catalogue())
     store = SweepDirectory(Path(out) if out else RUNS / grid.stem)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}

@@ -126,7 +126,7 @@ def run_grid(
         special = dict(values.pop("special"))
         with _watching() as watch:
             result = run_cells(
-                grid, out=out, executor_options=special, watch=watch, **values, **dict(settings)
+                grid, out=out, settings=dict(settings), executor_options=special, watch=watch, **values
             )
         _finish(SweepDirectory(result.path), result.cells)
         return
