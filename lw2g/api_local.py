@@ -25,7 +25,7 @@ from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.registry.kinds import COMPONENTS
 from lw2g.registry.markers import hookimpl
 
-__all__ = ["GIVEN", "Locals", "as_names", "listener_of"]
+__all__ = ["GIVEN", "Locals", "as_names", "split_trackers"]
 
 GIVEN = "given"
 """The benchmark of images that are Python objects."""
@@ -54,16 +54,17 @@ class Locals:
         for kind, value in (objects or {}).items():
             if kind not in COMPONENTS:
                 raise ConfigError(f"local: no such kind {kind!r}", f"kinds are: {', '.join(COMPONENTS)}")
-            several = COMPONENTS[kind].several and isinstance(value, list | tuple)
+            known = cast("Kind", kind)
+            several = COMPONENTS[known].several and isinstance(value, list | tuple)
             for one in value if several else [value]:
-                made.name(cast("Kind", kind), one)
+                made.name(known, one)
         return made
 
     def name(self, kind: Kind, value: Any) -> Any:
         """Return the name of a component; register it if it is an object."""
         if value is None or isinstance(value, str):
             return value
-        if kind == "benchmark" and not isinstance(value, Component | type):
+        if kind == "benchmark" and not (isinstance(value, Component | type) or hasattr(value, "stream")):
             self._images = value
             return GIVEN
         record = _record(kind, value)
@@ -135,6 +136,8 @@ def _record(kind: Kind, thing: Any) -> Component:
         for field in attrs.fields(record)
         if field.name not in ("name", "config", "build", "summary") and hasattr(thing, field.name)
     }
+    if kind == "benchmark":
+        fields.setdefault("family", "folder")  # data of the user's own
     summary = (inspect.getdoc(thing) or own).splitlines()[0]
     return record(
         name=LOCAL + _kebab(own, kind),
@@ -222,7 +225,7 @@ class _Callback:
         self._close()
 
 
-def listener_of(thing: Any) -> Tracker:
+def _listener_of(thing: Any) -> Tracker:
     """Return the tracker of an object with ``on_event``, or of a function that takes an event.
 
     Its errors become warnings of the run, as those of every tracker.
@@ -244,4 +247,4 @@ def split_trackers(trackers: Any) -> tuple[list[str], Sequence[Tracker]]:
     """Return the names among trackers, and the others as listeners."""
     listed = trackers if isinstance(trackers, list | tuple) else [trackers]
     names = [one for one in listed if isinstance(one, str)]
-    return names, [listener_of(one) for one in listed if not isinstance(one, str)]
+    return names, [_listener_of(one) for one in listed if not isinstance(one, str)]

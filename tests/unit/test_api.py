@@ -318,6 +318,12 @@ def test_a_policy_is_a_class_an_object_a_function_or_a_record(tmp_path, policy, 
     assert (record["config"]["policy"]["name"], record["task_to_set"]) == (name, sets)
 
 
+def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
+    """An object with stream and transforms is a benchmark, and not images."""
+    record = lw2g.run(**QUICK, benchmark=GivenBenchmark(GivenConfig(), TASKS), out=tmp_path / "run")
+    assert (record["config"]["benchmark"]["name"], record["tasks"]) == ("local-given-benchmark", 2)
+
+
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
