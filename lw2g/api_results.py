@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame  # type: ignore[import-untyped]
+    from pandas import DataFrame
 
     from lw2g.registry.catalogue import Catalogue
     from lw2g.report.columns import Column
