@@ -143,7 +143,7 @@ def _linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: i
 def _descend(
     parameters: list[nn.Parameter], slopes: Sequence[Tensor], speeds: list[Tensor], lr: float, decay: float
 ) -> None:
-    """Take a step of SGD with momentum 0.9, as ``torch.optim.SGD`` does; at first ``speeds`` is empty."""
+    """Take a step of ``torch.optim.SGD`` with momentum 0.9; ``speeds`` is empty before the first one."""
     if decay:
         slopes = torch._foreach_add(slopes, parameters, alpha=decay)
     if speeds:

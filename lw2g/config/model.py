@@ -211,7 +211,14 @@ class RunConfig:
     speed: Literal["exact", "fast"] = option(
         "exact",
         "exact: training images are augmented one by one on the CPU, each with a torch seed; fast: in "
-        "batches on the device, with other draws and rounding, from images no larger than test images",
+        "batches on the device, with other draws and rounding, from images no larger than test images, and "
+        "oneDNN takes float32 products of the backbone on a CPU where it is known to be faster",
+    )
+    queries: Literal["augmented", "still"] = option(
+        "augmented",
+        "what un-prompted features of training images are of: each augmented image, anew in each epoch, or "
+        "the image under the test transform, once a task (faster; retrieval learns without augmentation)",
+        published="augmented",
     )
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
     image_memory: int = option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +21,17 @@ from lw2g.training.phases import only_trainable
 from lw2g.training.session import Session
 
 __all__ = ["count_flops"]
+
+
+def _product(rows: Sequence[int], weight: Sequence[int], *others: Any, **out: Any) -> int:
+    """Count a product of rows ``[..., in]`` and a weight ``[out, in]``."""
+    return 2 * math.prod(rows) * weight[0]
+
+
+_COUNTED: dict[Any, Any] = (
+    {torch.ops.mkldnn._linear_pointwise: _product} if torch.backends.mkldnn.is_available() else {}
+)
+"""What torch does not count by itself: the products of :mod:`lw2g.vit.products`."""
 
 
 def count_flops(
@@ -58,7 +71,7 @@ def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> 
             return session.backbone.features(images)
 
     batch = Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
-    with FlopCounterMode(display=False) as counter, session.engine.autocast():
+    with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter, session.engine.autocast():
         work(batch)
     return float(counter.get_total_flops()) / len(source)
 

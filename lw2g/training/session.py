@@ -180,8 +180,10 @@ class Session(ModelParts):
             train: Under the training transform.
         """
         fixed = self.transforms.train_is_deterministic
+        originals = parts if isinstance(parts, Originals) else self._originals(parts)
+        still = train and not fixed and self.config.run.queries == "still"
         return ImageSet(
-            parts if isinstance(parts, Originals) else self._originals(parts),
+            originals,
             self.transforms.train if train else self.transforms.test,
             deterministic=fixed or not train,
             fast=self.config.run.speed == "fast",
@@ -190,6 +192,7 @@ class Session(ModelParts):
             batch_size=self.config.run.evaluation_batch,
             workers=self.config.run.workers,
             query_norm=self.retrieval is None or self.retrieval.query_norm,
+            still=self.image_set(originals, train=False) if still else None,
         )
 
     def _originals(self, parts: Sequence[TaskData]) -> Originals:

@@ -25,6 +25,7 @@ from lw2g.vit.injection import (
     require_plain_vit,
 )
 from lw2g.vit.prefix import last_row_alone
+from lw2g.vit.products import OneDNNLinear
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
     create_model,
@@ -228,6 +229,16 @@ class Backbone(nn.Module):
         for module in self.model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 module.to(torch.bfloat16)
+        return self
+
+    def to_onednn(self) -> Self:
+        """Let oneDNN take the products of the blocks' linear layers in float32 on a CPU, in place.
+
+        Last bits differ from torch's own (:mod:`lw2g.vit.products`).
+        """
+        for module in self.model.blocks.modules():
+            if type(module) is nn.Linear:
+                module.__class__ = OneDNNLinear
         return self
 
     def compile_blocks(self, batch_sizes: Iterable[int], *, backend: str = "inductor") -> Self:

@@ -25,6 +25,7 @@ from lw2g.training.files.record import prediction_name
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
 from lw2g.training.session import Session
+from lw2g.vit.products import products_of
 
 __all__ = ["Ledger", "build_record"]
 
@@ -240,7 +241,10 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "seed": session.config.run.seed,
         "tasks": len(session.stream.tasks),
         "environment": environment(session.engine)
-        | {"attention": "plain" if session.backbone.plain_attention else "timm's"},
+        | {
+            "attention": "plain" if session.backbone.plain_attention else "timm's",
+            "products": products_of(session.backbone.model),
+        },
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),
         "sources": _sources(session),

@@ -39,6 +39,7 @@ class ImageSet:
         batch_size: Images per forward of un-prompted features.
         workers: Processes that decode and transform.
         query_norm: Whether un-prompted features are taken after the final norm (else before it).
+        still: The same images under a deterministic transform, whose un-prompted features are taken instead.
 
     Raises:
         DataError: A staged transform makes NaN or infinity of bytes.
@@ -56,6 +57,7 @@ class ImageSet:
         batch_size: int,
         workers: int = 0,
         query_norm: bool = True,
+        still: ImageSet | None = None,
     ) -> None:
         self.originals = originals
         self._augment: BatchAugmentation | None = None
@@ -70,6 +72,7 @@ class ImageSet:
         self._kept: Kept | None = None if self._fixed else Kept(Room(0))
         self._deterministic, self._backbone, self._engine = deterministic, backbone, engine
         self._batch_size, self._query_norm = batch_size, query_norm
+        self._known_by = self if deterministic else still
         self.labels = torch.as_tensor(np.concatenate([part.labels for part in originals.parts]))
         self.ids = tuple(name for part in originals.parts for name in part.ids)
         self._queries = FeatureCache(len(self.labels))
@@ -173,12 +176,12 @@ class ImageSet:
             return self._backbone.features(images, norm=self._query_norm).float()
 
     def _batch(self, samples: Tensor, labels: Tensor, images: Callable[[], Tensor]) -> Batch:
-        return Batch(
-            labels=labels,
-            samples=samples,
-            images=images,
-            query=lambda: self.queries(samples.tolist()) if self._deterministic else self._features(images()),
-        )
+        def query() -> Tensor:
+            if self._known_by is not None:
+                return self._known_by.queries(samples.tolist())
+            return self._features(images())
+
+        return Batch(labels=labels, samples=samples, images=images, query=query)
 
 
 class _Walk:

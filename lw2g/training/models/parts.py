@@ -23,6 +23,7 @@ from lw2g.training.devices.precision import PrecisionChoice, choose_precision
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.products import has_faster_products
 from lw2g.vit.room import bytes_per_image, require_room
 
 __all__ = [
@@ -185,6 +186,8 @@ def open_backbone(
         choice = PrecisionChoice(asked=run.precision, used=run.precision, reason="as configured")
     if choice.used == BF16:
         backbone.to_bf16()
+    elif run.speed == "fast" and not run.compile and engine.device.type == "cpu" and has_faster_products():
+        backbone.to_onednn()
     if run.compile:
         require_compiler(engine.device)
         parts = (config.baseline, config.retrieval)

@@ -356,3 +356,13 @@ def test_an_image_that_holds_no_numbers_is_told_by_its_id(plain: Session, value:
         DataError, match="the transform makes NaN or infinity of pixels; look at mean and std"
     ):
         opened(plain, originals, staged, deterministic=True)
+
+
+def test_still_queries_are_those_of_the_test_transform(session_of: Callable[..., Session]) -> None:
+    """With `run.queries = still` a crop's query is that of the image under the test transform."""
+    session = session_of({"benchmark.random_crops": True, "run.queries": "still"})
+    still = images_of(session, train=False)
+    first, second = images_of(session, train=True).batches([[0, 1], [1]], seed=3)
+    assert torch.equal(first.query, still.queries([0, 1]))
+    assert torch.equal(second.query, still.queries([1]))
+    assert not torch.equal(first.images, next(still.batches([[0, 1]])).images)
