@@ -172,6 +172,7 @@ class DataSet:
         rehosting_forbidden: Whether the terms forbid redistribution.
         size: Size of the download in words; empty if unknown.
         routes: Sources of the data, best first.
+        domains: The folders with which the paths in its lists begin, in order, where these are domains.
         beside: Archives that are needed in addition, each with a folder of its own below the root.
         flaws: Known errors in the data.
         unconfirmed: Facts that are missing or rest on a single source.
@@ -188,6 +189,7 @@ class DataSet:
     rehosting_forbidden: bool = False
     size: str = ""
     routes: tuple[Route, ...]
+    domains: tuple[str, ...] = attrs.field(default=(), converter=tuple)
     beside: tuple[RemoteFile, ...] = ()
     flaws: str = ""
     unconfirmed: tuple[str, ...] = ()

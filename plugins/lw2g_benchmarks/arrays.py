@@ -15,8 +15,9 @@ from lw2g.errors import DataError
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import PublishedConfig
-from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.orders import class_order
 from lw2g_benchmarks.published import find_root
+from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, JoinedSource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
@@ -48,7 +49,7 @@ class Cifar100Benchmark:
             DataError: If the data are missing, altered or incomplete.
         """
         config, data = self.config, self.config.data
-        sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
+        sizes = sizes_of(config, data.num_classes)
         root = find_root(data, config.root)
         names: list[str] = list(_container("CIFAR100", root, "train", data.name).classes)
         parts = {}
@@ -70,6 +71,7 @@ class Cifar100Benchmark:
             class_names=names,
             order=order,
             sizes=sizes,
+            options=config,
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
@@ -91,7 +93,7 @@ class FiveDatasetsBenchmark:
             DataError: If data are missing or counts are not the official ones.
         """
         config, data = self.config, self.config.data
-        sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
+        sizes = sizes_of(config, data.num_classes)
         root = find_root(data, config.root)
         unreadable: list[str] = []
         deviations: list[str] = []
@@ -107,6 +109,7 @@ class FiveDatasetsBenchmark:
             class_names=names,
             order=order,
             sizes=sizes,
+            options=config,
             deviations=deviations,
         )
 

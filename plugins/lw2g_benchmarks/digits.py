@@ -9,7 +9,8 @@ from sklearn.datasets import load_digits
 
 from lw2g.interfaces.stream import IndexArray, TaskStream
 from lw2g_benchmarks.options import DigitsConfig, TransformOptions
-from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
@@ -34,7 +35,7 @@ class DigitsBenchmark:
         Raises:
             ConfigError: If the increment does not divide 10.
         """
-        sizes = task_sizes(_CLASSES, self.config.increment)
+        sizes = sizes_of(self.config, _CLASSES)
         data = load_digits()
         labels = np.asarray(data.target, dtype=np.int64)
         grey = (np.asarray(data.images).astype(np.int64) * 255 + 8) // 16  # 0..16 to 0..255, rounded
@@ -47,6 +48,7 @@ class DigitsBenchmark:
             class_names=[str(digit) for digit in range(_CLASSES)],
             order=class_order(self.config.order, _CLASSES, self.config.order_seed),
             sizes=sizes,
+            options=self.config,
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:

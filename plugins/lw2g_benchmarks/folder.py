@@ -1,6 +1,7 @@
 """A benchmark from image folders, ``ROOT/train/<class>/*`` and ``ROOT/test/<class>/*``.
 
-Several roots merge into one stream, and an explicit class order can interleave them. Files are only read,
+Where tasks are domains, these lie below a folder for each, ``ROOT/<domain>/train/<class>/*``. Otherwise
+several roots merge into one stream, and an explicit class order can interleave them. Files are only read,
 never moved or written.
 """
 
@@ -18,7 +19,8 @@ from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import FolderConfig
-from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
@@ -32,9 +34,13 @@ def _root_help(root: str) -> str:
     return f"expected {root}/train/<class>/<image> and {root}/test/<class>/<image>"
 
 
+def _domain_help(root: str) -> str:
+    return f"expected {root}/<domain>/train/<class>/<image> and {root}/<domain>/test/<class>/<image>"
+
+
 @attrs.frozen
 class FolderBenchmark:
-    """Image folders, class-incremental."""
+    """Image folders, by class or by domain."""
 
     config: FolderConfig
 
@@ -46,8 +52,10 @@ class FolderBenchmark:
             DataError: If a root or split is missing, the splits hold different classes, or one is empty.
         """
         config = self.config
-        classes = _without(_merge(self._roots()), config.exclude)
-        names = sorted(classes)
+        domains = self._domains()
+        scans = _by_domain(domains) if domains else _merge(self._roots())
+        classes = _without(scans, config.exclude)
+        names = sorted({_class_of(key) if domains else key for key in classes})
         order = _explicit_order(config.class_order, names) or class_order(
             config.order, len(names), config.order_seed
         )
@@ -64,11 +72,13 @@ class FolderBenchmark:
             deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
         return build_stream(
             name="folder",
-            train=self._images("train", limits["train"], classes, names, order),
-            test=self._images("test", limits["test"], classes, names, order),
+            train=self._images("train", limits["train"], classes, names, order, tuple(domains)),
+            test=self._images("test", limits["test"], classes, names, order, tuple(domains)),
             class_names=names,
             order=order,
-            sizes=task_sizes(len(order), config.increment, config.uneven),
+            sizes=sizes_of(config, len(order)),
+            options=config,
+            domains=tuple(domains),
             deviations=deviations,
         )
 
@@ -89,6 +99,44 @@ class FolderBenchmark:
             )
         return roots
 
+    def _domains(self) -> dict[str, Path]:
+        """Return the folder of each domain, in order; none where tasks are no domains.
+
+        Raises:
+            ConfigError: There are several roots, or a wanted domain is not there.
+            DataError: The root is missing or holds no folders.
+        """
+        config = self.config
+        if config.stream not in ("domains", "versatile"):
+            if config.domain_order:
+                raise ConfigError(
+                    f"benchmark.domain_order: the stream {config.stream!r} has no domains",
+                    "set benchmark.stream = 'domains' or 'versatile'",
+                )
+            return {}
+        root = self._roots()[0]
+        if config.more_roots:
+            raise ConfigError("benchmark.more_roots: domains lie below one root", "leave more_roots out")
+        if not root.is_dir():
+            raise DataError(f"image folder {str(root.absolute())!r} does not exist", _domain_help(str(root)))
+        there = {
+            entry.name: entry
+            for entry in sorted(root.iterdir())
+            if entry.is_dir() and not entry.name.startswith(".")
+        }
+        wanted = config.domain_order or tuple(there)
+        if not wanted:
+            raise DataError(f"{str(root.absolute())!r} holds no domain", _domain_help(str(root)))
+        for name in wanted:
+            if name not in there:
+                raise ConfigError(
+                    f"benchmark.domain_order: no domain {name!r} in {str(root)!r}{nearest(name, there)}",
+                    _domain_help(str(root)),
+                )
+        if len(set(wanted)) < len(wanted):
+            raise ConfigError(f"benchmark.domain_order repeats one of {wanted}", "name each domain once")
+        return {name: there[name] for name in wanted}
+
     def _images(
         self,
         split: str,
@@ -96,17 +144,27 @@ class FolderBenchmark:
         classes: Mapping[str, _ClassFiles],
         names: list[str],
         order: tuple[int, ...],
+        domains: tuple[str, ...],
     ) -> LabelledImages:
         paths: list[Path] = []
         ids: list[str] = []
         labels: list[int] = []
+        of_domain: list[int] = []
         for label in sorted(order):
-            root, files = classes[names[label]]
-            chosen = files[split][:limit]
-            paths += chosen
-            ids += _ids(root, chosen)
-            labels += [label] * len(chosen)
-        return LabelledImages(source=FileSource(paths, ids), labels=np.array(labels, dtype=np.int64))
+            keys = [f"{domain}/{names[label]}" for domain in domains] or [names[label]]
+            for number, key in enumerate(keys):
+                if key in classes:
+                    root, files = classes[key]
+                    chosen = files[split][:limit]
+                    paths += chosen
+                    ids += _ids(root, chosen)
+                    labels += [label] * len(chosen)
+                    of_domain += [number] * len(chosen)
+        return LabelledImages(
+            source=FileSource(paths, ids),
+            labels=np.array(labels, dtype=np.int64),
+            domain=np.array(of_domain, dtype=np.int64) if domains else None,
+        )
 
 
 def _ids(root: Path, paths: Iterable[Path]) -> list[str]:
@@ -203,3 +261,17 @@ def _explicit_order(wanted: tuple[str, ...], names: list[str]) -> tuple[int, ...
     if repeated:
         raise ConfigError(f"class_order repeats {repeated[0]!r}", "name each class once")
     return tuple(place[name] for name in wanted)
+
+
+def _by_domain(domains: Mapping[str, Path]) -> dict[str, _ClassFiles]:
+    """Return the classes of all domains as ``<domain>/<class>``."""
+    return {
+        f"{domain}/{name}": files
+        for domain, root in domains.items()
+        for name, files in _scan_root(root).items()
+    }
+
+
+def _class_of(key: str) -> str:
+    """Return the class of ``<domain>/<class>``."""
+    return key.partition("/")[2]

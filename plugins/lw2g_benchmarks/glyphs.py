@@ -13,7 +13,8 @@ import torch
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_classes
 from lw2g_benchmarks.options import GlyphsConfig, TransformOptions
-from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
@@ -39,7 +40,7 @@ class GlyphsBenchmark:
         """
         config = self.config
         names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
-        sizes = task_sizes(len(names), config.increment)
+        sizes = sizes_of(config, len(names))
         order = class_order(config.order, len(names), config.order_seed)
         if config.order == "natural" and config.classes_per_family % config.increment == 0:
             blocks = np.arange(len(names)).reshape(len(FAMILIES), -1, config.increment)
@@ -51,6 +52,7 @@ class GlyphsBenchmark:
             class_names=names,
             order=order,
             sizes=sizes,
+            options=config,
             planted_groups=_families_of_tasks(order, config),
         )
 
@@ -82,7 +84,9 @@ class GlyphsBenchmark:
 
 
 def _families_of_tasks(order: tuple[int, ...], config: GlyphsConfig) -> tuple[int, ...] | None:
-    """Return the family of each task, or None if a task mixes families."""
+    """Return the family of each task, or None if a task mixes families, or tasks are no groups of classes."""
+    if config.stream != "classes":
+        return None
     families = (np.asarray(order) // config.classes_per_family).reshape(-1, config.increment)
     if (families != families[:, :1]).any():
         return None

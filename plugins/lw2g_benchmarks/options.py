@@ -24,6 +24,7 @@ __all__ = [
     "Order",
     "OrderOptions",
     "PublishedConfig",
+    "StreamKind",
     "TestResize",
     "TrainTransform",
     "TransformOptions",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 Order: TypeAlias = Literal["natural", "seeded", "shuffled"]
+StreamKind: TypeAlias = Literal["classes", "domains", "versatile", "repetition"]
 ORDERS: tuple[Order, ...] = ("natural", "seeded", "shuffled")
 Normalisation: TypeAlias = Literal["unit", "cifar100", "native", "imagenet"]
 TrainTransform: TypeAlias = Literal["none", "light", "rrc"]
@@ -53,8 +55,16 @@ class OrderOptions:
         "1993) or shuffled (Python random.shuffle, natural for seed 0: runs of CODA-Prompt and OVOR)",
     )
     order_seed: int = option(
-        42, "seed of the seeded and shuffled class orders", validator=and_(ge(0), le(2**32 - 1))
+        42,
+        "seed of the seeded and shuffled class orders, and of versatile and repetition streams",
+        validator=and_(ge(0), le(2**32 - 1)),
     )
+    stream: StreamKind = option(
+        "classes",
+        "what tasks bring: new classes; domains (the same classes in a new domain each); versatile "
+        "(classes and domains, in a drawn order); repetition (classes come again, with other images)",
+    )
+    tasks: int = option(10, "repetition: number of tasks, of 'increment' classes each", validator=ge(1))
 
 
 @attrs.frozen(kw_only=True, slots=False)  # of two bases only one can have slots
@@ -119,7 +129,8 @@ class FolderConfig(OrderOptions, TransformOptions):
 
     root: Path | None = option(
         None,
-        "folder that holds train/<class>/* and test/<class>/*",
+        "folder that holds train/<class>/* and test/<class>/*; of domains and versatile streams, a folder "
+        "with these for each domain",
         converter=attrs.converters.optional(Path),
     )
     more_roots: tuple[Path, ...] = option(
@@ -132,6 +143,9 @@ class FolderConfig(OrderOptions, TransformOptions):
         (),
         "class names in the wanted order instead of 'order'; classes not named are left out",
         converter=_names,
+    )
+    domain_order: tuple[str, ...] = option(
+        (), "folders of domains in the wanted order; domains not named are left out", converter=_names
     )
     train_per_class: int | None = option(
         None, "use only the first training images of each class, by sorted path", validator=optional(ge(1))

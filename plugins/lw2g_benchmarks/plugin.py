@@ -19,12 +19,14 @@ _READERS = {
 }
 _FILES = lazy("lw2g_benchmarks.published:PublishedBenchmark")
 _PER_TASK = ("increment", "base", "uneven")
+_POSED = {"stream", "tasks"}
+"""Options that pose another problem: no protocol sets them."""
 
 
 def _held_equal(config: type[Any], *but: str) -> dict[str, Any]:
     """Return the defaults of the options that choose split, class order and transforms."""
     shared = (*attrs.fields(options.OrderOptions), *attrs.fields(options.TransformOptions))
-    names = {"split", *_PER_TASK, *(field.name for field in shared)} - set(but)
+    names = {"split", *_PER_TASK, *(field.name for field in shared)} - _POSED - set(but)
     return {f"benchmark.{field.name}": field.default for field in attrs.fields(config) if field.name in names}
 
 

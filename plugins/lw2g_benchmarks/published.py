@@ -6,7 +6,7 @@ lists and list files are compared with the facts before anything is trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -14,12 +14,13 @@ import numpy as np
 
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet, Split, default_root
-from lw2g.interfaces.stream import TaskStream
+from lw2g.interfaces.stream import IndexArray, TaskStream
 from lw2g_benchmarks.checks import deviations_of
 from lw2g_benchmarks.image_files import FileSource
-from lw2g_benchmarks.listings import Listing, from_folders, from_index, from_lists, from_seed
+from lw2g_benchmarks.listings import Item, Listing, from_folders, from_index, from_lists, from_seed
 from lw2g_benchmarks.options import PublishedConfig
-from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
@@ -63,7 +64,7 @@ class PublishedBenchmark:
             DataError: If data are missing, incomplete or altered.
         """
         config, data = self.config, self.config.data
-        sizes = task_sizes(data.num_classes, config.increment, config.uneven, config.base)
+        sizes = sizes_of(config, data.num_classes)
         split = data.split(config.split)
         listing = _READERS[split.reader](data, split, find_root(data, config.root), config.split)
         return build_stream(
@@ -73,6 +74,8 @@ class PublishedBenchmark:
             class_names=listing.class_names,
             order=class_order(config.order, data.num_classes, config.order_seed),
             sizes=sizes,
+            options=config,
+            domains=data.domains,
             deviations=deviations_of(data, split, listing, config.allow_incomplete),
         )
 
@@ -83,7 +86,26 @@ class PublishedBenchmark:
     def _images(self, listing: Listing, split: str) -> LabelledImages:
         items = listing.splits[split]
         source = FileSource([item.path for item in items], [item.id for item in items])
-        return LabelledImages(source=source, labels=np.array([item.label for item in items], dtype=np.int64))
+        labels = np.array([item.label for item in items], dtype=np.int64)
+        return LabelledImages(source=source, labels=labels, domain=self._domain_of(items))
+
+    def _domain_of(self, items: Sequence[Item]) -> IndexArray | None:
+        """Return the domain of each image; None where tasks are no domains, or the data set has none.
+
+        Raises:
+            ConfigError: The paths of the split do not begin with one.
+        """
+        config, known = self.config, {name: number for number, name in enumerate(self.config.data.domains)}
+        if config.stream not in ("domains", "versatile") or not known:
+            return None
+        folders = [item.id.partition("/")[0] for item in items]
+        if strange := sorted(set(folders) - known.keys()):
+            raise ConfigError(
+                f"benchmark.split: {config.split!r} does not tell domains (it has {strange[0]!r}, not one of "
+                f"{', '.join(known)})",
+                "choose a split of lists",
+            )
+        return np.array([known[folder] for folder in folders], dtype=np.int64)
 
 
 _READERS: Mapping[str, Callable[[DataSet, Split, Path, str], Listing]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Protocol
 
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from lw2g.interfaces.stream import ImageSource, IndexArray, Task, TaskData, TaskStream
+from lw2g_benchmarks.options import OrderOptions
+from lw2g_benchmarks.recurrence import portions
 
 __all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "build_stream"]
 
@@ -87,10 +89,11 @@ class JoinedSource:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LabelledImages:
-    """One split of a data set: images and their raw labels, int64 [n]."""
+    """One split of a data set: images, their raw labels and, where there are any, domains, int64 [n] each."""
 
     source: HashedSource
     labels: IndexArray
+    domain: IndexArray | None = None
 
 
 def build_stream(
@@ -101,10 +104,12 @@ def build_stream(
     class_names: Sequence[str],
     order: Sequence[int],
     sizes: Sequence[int],
+    options: OrderOptions | None = None,
+    domains: Sequence[str] = (),
     planted_groups: tuple[int, ...] | None = None,
     deviations: Sequence[str] = (),
 ) -> TaskStream:
-    """Cut labelled images into tasks.
+    """Cut labelled images into tasks. A test image belongs to the first task with its class and domain.
 
     Args:
         name: Name of the benchmark.
@@ -112,20 +117,45 @@ def build_stream(
         test: Test images with raw labels.
         class_names: Names by raw label.
         order: Raw labels in the order in which the stream meets them.
-        sizes: Classes of each task; their sum is ``len(order)``.
-        planted_groups: See TaskStream.
+        sizes: Classes of each group that tasks are made of; their sum is ``len(order)``, except for
+            repetition.
+        options: Say which kind of stream; by default each group is a task.
+        domains: Names of the domains by number.
+        planted_groups: See TaskStream; dropped where tasks are no groups of classes.
         deviations: See TaskStream.
 
     Raises:
+        ConfigError: If the images cannot be cut so.
         ValueError: If the sizes do not add up or a sample has a label that is not in ``order``.
     """
-    if sum(sizes) != len(order):
+    options = OrderOptions() if options is None else options
+    if options.stream != "repetition" and sum(sizes) != len(order):
         raise ValueError(f"expected task sizes that add up to {len(order)} but got {sum(sizes)}")
-    positions = {split: _positions(data.labels, order) for split, data in (("train", train), ("test", test))}
-    names = tuple(class_names[label] for label in order)
-    tasks = []
-    for index, end in enumerate(accumulate(sizes)):
-        start = end - sizes[index]
+    splits = {"train": train, "test": test}
+    positions = {split: np.full(len(data.labels), -1, dtype=np.int64) for split, data in splits.items()}
+    for data in splits.values():
+        if len(unknown := data.labels[~np.isin(data.labels, order)]):
+            raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
+    planned = portions(options, train.labels, train.domain, order, sizes)
+    labels = [label for portion in planned for label in portion.labels]
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    names, tasks = tuple(class_names[label] for label in labels), list[Task]()
+    ends = accumulate(len(portion.labels) for portion in planned)
+    met: set[tuple[int | None, int]] = set()
+    for index, (portion, end) in enumerate(zip(planned, ends, strict=True)):
+        start = end - len(portion.labels)
+        new = {label for label in portion.labels if (portion.domain, label) not in met}
+        met |= {(portion.domain, label) for label in new}
+        for split, data in splits.items():
+            place = np.full(1 + max(max(order), int(data.labels.max(initial=0))), -1, dtype=np.int64)
+            for position, label in enumerate(portion.labels, start):
+                place[label] = position if split == "train" or label in new else -1
+            own = place[data.labels]
+            if portion.domain is not None and data.domain is not None:
+                own[data.domain != portion.domain] = -1
+            if split == "train" and portion.rows is not None:
+                own[np.isin(np.arange(len(own)), portion.rows, invert=True)] = -1
+            positions[split] = np.where(own >= 0, own, positions[split])
         tasks.append(
             Task(
                 index=index,
@@ -133,27 +163,25 @@ def build_stream(
                 class_names=names[start:end],
                 train=_task_data(train.source, positions["train"], start, end),
                 test=_task_data(test.source, positions["test"], start, end),
+                domain="" if portion.domain is None else domains[portion.domain],
             )
         )
+    again, kinds = len(numbers) < len(labels), [task.domain for task in tasks]
+    header: dict[str, object] = {"benchmark": name, "classes": list(names), "order": labels}
+    header["sizes"] = [len(task.classes) for task in tasks]
+    if any(kinds):
+        header["domains"] = kinds
+    posed = () if options.stream == "classes" else (f"tasks are {options.stream}, not disjoint classes",)
     return TaskStream(
         name=name,
         tasks=tuple(tasks),
-        class_order=tuple(order),
+        class_order=tuple(labels),
         class_names=names,
-        fingerprint=_fingerprint(name, names, order, sizes, {"train": train, "test": test}, positions),
-        planted_groups=planted_groups,
-        deviations=tuple(deviations),
+        targets=tuple(numbers[label] for label in labels) if again else None,
+        fingerprint=_fingerprint(header, splits, positions),
+        planted_groups=planted_groups if options.stream == "classes" else None,
+        deviations=(*deviations, *posed),
     )
-
-
-def _positions(labels: IndexArray, order: Sequence[int]) -> IndexArray:
-    """Map raw labels to their places in the class order."""
-    place = np.full(max([*order, int(labels.max(initial=0))]) + 1, -1, dtype=np.int64)
-    place[np.asarray(order)] = np.arange(len(order))
-    positions: IndexArray = place[labels]
-    if (positions < 0).any():
-        raise ValueError(f"expected labels in the class order but got {int(labels[positions < 0][0])}")
-    return positions
 
 
 def _task_data(source: ImageSource, positions: IndexArray, start: int, end: int) -> TaskData:
@@ -162,14 +190,8 @@ def _task_data(source: ImageSource, positions: IndexArray, start: int, end: int)
 
 
 def _fingerprint(
-    name: str,
-    names: Sequence[str],
-    order: Sequence[int],
-    sizes: Sequence[int],
-    splits: dict[str, LabelledImages],
-    positions: dict[str, IndexArray],
+    header: Mapping[str, object], splits: Mapping[str, LabelledImages], positions: Mapping[str, IndexArray]
 ) -> str:
-    header = {"benchmark": name, "classes": list(names), "order": list(order), "sizes": list(sizes)}
     hasher = hashlib.sha256(json.dumps(header).encode())
     for split, data in splits.items():
         samples = list(zip(data.source.ids, positions[split].tolist(), strict=True))

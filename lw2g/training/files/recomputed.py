@@ -73,8 +73,9 @@ def matrices(
     accuracy, retrieval = np.full((tasks, tasks), np.nan), np.full((tasks, tasks), np.nan)
     for task in streamed.tested:
         for after in range(task, tasks):
-            rows = evaluations[after]["task"] == task
-            true, predicted, sets = (evaluations[after][name][rows] for name in ("true", "predicted", "set"))
+            columns = evaluations[after]
+            rows = np.flatnonzero(columns["task"] == task)
+            true, predicted, sets = (columns[name][rows] for name in ("true", "predicted", "set"))
             accuracy[task, after] = 100 * np.mean(predicted == true)
             held = {
                 target: [task_to_set[owner] for owner in streamed.owners(task, target) if owner <= after]

@@ -1,0 +1,130 @@
+"""Which classes and images each task gets: every class once, again and again, or in one domain after another.
+
+Repetition is the slot-based generator of Hemati et al., "Class-Incremental Learning with Repetition" (CoLLAs
+2023); unlike theirs it drops no image. Versatile streams are those of ICON (Park et al., ECCV 2024).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, product
+
+import attrs
+import numpy as np
+
+from lw2g.errors import ConfigError
+from lw2g.interfaces.stream import IndexArray
+from lw2g_benchmarks.options import OrderOptions
+from lw2g_benchmarks.orders import task_sizes
+
+__all__ = ["Portion", "portions", "sizes_of"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Portion:
+    """What a task gets.
+
+    Attributes:
+        labels: Its raw labels, in order.
+        domain: The number of its domain; None where all images may be its.
+        rows: Its training images; None: all of these classes and this domain.
+    """
+
+    labels: tuple[int, ...]
+    domain: int | None = None
+    rows: IndexArray | None = None
+
+
+def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
+    """Return the number of classes of each group that tasks are made of.
+
+    Raises:
+        ConfigError: As :func:`~lw2g_benchmarks.orders.task_sizes`.
+    """
+    increment: int = getattr(options, "increment", num_classes)
+    if options.stream == "domains":
+        return (num_classes,)
+    if options.stream == "repetition":
+        return (min(increment, num_classes),)
+    uneven, base = (getattr(options, name, default) for name, default in (("uneven", False), ("base", 0)))
+    return task_sizes(num_classes, increment, uneven, base)
+
+
+def portions(
+    options: OrderOptions,
+    labels: IndexArray,
+    domain: IndexArray | None,
+    order: Sequence[int],
+    sizes: Sequence[int],
+) -> list[Portion]:
+    """Return what each task gets.
+
+    Args:
+        options: Say which kind of stream.
+        labels: Raw labels of the training images, ``[n]``.
+        domain: Their domains by number, ``[n]``; None where the data has none.
+        order: Raw labels in the order in which the stream meets them.
+        sizes: What :func:`sizes_of` returned.
+
+    Raises:
+        ConfigError: The data cannot be cut so.
+    """
+    if options.stream == "repetition":
+        return list(_slots(labels, order, options.tasks, sizes[0], options.order_seed))
+    groups = [tuple(order[end - size : end]) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+    if options.stream == "classes":
+        return [Portion(labels=group) for group in groups]
+    if domain is None:
+        raise ConfigError(
+            f"benchmark.stream: {options.stream!r} needs domains, and these images have none",
+            "use 'folder' with a folder for each domain, or 'domainnet'",
+        )
+    pairs = list(product(range(1 + int(domain.max())), groups))
+    if options.stream == "versatile":
+        random.Random(options.order_seed).shuffle(pairs)
+    found = []
+    for number, group in pairs:
+        there = set(labels[domain == number].tolist())
+        if own := tuple(label for label in group if label in there):
+            found.append(Portion(labels=own, domain=number))
+    return found
+
+
+def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, seed: int) -> Iterator[Portion]:
+    """Yield tasks of ``slots`` equal parts of classes each, drawn from the last task to the first.
+
+    Where fewer classes than slots have parts left, a task gets several parts of one class, as one.
+    """
+    if tasks * slots < len(order):
+        raise ConfigError(
+            f"benchmark.stream: {tasks} tasks of {slots} classes cannot hold {len(order)} classes",
+            "raise benchmark.tasks or benchmark.increment",
+        )
+    draw = np.random.default_rng(seed)
+    each, more = divmod(tasks * slots, len(order))
+    left = dict.fromkeys(order, each)
+    for place in draw.permutation(len(order))[:more].tolist():
+        left[order[place]] += 1
+    parts = {}
+    for label, count in left.items():
+        own = np.flatnonzero(labels == label)
+        if len(own) < count:
+            raise ConfigError(
+                f"benchmark.stream: a class of {len(own)} training images cannot come {count} times",
+                "lower benchmark.tasks or benchmark.increment",
+            )
+        parts[label] = np.array_split(draw.permutation(own), count)
+    made = []
+    for _ in range(tasks):
+        chosen: list[int] = []
+        while len(chosen) < slots:
+            there = [label for label in order if left[label] and label not in chosen]
+            there = there or [label for label in order if left[label]]
+            for place in draw.permutation(len(there))[: slots - len(chosen)].tolist():
+                chosen.append(there[place])
+                left[there[place]] -= 1
+        own = tuple(label for label in order if label in chosen)
+        rows = np.sort(np.concatenate([parts[label].pop() for label in chosen]))
+        made.append(Portion(labels=own, rows=rows))
+    yield from reversed(made)
