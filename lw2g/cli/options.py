@@ -161,7 +161,8 @@ def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | 
     try:
         return None if text is None else int(text)
     except ValueError:
-        several = f"; for several seeds: --seeds {text}" if set(text) <= set("0123456789,-") else ""
+        listed = set(text or "") <= set("0123456789,-")
+        several = f"; for several seeds: --seeds {text}" if listed else ""
         raise click.BadParameter(f"expected a whole number but got {shown(text)}{several}") from None
 
 

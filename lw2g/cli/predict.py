@@ -62,9 +62,8 @@ def predict(
         return
     from lw2g.cli.output import console, table
 
-    columns = ("image", "class", "probability", "task", "set")
-    if len(set(model.task_to_set)) < 2 or entries[0]["task"] is None:  # nothing was chosen
-        columns = columns[:3]
+    chosen = len(set(model.task_to_set)) > 1 and entries[0]["task"] is not None
+    columns = ("image", "class", "probability", *(("task", "set") if chosen else ()))
     rows = [row[: len(columns)] for entry in entries for row in _rows(entry)]
     console().print(table("", columns, rows, left=2))
 

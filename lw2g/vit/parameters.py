@@ -11,6 +11,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from lw2g.errors import ConfigError
+from lw2g.vit.injection import attention_of
 
 __all__ = ["ParameterInjection"]
 
@@ -34,7 +35,10 @@ class ParameterInjection:
         try:
             for name, value in self.values.items():
                 owner, _, leaf = name.rpartition(".")
-                module = model.get_submodule(owner)
+                block, _, inner = owner.partition(".attn.")
+                module = model.get_submodule(block)
+                if inner:  # another injection, or the last row alone, may stand around the block's attention
+                    module = attention_of(module).get_submodule(inner)
                 now = module._parameters.get(leaf)
                 if now is None or now.shape != value.shape:
                     raise ConfigError(

@@ -188,11 +188,11 @@ def _with_published(
     line: Sequence[Cell | str], head: Sequence[Cell | str]
 ) -> list[tuple[str, Cell | str, Cell | None]]:
     """Return the cells of a line after its label, each with its title and the published value beside it."""
-    cells = []
+    cells: list[tuple[str, Cell | str, Cell | None]] = []
     for title, cell, beside, other in zip(head[1:], line[1:], [*head[2:], ""], [*line[2:], ""], strict=True):
         known = beside == f"paper {title}" and isinstance(other, Cell) and other.value != "-"
         if not str(title).startswith("paper "):
-            cells.append((str(title), cell, other if known else None))
+            cells.append((str(title), cell, other if known and isinstance(other, Cell) else None))
     return cells
 
 

@@ -28,13 +28,13 @@ class GrowingMatrix:
     [[90.0, 70.0], [nan, 80.0]]
     """
 
-    def __init__(self, columns: Sequence[Sequence[float]] = ()) -> None:
+    def __init__(self, columns: Sequence[Sequence[float | None]] = ()) -> None:
         self._values = np.full((8, 8), np.nan)
         self._rows: list[str] = []
         for column in columns:
             self.add(column)
 
-    def add(self, column: Sequence[float]) -> None:
+    def add(self, column: Sequence[float | None]) -> None:
         """Add the values of an evaluation: one for each earlier task, and one for the new task."""
         tasks = len(column)
         if tasks > len(self._values):

@@ -15,6 +15,7 @@ from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone, load_backbone
 from lw2g.vit.injection import class_token_index
 from lw2g.vit.lora import LowRankInjection
+from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
@@ -42,13 +43,14 @@ def test_features_are_the_class_row_of_tokens_under_injections(
     Where attention is plain, as in bf16 on a CPU, that block attends for the class token alone.
     """
     monkeypatch.setattr(Backbone, "plain_attention", plain)
-    tensors = [randn(rows, 48).requires_grad_() for rows in (2, 2, 3, 48, 48, 48)]
-    key, value, rows, dense, first, second = tensors
+    tensors = [randn(rows, 48).requires_grad_() for rows in (2, 2, 3, 48, 48, 48, 1)]
+    key, value, rows, dense, first, second, bias = tensors
     injections = [
         PrefixInjection({3: (key, value)}),
         TokenInjection({0: rows, 3: rows}, position=position, keep=keep),
         LowRankInjection({3: {"q": dense}}),
         AdapterInjection({2: lambda x: x @ first, 3: lambda x: torch.tanh(x @ second)}),
+        ParameterInjection({"blocks.3.attn.proj.bias": bias[0]}),
     ]
     widths, attended = [], []
     last = backbone.model.blocks[3]
