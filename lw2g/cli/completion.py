@@ -68,8 +68,8 @@ def complete_setting(context: click.Context, parameter: click.Parameter, begun: 
         return []
     options, (key, equals, _) = describe_experiment(resolved.config), begun.partition("=")
     if equals:
-        offered = _values_of(options[key]) if key in options else ()
-        return [CompletionItem(f"{key}={value}") for value in offered if f"{key}={value}".startswith(begun)]
+        offered = (f"{key}={value}" for value in (_values_of(options[key]) if key in options else ()))
+        return [CompletionItem(setting) for setting in offered if setting.startswith(begun)]
     return [
         CompletionItem(f"{key}=", help=option.sentence())
         for key, option in options.items()

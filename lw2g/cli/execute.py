@@ -275,7 +275,6 @@ def _tell(records: Sequence[Record], directory: Path, catalogue: Catalogue) -> N
 
 
 def _text(name: str, over: MeanStd) -> str:
-    """Return the mean of a metric, and its deviation over several runs; a single count stays whole."""
+    """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
     digits = 0 if name == "ssp" and not over.std else 1
-    spread = f" ± {over.std:.1f}" if digits and over.std is not None else ""
-    return f"{over.mean:.{digits}f}{spread}"
+    return f"{over.mean:.{digits}f}" + (f" ± {over.std:.1f}" if over.std else "")

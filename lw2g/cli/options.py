@@ -158,8 +158,10 @@ def _parse_seed(context: click.Context, parameter: click.Parameter, text: str | 
     Raises:
         BadParameter: It is not one whole number.
     """
+    if text is None:
+        return None
     try:
-        return None if text is None else int(text)
+        return int(text)
     except ValueError:
         listed = set(text or "") <= set("0123456789,-")
         several = f"; for several seeds: --seeds {text}" if listed else ""
