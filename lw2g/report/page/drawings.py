@@ -68,7 +68,7 @@ def _layer(short: Mapping[str, Any], titles: Spec) -> Spec:
         layer["data"] = {"name": short["data"]} if isinstance(short["data"], str) else short["data"]
     if "transform" in short:
         layer["transform"] = short["transform"]
-    for name, value in (_MARKS.get(short["mark"], {}) | short).items():
+    for name, value in {**_MARKS.get(short["mark"], {}), **short}.items():
         if name in ("mark", "data", "transform"):
             continue
         if name == "below":

@@ -58,7 +58,7 @@ class _Section:
     title: str
     conditions: Sequence[str]
     head: Sequence[str]
-    lines: Sequence[tuple[str, bool, Sequence[tuple[str, Cell | str, Cell | None]]]]
+    lines: Sequence[tuple[str, bool, Sequence[tuple[str, Cell | str, str]]]]
     published: bool
     remarks: Sequence[str]
     packed: str
@@ -186,13 +186,13 @@ def _section(
 
 def _with_published(
     line: Sequence[Cell | str], head: Sequence[Cell | str]
-) -> list[tuple[str, Cell | str, Cell | None]]:
+) -> list[tuple[str, Cell | str, str]]:
     """Return the cells of a line after its label, each with its title and the published value beside it."""
-    cells: list[tuple[str, Cell | str, Cell | None]] = []
+    cells = []
     for title, cell, beside, other in zip(head[1:], line[1:], [*head[2:], ""], [*line[2:], ""], strict=True):
-        known = beside == f"paper {title}" and isinstance(other, Cell) and other.value != "-"
         if not str(title).startswith("paper "):
-            cells.append((str(title), cell, other if known and isinstance(other, Cell) else None))
+            known = isinstance(other, Cell) and beside == f"paper {title}" and other.value != "-"
+            cells.append((str(title), cell, str(other) if known else ""))
     return cells
 
 

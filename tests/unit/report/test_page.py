@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from lw2g.cli.main import main
 from lw2g.report.page import page
 from lw2g.report.page.figures import FIGURES
+from lw2g.report.render import Cell
 
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
 
@@ -94,6 +95,14 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert text.count('class="best"') == 1
     assert '<span class="best">66.67</span>' in text
     assert "± is one sample standard deviation" in text
+
+
+def test_published_values_share_the_cell_of_ours():
+    """Their columns go, so that the table fits; a row without one has nothing."""
+    ours, theirs = Cell(value="80.5", std="0.7"), Cell(value="85.9", std="0.1", note=" *")
+    head = ["row", "n", "FAA", "paper FAA", "PRA", "paper PRA"]
+    line = page._with_published(["x", "2", ours, theirs, ours, Cell(value="-")], head)
+    assert line == [("n", "2", ""), ("FAA", ours, "85.9 ± 0.1 *"), ("PRA", ours, "")]
 
 
 def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
