@@ -9,13 +9,14 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.interfaces.baseline import Baseline, mask_logits
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.context import TaskContext, task_of_class
-from lw2g.interfaces.pool import UNCHOSEN, Pool
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.pool import Pool
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import NotApplicable, Subject
 from lw2g.testing.world import NO_RUN, modules_of, opened, whole
+from lw2g.training.models.predictor import Predictor
 from lw2g.training.session import Session
 
 __all__ = ["Scene", "begin", "declares", "scene"]
@@ -97,35 +98,21 @@ class Scene:
         return self.batch(range(first, first + len(self.session.stream.tasks[index].test)))
 
     @torch.no_grad()
-    def retrieve(self, batch: Batch, seen: int) -> Tensor | None:
-        """Return the tasks retrieved among the first ``seen``, ``[B]``; None if no set is chosen.
-
-        A control, which evaluation never calls, gets arbitrary tasks.
-        """
-        strategy = self.session.retrieval
-        if strategy is None:
-            return None
-        if strategy.control:
-            return (batch.samples % seen).to(batch.labels.device)
-        table = task_of_class(self.session.infos[:seen], batch.labels.device)
-        return strategy.retrieve(strategy.query(batch).float(), range(seen), table)
-
-    @torch.no_grad()
     def predict(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return logits of all classes and retrieved tasks (None without retrieval), as evaluation does."""
-        scope, beside = self.baseline.scope, self.baseline.beside()
-        tasks = self.retrieve(batch, len(self.session.infos))
-        members: list[Tensor | None] = []
-        if tasks is not None and not scope.each:
-            members = [self.pool.sets_of(tasks)]
+        """Return logits of the seen classes and retrieved tasks (None without retrieval), as evaluation does.
+
+        A control, which evaluation never asks, gets arbitrary tasks.
+        """
+        tasks, strategy = len(self.session.infos), self.session.retrieval
+        predictor = Predictor.of(self.session, tasks - 1)
+        if strategy is None:
+            choice = predictor.all_members(len(batch))
+        elif strategy.control:
+            choice = predictor.of_tasks((batch.samples % tasks).to(batch.labels.device))
         else:
-            members = [
-                None if set_id == UNCHOSEN else torch.full_like(batch.labels, set_id)
-                for set_id in scope.members(self.pool, beside)
-            ]
-        rows = [self.baseline.features(batch, scope.route(self.pool, ids, beside)).float() for ids in members]
-        logits = scope.score(self.baseline.logits, torch.stack(rows, dim=1))
-        return mask_logits(logits, range(self.session.infos[-1].seen)), tasks
+            choice, _ = predictor.choose(batch)
+        logits = self.baseline.scope.score(self.baseline.logits, predictor.rows(batch, choice))
+        return logits[:, : predictor.seen], choice.tasks
 
     def as_answers(self, features: Tensor) -> Tensor:
         """Return features ``[B, F]`` as :meth:`Baseline.logits` takes them, the same ones under every set."""

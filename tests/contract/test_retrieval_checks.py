@@ -233,7 +233,7 @@ SUBJECTS = {case.subject.component.name: case.subject for case in kept("retrieva
 def test_the_scene_tells_tasks_apart(name: str) -> None:
     """Different tasks are retrieved for different images, so that a check of company can see something."""
     now = scene(SUBJECTS[name])
-    retrieved = now.retrieve(now.batch(range(now.images)), 3)
+    _, retrieved = now.predict(now.batch(range(now.images)))
     assert retrieved is not None
     assert len(retrieved.unique()) > 1
 
