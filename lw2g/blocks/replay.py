@@ -6,7 +6,7 @@ It is HiDe-Prompt's task-adaptive prediction (NeurIPS 2023). A method with repla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, cast
 
@@ -95,11 +95,11 @@ def replay_phase(
     forward = logits or head
     plain = isinstance(head, nn.Linear) and logits is None and loss is functional.cross_entropy
 
-    def slopes(features: Tensor, labels: Tensor, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
+    def slopes(features: Tensor, labels: Tensor, parameters: list[Tensor]) -> list[Tensor]:
         seen = context.task.seen
         if plain:
             return _linear_gradients(cast(nn.Linear, head), features, labels, seen)
-        return torch.autograd.grad(loss(forward(features)[:, :seen], labels), parameters)
+        return list(torch.autograd.grad(loss(forward(features)[:, :seen], labels), parameters))
 
     def run(progress: Callable[[int, int], None]) -> None:
         seen = range(context.task.seen)
@@ -141,11 +141,11 @@ def _linear_gradients(head: nn.Linear, features: Tensor, labels: Tensor, seen: i
 
 @torch.no_grad()
 def _descend(
-    parameters: list[nn.Parameter], slopes: Sequence[Tensor], speeds: list[Tensor], lr: float, decay: float
+    parameters: list[Tensor], slopes: list[Tensor], speeds: list[Tensor], lr: float, decay: float
 ) -> None:
     """Take a step of ``torch.optim.SGD`` with momentum 0.9; ``speeds`` is empty before the first one."""
     if decay:
-        slopes = torch._foreach_add(slopes, parameters, alpha=decay)
+        slopes = list(torch._foreach_add(slopes, parameters, alpha=decay))
     if speeds:
         torch._foreach_mul_(speeds, _MOMENTUM)
         torch._foreach_add_(speeds, slopes)
@@ -155,9 +155,9 @@ def _descend(
 
 
 @contextmanager
-def _trainable(module: nn.Module) -> Iterator[list[nn.Parameter]]:
+def _trainable(module: nn.Module) -> Iterator[list[Tensor]]:
     """Enable gradients of a module's parameters within the context, and remove them after it."""
-    parameters = list(module.parameters())
+    parameters: list[Tensor] = list(module.parameters())
     before = [parameter.requires_grad for parameter in parameters]
     try:
         with torch.enable_grad():

@@ -29,7 +29,9 @@ def _product(rows: Sequence[int], weight: Sequence[int], *others: Any, **out: An
 
 
 _COUNTED: dict[Any, Any] = (
-    {torch.ops.mkldnn._linear_pointwise: _product} if torch.backends.mkldnn.is_available() else {}
+    {torch.ops.mkldnn._linear_pointwise: _product}
+    if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    else {}
 )
 """What torch does not count by itself: the products of :mod:`lw2g.vit.products`."""
 

@@ -27,7 +27,8 @@ def has_faster_products(info: Path = _CPU_INFO) -> bool:
         maker = re.search(r"^vendor_id\s*:\s*(\S+)", info.read_text(errors="replace"), re.MULTILINE)
     except OSError:
         return False
-    both = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
+    libraries = (torch.backends.mkl, torch.backends.mkldnn)
+    both = all(library.is_available() for library in libraries)
     return both and maker is not None and maker[1] != "GenuineIntel"
 
 
@@ -41,7 +42,7 @@ class OneDNNLinear(nn.Linear):
         """Return ``input @ weight.T + bias``, ``[..., in]`` -> ``[..., out]``."""
         if input.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or self.weight.requires_grad:
             return super().forward(input)
-        product: Tensor = _Product.apply(input, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        product: Tensor = _Product.apply(input, self.weight, self.bias)
         return product
 
 

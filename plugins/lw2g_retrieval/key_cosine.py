@@ -67,7 +67,8 @@ class KeyCosine(RetrievalStrategy):
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         sets = self.set_of_task[tasks]
         owners = tasks if self.config.keys == "per-task" else sets
-        keys = functional.normalize(torch.stack(tuple(self.key)), dim=-1)[owners]
+        # parameters(), because a ParameterList looks each of its entries up by name: twice the time
+        keys = functional.normalize(torch.stack(tuple(self.key.parameters())), dim=-1)[owners]
         cosines = functional.normalize(query, dim=-1) @ keys.T
         if self.config.vote == "batch":
             # the release votes after the hop from tasks to sets

@@ -435,6 +435,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "compile",
         "evaluation_batch",
         "speed",
+        "queries",
         "workers",
         "image_memory",
         "protocol",
