@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 import torch
 from torch import Tensor
 
-from lw2g.errors import ContractError, shown
+from lw2g.errors import ConfigError, ContractError, shown
 from lw2g.interfaces.growth import Decision, Grow, Measurement, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
@@ -21,8 +21,22 @@ __all__ = [
     "require_phases",
     "require_scores",
     "require_seen",
+    "require_several_classes",
     "require_step",
 ]
+
+
+def require_several_classes(task: int, classes: int, baseline: str) -> None:
+    """Refuse to train on one class alone: the loss over it is 0, and so is its gradient.
+
+    Raises:
+        ConfigError: The task has one class.
+    """
+    if classes == 1:
+        raise ConfigError(
+            f"task {task + 1} has one class, and {baseline} learns nothing from a loss over one class alone",
+            "use 'simple-cil', or 'ranpac' with adapt = 'none', or give tasks more classes",
+        )
 
 
 def require_one_task_each(tasks: object, count: int, whose: str) -> Tensor:

@@ -23,6 +23,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.training.boundary import build
+from lw2g.training.checks import require_several_classes
 from lw2g.training.devices.precision import PrecisionChoice
 from lw2g.training.evaluation.evaluator import Evaluator, Predictions
 from lw2g.training.evidence.d_sub import DSub
@@ -312,6 +313,9 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
     _require_images(stream)
+    if component.growth == "sets":
+        for task in stream.tasks:
+            require_several_classes(task.index, len(task.classes), f"baseline {component.name!r}")
     stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
     chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
     config, engine, precision, backbone = open_backbone(

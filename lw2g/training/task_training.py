@@ -14,6 +14,7 @@ import torch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
+from lw2g.training.checks import require_several_classes
 from lw2g.training.files.state import Position
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.phases import PhaseProgress, held, only_trainable, train_phase
@@ -109,6 +110,8 @@ class TaskTraining:
             for number, (_, phase) in enumerate(phases)
             if isinstance(phase, TrainingPhase) and phase.host
         }
+        if hosts:
+            require_several_classes(context.task.index, len(context.task.classes), session.names[0])
         if to_hosts:
             phases = phases[: max(hosts, default=-1) + 1]
         protect_at = max(min(hosts, default=len(phases)), start.phase)

@@ -22,24 +22,25 @@ from lw2g.blocks.closed_form import (
     held_out_errors,
 )
 from lw2g.interfaces.calibration import Temperature, best_of_task
+from lw2g.interfaces.context import TaskInfo
 
 DIM, CLASSES = 5, 4
 
 
-def klda() -> KernelDiscriminant:
+def klda(classes: int = CLASSES) -> KernelDiscriminant:
     """One whose bandwidth is given, for else the first task chooses it."""
-    made = KernelDiscriminant(DIM, CLASSES, 30, 3)
+    made = KernelDiscriminant(DIM, classes, 30, 3)
     made.bandwidth.fill_(0.01)
     return made
 
 
 MADE = {
-    "cosine": lambda: Cosine(DIM, CLASSES),
+    "cosine": lambda classes=CLASSES: Cosine(DIM, classes),
     "klda": klda,
-    "lda": lambda: Discriminant(DIM, CLASSES, 0.1),
-    "mahalanobis": lambda: Mahalanobis(DIM, CLASSES, 1.0),
-    "ridge": lambda: Ridge(DIM, CLASSES, 0, 0, 0.5),
-    "random features": lambda: Ridge(DIM, CLASSES, 9, 3, 0.5),
+    "lda": lambda classes=CLASSES: Discriminant(DIM, classes, 0.1),
+    "mahalanobis": lambda classes=CLASSES: Mahalanobis(DIM, classes, 1.0),
+    "ridge": lambda classes=CLASSES: Ridge(DIM, classes, 0, 0, 0.5),
+    "random features": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, 0.5),
 }
 
 
@@ -69,6 +70,38 @@ def test_order_and_batches_do_not_matter(kind: str, seed: int, cuts: list[int], 
         pieces.update(features[part], labels[part])
     expected, found = whole.scores(features, CLASSES), pieces.scores(features, CLASSES)
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", MADE)
+@given(seed=st.integers(0, 99), of_task=st.lists(st.integers(0, 3), min_size=24, max_size=24))
+def test_classes_that_come_again_are_solved_as_one(kind: str, seed: int, of_task: list[int]) -> None:
+    """Any cut of the images into tasks gives the head of all at once, also where old sums stay by a carry."""
+    features, labels = drawn(seed)
+    tasks = torch.tensor(of_task)
+    cuts = [(tasks == task).nonzero()[:, 0] for task in sorted(set(of_task))]
+    own = [sorted(set(labels[rows].tolist())) for rows in cuts]
+    raw = [label for classes in own for label in classes]
+    targets = {label: target for target, label in enumerate(dict.fromkeys(raw))}
+    pieces, first = MADE[kind](len(raw)), 0
+    still = Motion(matrix=torch.eye(DIM, dtype=torch.float64), shift=torch.zeros(DIM, dtype=torch.float64))
+    for owner, (rows, classes) in enumerate(zip(cuts, own, strict=True)):
+        positions = tuple(range(first, first := first + len(classes)))
+        pieces.begin_task(
+            TaskInfo(
+                index=owner,
+                classes=positions,
+                class_names=tuple(map(str, classes)),
+                seen=first,
+                num_images=len(rows),
+                targets=tuple(targets[label] for label in classes),
+            )
+        )
+        place = torch.tensor([positions[classes.index(label)] for label in labels[rows].tolist()])
+        pieces.update(features[rows], place, owner)
+        if pieces.carries:
+            pieces.carry(still, positions, owner)
+    whole = fitted(MADE[kind](), features, labels).scores(features, CLASSES)
+    torch.testing.assert_close(pieces.scores(features, len(raw)), whole[:, raw], rtol=1e-8, atol=1e-8)
 
 
 def test_lda_is_sklearns() -> None:

@@ -36,7 +36,8 @@ def curves(rows: Sequence[Row]) -> Numbers:
 
 def _curve(run: ReportedRun) -> list[float]:
     matrix = run.record["accuracy_matrix"]
-    return [mean(matrix[task][after] for task in range(after + 1)) for after in range(len(matrix))]
+    columns = ([row[after] for row in matrix[: after + 1]] for after in range(len(matrix)))
+    return [mean(value for value in column if value is not None) for column in columns]
 
 
 # -- prices ----------------------------------------------------------------------------------------------

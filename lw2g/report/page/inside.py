@@ -90,6 +90,8 @@ def forgetting(inside: Inside) -> Numbers:
     rows: list[Sequence[Value]] = []
     for task, row in enumerate(matrix[:-1]):
         reached = [value for value in row if value is not None]
+        if not reached:  # no test images of its own
+            continue
         rows.append((task + 1, reached[0], max(reached), reached[-1], max(reached) - reached[-1]))
     metrics = inside.record.get("metrics", {})
     values = [(name.upper(), metrics.get(name)) for name in ("ffm", "bwt")]
@@ -169,14 +171,14 @@ def flow(inside: Inside) -> Numbers:
     if not entries or inside.record.get("metrics", {}).get("ssp") is None:
         return Numbers(why="this run keeps no parameter sets")
     names = inside.record["class_names"]
-    first = _first_classes(inside)
+    classes_of = inside.record.get("task_classes", [])
     rows: list[Sequence[Value]] = []
     paths = []
     sets = sorted(set(held))
     places = {set_id: (number + 0.5) * len(held) / len(sets) for number, set_id in enumerate(sets)}
     for entry in entries[: len(held)]:
         task, chosen = entry["task"], entry["set"]
-        own = names[first[task] : first[task + 1]] if task + 1 < len(first) else []
+        own = [names[target] for target in classes_of[task]] if task < len(classes_of) else []
         shown = ", ".join(own[:4]) + (f" and {len(own) - 4} more" if len(own) > 4 else "")
         rows.append((task + 1, entry["decision"], f"#{chosen}", held.count(chosen), shown))
         ends = ((0.0, task + 0.5), (0.35, task + 0.5), (0.65, places[chosen]), (1.0, places[chosen]))
@@ -186,15 +188,6 @@ def flow(inside: Inside) -> Numbers:
     counts = {"tasks": len(held), "sets": len(sets), "grown": grown, "reused": len(entries) - grown}
     facts = [f"{name}: {number}" for name, number in counts.items()]
     return Numbers(rows=rows, facts=facts, extra={"paths": paths, "sets": labels})
-
-
-def _first_classes(inside: Inside) -> list[int]:
-    """Return the first class of each task, and one past the last class; zeros without predictions."""
-    if inside.predicted is None:
-        return [0] * (len(inside.record["task_to_set"]) + 1)
-    true, task = inside.predicted["true"], inside.predicted["task"]
-    last = int(task.max())
-    return [*(int(true[task == number].min()) for number in range(last + 1)), int(true.max()) + 1]
 
 
 def decisions(inside: Inside) -> Numbers:

@@ -197,6 +197,7 @@ def write_full(path: Path, changes: dict[str, Any], **named: Any) -> ReportedRun
         "backbone": {"timm_name": "micro", "sha256": "c" * 64},
         "class_order": list(range(6)),
         "class_names": ["ant", "bee", "cat", "dog", "elk", "fox"],
+        "task_classes": [[0, 1], [2, 3], [4, 5]],
         "accuracy_matrix": MATRIX,
         "retrieval_matrix": MATRIX,
         "decisions": DECISIONS,

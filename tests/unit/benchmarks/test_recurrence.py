@@ -1,0 +1,145 @@
+"""Streams in which classes come again: in other images, in other domains, in both."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lw2g.errors import ConfigError
+from lw2g_benchmarks.folder import FolderBenchmark
+from lw2g_benchmarks.options import FolderConfig, OrderOptions
+from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
+
+CLASSES, EACH = 5, 12
+
+
+def images(split, each):
+    """Return tiny images of five classes."""
+    labels = np.repeat(np.arange(CLASSES), each)
+    pixels = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
+    return LabelledImages(
+        source=ArraySource(pixels, [f"{split}/{i}" for i in range(len(labels))]), labels=labels
+    )
+
+
+def repetition(tasks, slots, seed=0):
+    """Return a stream of repetition."""
+    return build_stream(
+        name="tiny",
+        train=images("train", EACH),
+        test=images("test", 2),
+        class_names="abcde",
+        order=range(CLASSES),
+        sizes=(slots,),
+        options=OrderOptions(stream="repetition", tasks=tasks, order_seed=seed),
+    )
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Three domains of three classes; one domain lacks a class."""
+    for place in ("photo/a", "photo/b", "photo/c", "sketch/b", "sketch/c", "art/a", "art/b", "art/c"):
+        domain, name = place.split("/")
+        for split, count in (("train", 4), ("test", 2)):
+            folder = tmp_path / "data" / domain / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (5, 4), (number, 10, 20)).save(folder / f"{number}.png")
+    return tmp_path / "data"
+
+
+def folder(root, **options):
+    """Return the stream of a tree of domains."""
+    return FolderBenchmark(FolderConfig(root=root, **options)).stream()
+
+
+@pytest.mark.parametrize(("tasks", "slots"), [(5, 1), (7, 2), (4, 3), (3, 5)])
+@pytest.mark.parametrize("seed", range(3))
+def test_repetition_shares_out_all_images(tasks, slots, seed):
+    """Every image is trained on once, and tested where its class comes first."""
+    made = repetition(tasks, slots, seed)
+    assert len(made.tasks) == tasks
+    trained = [name for task in made.tasks for name in task.train.ids]
+    assert sorted(trained) == sorted(images("train", EACH).source.ids)
+    tested = [name for task in made.tasks for name in task.test.ids]
+    assert sorted(tested) == sorted(images("test", 2).source.ids)
+    met = set()
+    for task in made.tasks:
+        targets = set(made.targets_of(task))
+        assert len(task.test) == 2 * len(targets - met)
+        met |= targets
+    parts = Counter(made.class_order)
+    assert max(parts.values()) <= -(-tasks * slots // CLASSES)
+    assert made.fingerprint == repetition(tasks, slots, seed).fingerprint
+
+
+def test_domains_bring_their_classes_in_the_wanted_order(tree):
+    """A class missing from a domain has no position there; ids, names and targets follow the classes."""
+    made = folder(tree, stream="domains", domain_order=("sketch", "photo"))
+    assert [(task.domain, task.class_names) for task in made.tasks] == [
+        ("sketch", ("b", "c")),
+        ("photo", ("a", "b", "c")),
+    ]
+    assert made.targets == (0, 1, 2, 0, 1)
+    assert made.target_names == ("b", "c", "a")
+    assert [len(task.test) for task in made.tasks] == [4, 6]
+    assert made.tasks[0].train.ids[0] == "sketch/train/b/0.png"
+    other = folder(tree, stream="domains", domain_order=("photo", "sketch"))
+    assert other.fingerprint != made.fingerprint
+
+
+def test_versatile_streams_shuffle_domains_and_groups(tree):
+    """Each pair of a domain and a group of classes is a task, in an order that the seed draws."""
+    drawn = {
+        tuple((task.domain, task.class_names) for task in folder(tree, **options).tasks)
+        for options in (
+            {"stream": "versatile", "increment": 2, "uneven": True, "order_seed": seed} for seed in range(4)
+        )
+    }
+    assert len(drawn) > 1
+    pairs = {("art", ("a", "b")), ("art", ("c",)), ("photo", ("a", "b")), ("photo", ("c",))}
+    assert {frozenset(one) for one in drawn} == {frozenset(pairs | {("sketch", ("b",)), ("sketch", ("c",))})}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stream": "domains", "domain_order": ("phto",)}, "no domain 'phto' in .*did you mean 'photo'"),
+        ({"stream": "domains", "domain_order": ("art", "art")}, "domain_order repeats one of"),
+        ({"domain_order": ("art",)}, "the stream 'classes' has no domains"),
+        ({"stream": "domains", "more_roots": ("x",)}, "domains lie below one root"),
+    ],
+)
+def test_domains_that_cannot_be_are_refused(tree, options, message):
+    """One line names the option."""
+    with pytest.raises(ConfigError, match=message):
+        folder(tree, **options)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "slots", "message"),
+    [
+        (2, 2, "2 tasks of 2 classes cannot hold 5 classes"),
+        (20, 4, "of 12 training images cannot come 16 times"),
+    ],
+)
+def test_repetition_that_cannot_be_is_refused(tasks, slots, message):
+    """Too few places, or too few images."""
+    with pytest.raises(ConfigError, match=message):
+        repetition(tasks, slots)
+
+
+def test_targets_are_checked():
+    """They begin with 0, have one name each, and a task has each once."""
+    made = repetition(7, 2)
+    with pytest.raises(ValueError, match="targets that first appear as 0, 1"):
+        attrs.evolve(made, targets=tuple(1 + target for target in made.targets))
+    with pytest.raises(ValueError, match="one class name for each target"):
+        attrs.evolve(made, class_names=tuple("z" * 14))
+    with pytest.raises(ValueError, match="targets say where a class comes again"):
+        attrs.evolve(made, targets=None)
