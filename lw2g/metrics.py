@@ -378,8 +378,8 @@ def _learned(matrix: AccuracyMatrix) -> Array:
     """Check the matrix and return it as an array ``[T, T]``, NaN for ``i > t`` alone."""
     values = _numbers(matrix)
     learned = np.triu(np.ones(values.shape, dtype=bool))
-    untested = np.isnan(values).all(axis=1, keepdims=True)
-    untested[:1] = False  # all that the first task brings is new
+    untested = np.zeros((len(values), 1), dtype=bool)
+    untested[1:, 0] = np.isnan(values[1:]).all(axis=1)  # what the first task brings is new
     right = np.where(learned & ~untested, (values >= 0) & (values <= 100), np.isnan(values))
     if not right.all():
         i, t = (int(place) for place in np.argwhere(~right)[0])

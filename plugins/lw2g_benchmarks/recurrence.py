@@ -47,8 +47,8 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
         return (num_classes,)
     if options.stream == "repetition":
         return (min(increment, num_classes),)
-    uneven, base = (getattr(options, name, default) for name, default in (("uneven", False), ("base", 0)))
-    return task_sizes(num_classes, increment, uneven, base)
+    uneven = bool(getattr(options, "uneven", False))
+    return task_sizes(num_classes, increment, uneven, getattr(options, "base", 0))
 
 
 def portions(
@@ -124,7 +124,7 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
             for place in draw.permutation(len(there))[: slots - len(chosen)].tolist():
                 chosen.append(there[place])
                 left[there[place]] -= 1
-        own = tuple(label for label in order if label in chosen)
+        there = [label for label in order if label in chosen]
         rows = np.sort(np.concatenate([parts[label].pop() for label in chosen]))
-        made.append(Portion(labels=own, rows=rows))
+        made.append(Portion(labels=tuple(there), rows=rows))
     yield from reversed(made)

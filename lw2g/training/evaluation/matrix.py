@@ -16,7 +16,7 @@ __all__ = ["GrowingMatrix"]
 
 
 class GrowingMatrix:
-    """``A[i][t]``, undefined for ``i > t``.
+    """``A[i][t]``, undefined for ``i > t`` and where a value is None.
 
     Args:
         columns: The values of each evaluation, one per task seen by then.
@@ -39,7 +39,7 @@ class GrowingMatrix:
         tasks = len(column)
         if tasks > len(self._values):
             self._values = np.pad(self._values, (0, tasks), constant_values=np.nan)
-        self._values[:tasks, tasks - 1] = column
+        self._values[:tasks, tasks - 1] = np.array(column, dtype=np.float64)
         texts = json.dumps(list(column), allow_nan=False)[1:-1].split(", ")
         self._rows = [f"{row}, {value}" for row, value in zip(self._rows, texts, strict=False)]
         self._rows.append("null, " * (tasks - 1) + texts[-1])

@@ -76,7 +76,10 @@ def _of_classes(
     for after, counts in enumerate(right):
         accuracy[: len(counts), after] = counts
     tested = tested.reshape(shape).cumsum(axis=1)
-    return np.divide(100.0 * accuracy, tested, out=np.full(shape, np.nan), where=tested > 0)
+    known = tested > 0
+    accuracy[known] = 100.0 * accuracy[known] / tested[known]
+    accuracy[~known] = np.nan
+    return accuracy
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -99,7 +99,7 @@ def metrics(
         sets: Whether the sets hold parameters at all; otherwise their number means nothing.
     """
     accuracy, retrieval = matrices(evaluations, task_to_set, streamed)
-    last, tested = evaluations[-1], np.isfinite(accuracy).any(axis=1)
+    last, tested = evaluations[-1], np.array([task in streamed.tested for task in range(len(accuracy))])
     old = accuracy[:-1][tested[:-1]]
     final, learned = accuracy[tested, -1], np.diag(accuracy)[:-1][tested[:-1]]
     forgets = len(old) > 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
 
+from lw2g.cli.main import main
 from lw2g.errors import ConfigError
 from lw2g_benchmarks.folder import FolderBenchmark
 from lw2g_benchmarks.options import FolderConfig, OrderOptions
@@ -112,7 +115,7 @@ def test_versatile_streams_shuffle_domains_and_groups(tree):
         ({"stream": "domains", "domain_order": ("phto",)}, "no domain 'phto' in .*did you mean 'photo'"),
         ({"stream": "domains", "domain_order": ("art", "art")}, "domain_order repeats one of"),
         ({"domain_order": ("art",)}, "the stream 'classes' has no domains"),
-        ({"stream": "domains", "more_roots": ("x",)}, "domains lie below one root"),
+        ({"stream": "domains", "more_roots": (Path("x"),)}, "domains lie below one root"),
     ],
 )
 def test_domains_that_cannot_be_are_refused(tree, options, message):
@@ -143,3 +146,12 @@ def test_targets_are_checked():
         attrs.evolve(made, class_names=tuple("z" * 14))
     with pytest.raises(ValueError, match="targets say where a class comes again"):
         attrs.evolve(made, targets=None)
+
+
+def test_a_method_that_trains_refuses_a_class_alone(tmp_path):
+    """A loss over one class is 0: one line and exit code 2, before anything is learned."""
+    arguments = ["--benchmark", "digits", "--set", "benchmark.increment=1", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, ["run", "--baseline", "dual-prompt", *arguments])
+    assert done.exit_code == 2
+    (line,) = [line for line in done.output.splitlines() if line.startswith("error:")]
+    assert "task 1 has one class, and baseline 'dual-prompt' learns nothing" in line
