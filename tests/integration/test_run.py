@@ -19,7 +19,7 @@ from runs import tensors
 
 KEYS = {
     "lw2g_version", "protocol", "protocol_changes", "config", "seed", "environment", "fingerprints",
-    "class_order", "accuracy_matrix", "retrieval_matrix", "decisions", "task_to_set", "metrics", "storage",
+    "class_order", "task_classes", "domains", "accuracy_matrix", "retrieval_matrix", "decisions", "task_to_set", "metrics", "storage",
     "flops", "seconds", "images_per_second", "deviations",
 }  # fmt: skip
 
@@ -41,7 +41,8 @@ def test_the_record_has_its_stable_keys(finished):
     assert set(record) >= KEYS
     assert set(record["metrics"]) == {
         "faa", "faa_samples", "caa", "ffm", "ffm_code", "bwt", "task_accuracy", "faa_hard", "faa_told",
-        "faa_within", "pra", "coverage_3", "ssp", "chance_pra",
+        "faa_within", "pra", "coverage_3", "ssp", "chance_pra", "caa_samples", "faa_classes", "faa_domains",
+        "ffm_absent",
     }  # fmt: skip
     assert set(record["fingerprints"]) == {"benchmark", "backbone"}
     assert set(record["storage"]) == {"prompt_vectors", "basis_vectors", "parameters", "statistics"}
