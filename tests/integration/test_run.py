@@ -19,8 +19,8 @@ from runs import tensors
 
 KEYS = {
     "lw2g_version", "protocol", "protocol_changes", "config", "seed", "environment", "fingerprints",
-    "class_order", "task_classes", "domains", "accuracy_matrix", "retrieval_matrix", "decisions", "task_to_set", "metrics",
-    "storage", "flops", "seconds", "images_per_second", "deviations",
+    "class_order", "task_classes", "domains", "accuracy_matrix", "retrieval_matrix", "decisions",
+    "task_to_set", "metrics", "storage", "flops", "seconds", "images_per_second", "deviations",
 }  # fmt: skip
 
 
