@@ -27,6 +27,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 torch.set_num_threads(1)
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed off terminals would obey
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:

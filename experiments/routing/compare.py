@@ -26,7 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.blocks.closed_form import ClosedForm, Discriminant, Ridge
+from lw2g.blocks.closed_form import ClosedForm
+from lw2g.blocks.discriminants import Discriminant
+from lw2g.blocks.ridge import Ridge
 from lw2g.config.model import RoutingConfig
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import task_of_class
@@ -91,7 +93,7 @@ def _count(done: int, total: int) -> None:
 def unused(model: TrainedModel, folders: Sequence[Path], per_class: int) -> tuple[list[Path], list[int]]:
     """Return images of the latest task that has some which the run has not seen, and their labels."""
     session = model._parts
-    for task in range(model.task, -1, -1):
+    for task in reversed(range(model.task)):
         seen = {Path(name).parts[-2:] for name in session.stream.tasks[task].train.ids}  # folder and file
         paths, labels = [], []
         for label in session.info(task).classes:

@@ -15,15 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.carrying import CARRIES, Before, Motion
-from lw2g.blocks.closed_form import (
-    ClosedForm,
-    Cosine,
-    Discriminant,
-    KernelDiscriminant,
-    Mahalanobis,
-    Ridge,
-)
+from lw2g.blocks.closed_form import ClosedForm, Cosine
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.options import ClosedFormKind, HeadOptions
+from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.statistics import ClassStatistics, collect_features
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits

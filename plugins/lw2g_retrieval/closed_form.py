@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lw2g.blocks.closed_form import ClosedForm, Discriminant, Mahalanobis, Ridge
+from lw2g.blocks.closed_form import ClosedForm
+from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.statistics import collect_features
 from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
 from lw2g.interfaces.phase import ComputePhase, Phase

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from lw2g.blocks.closed_form import Ridge
+from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
 from lw2g.interfaces.phase import Phase

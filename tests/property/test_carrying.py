@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from lw2g.blocks.carrying import CARRIES, Carry, Motion, affine, shift
-from lw2g.blocks.closed_form import ClosedForm, Cosine, Discriminant, KernelDiscriminant, Mahalanobis, Ridge
+from lw2g.blocks.closed_form import ClosedForm, Cosine
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.statistics import ClassStatistics
 
 DIM, CLASSES = 5, 4

@@ -12,16 +12,9 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from torch.nn import functional
 
 from lw2g.blocks.carrying import Motion
-from lw2g.blocks.closed_form import (
-    PENALTIES,
-    ClosedForm,
-    Cosine,
-    Discriminant,
-    KernelDiscriminant,
-    Mahalanobis,
-    Ridge,
-    held_out_errors,
-)
+from lw2g.blocks.closed_form import ClosedForm, Cosine
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.ridge import PENALTIES, Ridge, held_out_errors
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import TaskInfo
 

@@ -139,15 +139,15 @@ class StoreMachine(RuleBasedStateMachine):
         self.ledger["told"].append(word)
         self.ledger["count"] += 1
 
-    @rule(finishes=st.booleans(), behind=st.booleans(), keep=st.integers(1, 3))
-    def save(self, finishes: bool, behind: bool, keep: int) -> None:
+    @rule(finishes=st.booleans(), behind=st.booleans())
+    def save(self, finishes: bool, behind: bool) -> None:
         saved = Checkpoint(
             tensors=self.state,
             progress={"number": len(self.steps)},
             ledger=self.ledger,
             task_done=len(self.done) if finishes else None,
         )
-        path = self.store.save_behind(saved, keep) if behind else self.store.save(saved, keep)
+        path = self.store.save_behind(saved) if behind else self.store.save(saved)
         ledger = {
             name: value.copy() if isinstance(value, list) else value for name, value in self.ledger.items()
         }
@@ -155,7 +155,7 @@ class StoreMachine(RuleBasedStateMachine):
         if finishes:
             self.done, self.steps = [*self.done, copy], []
         else:
-            self.steps = [*self.steps, (path.name, copy)][-keep:]
+            self.steps = [*self.steps, (path.name, copy)][-2:]
 
     @rule(row=st.integers(0, 5), value=VALUES, word=st.integers(0, 9), behind=st.booleans())
     def learn_a_task(self, row: int, value: float, word: int, behind: bool) -> None:

@@ -121,5 +121,5 @@ def test_every_program_of_a_page_asks_for_what_exists(
     for name in set(lw2g.__all__) - {"run", "__version__"}:
         monkeypatch.setattr(lw2g, name, MagicMock())
     for _, code in blocks(PAGES[page]):
-        if "import lw2g\n" in code:
+        if "import lw2g\n" in code and ">>>" not in code:  # examples of docstrings are run as such
             exec(compile(code, page, "exec"), {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lw2g.blocks.closed_form import PENALTIES, Ridge
+from lw2g.blocks.ridge import PENALTIES, Ridge
 from lw2g_retrieval.closed_form import held_back, ridge
 from lw2g_retrieval.options import RidgeConfig
 

@@ -1,0 +1,272 @@
+"""Building block: classifiers in closed form from class means and covariances.
+
+LDA is textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023); ``KernelDiscriminant`` is KLDA
+(Momeni et al., 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.carrying import Motion, take_shape
+from lw2g.blocks.closed_form import ClosedForm, factor
+
+__all__ = ["Discriminant", "KernelDiscriminant", "Mahalanobis", "kept_moments"]
+
+_ROWS = 1024
+"""Rows whose distances give a bandwidth."""
+_CLASSES = 64
+"""Classes scored at once: all classes of a long stream would take as much memory as their covariances."""
+
+
+class _Moments(ClosedForm):
+    """Class means and the scatter about them, of each class or pooled over the classes of each set."""
+
+    mean: Tensor
+    scatter: Tensor
+
+    def __init__(self, dim: int, num_classes: int, scatters: int) -> None:
+        super().__init__(num_classes)
+        self.register_buffer("mean", torch.zeros(num_classes, dim, dtype=torch.float64))
+        self.register_buffer("scatter", torch.zeros(scatters, dim, dim, dtype=torch.float64))
+
+    def _scatter_of(self, label: int, owner: int) -> Tensor:
+        """Return the scatter ``[dim, dim]`` that a class adds to, a view."""
+        return self.scatter[label]
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        for label in torch.unique(labels).tolist():
+            rows = features[labels == label]
+            centre, old = rows.mean(0), int(self.count[label])
+            away = centre - self.mean[label]
+            scatter = self._scatter_of(label, owner)
+            # the scatter of the rows about their own mean, then that of both means about the common one
+            scatter += (rows - centre).T @ (rows - centre)
+            scatter += torch.outer(away, away) * (old * len(rows) / (old + len(rows)))
+            self.mean[label] += away * (len(rows) / (old + len(rows)))
+
+    def _means(self, seen: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return counts and means of targets, and what the mean of each class is away from its target's.
+
+        The last is scaled by the square root of the class's count: its outer products are scatter.
+        """
+        counts, means = self.count[:seen], self.mean[:seen]
+        pooled = self._pooled(counts)
+        if len(pooled) == seen:
+            return counts, means, means.new_zeros(0, means.shape[1])
+        centres = self._pooled(means * counts[:, None]) / pooled[:, None]
+        return pooled, centres, (means - centres[self._targets[:seen]]) * counts[:, None].double().sqrt()
+
+
+class Discriminant(_Moments):
+    """Linear discriminant analysis: class means and one covariance, equal priors.
+
+    The score of class c is ``m_c P z - m_c P m_c / 2`` with P the inverse of the shrunk covariance: its log
+    likelihood up to a term that all classes share. There is one scatter per owner of classes, so that each
+    can be carried exactly; their sum gives the covariance.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        shrinkage: Share of the covariance that a multiple of the identity with equal trace replaces.
+    """
+
+    def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
+        super().__init__(dim, num_classes, 1)
+        self.shrinkage = shrinkage
+
+    def _scatter_of(self, label: int, owner: int) -> Tensor:
+        return self._of_owner("scatter", owner)
+
+    def covariance(self, classes: Tensor, owner: int) -> Tensor:
+        """Return the unbiased covariance ``[dim, dim]`` within the classes of an owner."""
+        return self.scatter[owner] / (self.count[classes].sum() - len(classes)).clamp(min=1)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        self.mean[classes] = motion(self.mean[classes])
+        self.scatter[owner] = motion.scatter(self.scatter[owner], self.count[classes].sum())
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        take_shape(self, "scatter", state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)
+
+    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+        counts, means, away = self._means(seen)
+        freedom = max(int(counts.sum()) - len(counts), 1)
+        scatter = self.scatter.sum(0)
+        if len(away):
+            scatter = scatter + away.T @ away
+        lower = factor(_shrunk(scatter / freedom, self.shrinkage))
+        weight = torch.cholesky_solve(means.T, lower)
+        return weight, -0.5 * (means * weight.T).sum(1)
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        weight, bias = solution
+        return features @ weight + bias
+
+
+class KernelDiscriminant(Discriminant):
+    """Linear discriminant analysis on random Fourier features of a Gaussian kernel (KLDA).
+
+    The features ``sqrt(2 / D) cos(sqrt(2 s) z O + b)``, O ~ N(0, 1) and b ~ U(0, 2 pi), have inner products
+    near ``exp(-s |x - y|^2)``. The first task (:meth:`learn`) fixes the bandwidth s: the inverse of the
+    median squared distance between its features. Nothing can be added before.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        features: Number D of random features. The state is D x D.
+        seed: Draws O and b, which are not part of the state.
+        shrinkage: As for :class:`Discriminant`.
+        carried: Whether the moments of the features themselves are kept, from which a carry computes those
+            of random features.
+    """
+
+    bandwidth: Tensor
+    raw: Discriminant | None
+
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        features: int,
+        seed: int,
+        shrinkage: float = 0.01,
+        *,
+        carried: bool = False,
+    ) -> None:
+        super().__init__(features, num_classes, shrinkage)
+        self.register_module("raw", Discriminant(dim, num_classes) if carried else None)
+        draw = torch.Generator().manual_seed(seed)
+        directions = torch.randn(dim, features, generator=draw, dtype=torch.float64)
+        turns = torch.rand(features, generator=draw, dtype=torch.float64)
+        self.register_buffer("directions", directions, persistent=False)
+        self.register_buffer("phases", 2 * torch.pi * turns, persistent=False)
+        self.register_buffer("bandwidth", torch.zeros((), dtype=torch.float64))
+
+    def _lifted(self, features: Tensor) -> Tensor:
+        turned = (2 * self.bandwidth).sqrt() * (features @ self.get_buffer("directions"))
+        turned += self.get_buffer("phases")
+        return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
+        """Add all features of a task; those of the first task fix the bandwidth."""
+        if not self.bandwidth:
+            apart = torch.pdist(features[:: -(-len(features) // _ROWS)].double()).square()
+            apart = apart[apart > 0]
+            self.bandwidth.fill_(1 / float(apart.median()) if len(apart) else 1.0)
+        super().learn(features, labels, generator, owner)
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        if not self.bandwidth:
+            raise ValueError("expected a bandwidth but got none; learn a whole task first")
+        super()._add(self._lifted(features), labels, owner)
+        if self.raw is not None:
+            self.raw.update(features, labels, owner)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Set the moments to those of random features of Gaussian classes, by the characteristic function.
+
+        With t = m O' + b for the mean m of a class, O' = sqrt(2 s) O, and K = O'^T S O' for the covariance S,
+        ``E cos t_i = exp(-K_ii / 2) cos t_i``, and products are sums of cosines.
+        """
+        raw = kept_moments(self.raw)
+        raw.carry(motion, classes.tolist(), owner)
+        directions = (2 * self.bandwidth).sqrt() * self.get_buffer("directions")
+        angles = raw.mean[classes] @ directions + self.get_buffer("phases")
+        spread = directions.T @ raw.covariance(classes, owner) @ directions
+        variance = spread.diagonal()
+        weight = self.count[classes, None].double()
+        self.mean[classes] = (2 / len(variance)) ** 0.5 * (-variance / 2).exp() * angles.cos()
+        even, odd = (part.T @ (weight * part) for part in (angles.cos(), angles.sin()))
+        own = -(variance[:, None] + variance) / 2
+        second = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
+        within = second - self.mean[classes].T @ (weight * self.mean[classes])
+        freedom = 1 - len(classes) / weight.sum()
+        self._of_owner("scatter", owner).copy_(freedom * within)
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return super()._score(self._lifted(features), *solution)
+
+
+class Mahalanobis(_Moments):
+    """Nearest class mean by Mahalanobis distance, with one shrunk correlation matrix per class (FeCAM).
+
+    Features are normalised to length 1 before their means are taken. There is no determinant and no prior:
+    the score is ``-(z - m_c) R_c^-1 (z - m_c)``.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        diagonal: Multiple of the mean variance to add to the diagonal.
+    """
+
+    length: Tensor
+
+    def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0) -> None:
+        super().__init__(dim, num_classes, num_classes)
+        self.register_buffer("length", torch.zeros(num_classes, dtype=torch.float64))
+        self.diagonal = diagonal
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        self.length.index_add_(0, labels, features.norm(dim=-1))
+        super()._add(functional.normalize(features, dim=-1), labels, owner)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move means and scatters of normalised features at the mean length of their class.
+
+        Exact where a drift turns or scales all features; else to first order about the mean.
+        """
+        count = self.count[classes, None]
+        length = self.length[classes, None] / count
+        mean = motion(length * self.mean[classes])
+        now = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
+        self.mean[classes] = mean / now
+        self.length[classes] = (count * now).squeeze(1)
+        raw = self.scatter[classes] * length.square()[..., None]
+        self.scatter[classes] = motion.scatter(raw, count[..., None]) / now.square()[..., None]
+
+    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+        counts, means, away = self._means(seen)
+        scatter = self._pooled(self.scatter[:seen])
+        for target, row in zip(self._targets, away, strict=False):
+            scatter[target] += torch.outer(row, row)
+        freedom = (counts - 1).clamp(min=1)
+        covariance = scatter / freedom[:, None, None]
+        variance = covariance.diagonal(dim1=1, dim2=2)
+        # a class of one image has no covariance: the added diagonal leaves the Euclidean distance
+        added = self.diagonal * variance.mean(1).clamp(min=torch.finfo(torch.float64).tiny)
+        covariance = covariance + torch.diag_embed(added[:, None].expand_as(variance))
+        scale = covariance.diagonal(dim1=1, dim2=2).rsqrt()
+        return means, factor(covariance * scale[:, :, None] * scale[:, None, :])
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        means, factors = solution
+        rows = functional.normalize(features, dim=-1)
+        distances = [
+            torch.linalg.solve_triangular(factor, (rows - mean[:, None]).mT, upper=False).square().sum(1)
+            for mean, factor in zip(torch.split(means, _CLASSES), torch.split(factors, _CLASSES), strict=True)
+        ]
+        return -torch.cat(distances).T
+
+
+def kept_moments(raw: Discriminant | None) -> Discriminant:
+    """Return the moments of the features themselves.
+
+    Raises:
+        TypeError: The classifier keeps random features alone.
+    """
+    if raw is None:
+        raise TypeError("expected a classifier with moments to carry; make it with carried=True")
+    return raw
+
+
+def _shrunk(covariance: Tensor, share: float) -> Tensor:
+    level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    return (1 - share) * covariance + share * level * eye

@@ -1,0 +1,163 @@
+"""Building block: ridge regression on features or random features.
+
+It is RanPAC's classifier (McDonnell et al., NeurIPS 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.carrying import Motion, take_shape
+from lw2g.blocks.closed_form import ClosedForm, factor
+from lw2g.blocks.discriminants import Discriminant, kept_moments
+
+__all__ = ["PENALTIES", "Ridge", "held_out_errors"]
+
+PENALTIES = tuple(10.0**power for power in range(-8, 9))
+"""RanPAC's candidates for the ridge parameter."""
+
+_FITTED = 0.8
+"""Share of a task's images to which candidates are fitted; the others choose."""
+
+_ROWS = 1024
+"""Rows lifted at once: the lifted rows of a whole task would take as much memory as the sums."""
+
+
+class Ridge(ClosedForm):
+    """Ridge regression of one-hot labels on random features ``relu(z R)``, or on the features themselves.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        features: Width M of the random projection R ~ N(0, 1); 0 for none. The state is M x M.
+        seed: Draws R, which is not part of the state.
+        penalty: The ridge parameter lambda until :meth:`learn` chooses one.
+        running: Whether :meth:`learn` chooses by the errors of all tasks so far, or by those of the last task
+            alone (RanPAC).
+        carried: Whether the moments of the features themselves are kept beside those of random features, from
+            which a carry draws again.
+    """
+
+    raw: Discriminant | None
+    gram: Tensor
+    cross: Tensor
+    penalty: Tensor
+    errors: Tensor | None
+
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        features: int,
+        seed: int,
+        penalty: float = 1.0,
+        *,
+        running: bool = True,
+        carried: bool = False,
+    ) -> None:
+        super().__init__(num_classes)
+        self.seed, width = seed, features or dim
+        self.register_module("raw", Discriminant(dim, num_classes) if carried and features else None)
+        draw = torch.randn(dim, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        self.register_buffer("projection", draw if features else None, persistent=False)
+        self.register_buffer("gram", torch.zeros(1, width, width, dtype=torch.float64))
+        self.register_buffer("cross", torch.zeros(num_classes, width, dtype=torch.float64))
+        self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
+        self.register_buffer("errors", torch.zeros(len(PENALTIES), dtype=torch.float64) if running else None)
+
+    def _lifted(self, features: Tensor) -> Tensor:
+        projection = self.get_buffer("projection")
+        return features if projection is None else (features @ projection).relu_()
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        gram = self._of_owner("gram", owner)
+        for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+            rows = self._lifted(part)
+            gram += rows.T @ rows
+            self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
+        if self.raw is not None:
+            self.raw.update(features, labels, owner)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move the sums exactly, or draw the random features of Gaussian classes again."""
+        count, gram = self.count[classes, None].double(), self._of_owner("gram", owner)
+        if self.get_buffer("projection") is None:
+            mean = self.cross[classes] / count
+            within = gram - mean.T @ (count * mean)
+            mean = motion(mean)
+            gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))
+            self.cross[classes] = count * mean
+            return
+        raw = kept_moments(self.raw)
+        raw.carry(motion, classes.tolist(), owner)
+        values, vectors = torch.linalg.eigh(raw.covariance(classes, owner))
+        draws = torch.Generator().manual_seed(self.seed)
+        noise = torch.randn(max(2 * len(values), 256), len(values), generator=draws, dtype=torch.float64)
+        away = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
+        gram.zero_()
+        for label, images in zip(classes.tolist(), count.flatten().tolist(), strict=True):
+            rows = self._lifted(raw.mean[label] + away)
+            gram += images / len(rows) * (rows.T @ rows)
+            self.cross[label] = images * rows.mean(0)
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        take_shape(self, "gram", state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
+        """Add all features of a task, and choose the penalty on a fifth of them (RanPAC).
+
+        The candidates are fitted to the other four fifths of this task alone; the chosen penalty then applies
+        to the sums of all tasks. A task with a single class chooses nothing, because its labels are constant.
+        """
+        self.update(features, labels, owner)
+        fitted = int(_FITTED * len(labels))
+        if not 0 < fitted < len(labels) or len(torch.unique(labels)) == 1:
+            return
+        order = torch.randperm(len(labels), generator=generator).to(labels.device)
+        rows = self._lifted(features[order].double())
+        targets = functional.one_hot(torch.unique(labels[order], return_inverse=True)[1]).to(rows)
+        errors = held_out_errors(rows, targets, fitted, PENALTIES)
+        if self.errors is not None:
+            errors = self.errors.add_(errors)
+        # smaller penalties are lost in rounding when the sums are solved; the least of the others fits alike
+        lost = torch.finfo(rows.dtype).eps * float(self.gram.sum(0).trace())
+        usable = [place for place, penalty in enumerate(PENALTIES) if penalty > lost] or [len(PENALTIES) - 1]
+        self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
+        self._solved = None
+
+    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+        raised = self.gram.sum(0)
+        raised.diagonal().add_(self.penalty)
+        return (torch.cholesky_solve(self._pooled(self.cross[:seen]).T, factor(raised)),)
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return self._lifted(features) @ solution[0]
+
+
+@torch.no_grad()
+def held_out_errors(rows: Tensor, targets: Tensor, fitted: int, penalties: Sequence[float]) -> Tensor:
+    """Return the squared error of ridge regression on held-out rows for each penalty, ``[penalties]``.
+
+    One eigendecomposition, of the smaller of the two matrices of inner products, serves all penalties.
+
+    Args:
+        rows: ``[n, width]`` float64.
+        targets: Targets of the regression, ``[n, k]``.
+        fitted: Number of leading rows to fit; the others are held out.
+        penalties: The candidates.
+    """
+    own, held = rows[:fitted], rows[fitted:]
+    if len(own) < rows.shape[1]:
+        product, left, right = own @ own.T, held @ own.T, targets[:fitted]
+    else:
+        product, left, right = own.T @ own, held, own.T @ targets[:fitted]
+    values, vectors = torch.linalg.eigh(product)
+    left, right, values = left @ vectors, vectors.T @ right, values.clamp(min=0)[:, None]
+    residuals = [left @ (right / (values + penalty)) - targets[fitted:] for penalty in penalties]
+    return torch.stack([residual.square().sum() for residual in residuals])
