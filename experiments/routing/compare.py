@@ -78,7 +78,7 @@ def asked(
     features = torch.empty(len(rows), 0)
     if which.size:
         pairs, sets = np.tile(rows, which.shape[1]), which.T.flatten()
-        predictor = Predictor.of(session, model.task)
+        predictor = Predictor.of(session, model.task - 1)
         found = predictor.pair_features(images, pairs, sets, model.batch_size, _count)
         features = torch.cat([part.cpu() for _, part in found])
         features = features.unflatten(0, (which.shape[1], -1)).transpose(0, 1)
@@ -137,7 +137,7 @@ class Routing:
         self, model: TrainedModel, tests: Answers, held: Answers, train: Answers, head: str = "own"
     ) -> None:
         session = model._parts
-        history = [session.info(index) for index in range(model.task + 1)]
+        history = [session.info(index) for index in range(model.task)]
         self.of_class = task_of_class(history, torch.device("cpu"))
         self.owner = torch.tensor(session.pool.task_to_set)
         self.sets, self.tasks = len(session.pool), len(history)
@@ -273,10 +273,10 @@ def compare(
     """Return the rows of one run."""
     model = opened(run)
     session = model._parts
-    count = sum(session.evaluator.sizes(model.task + 1))
+    count = sum(session.evaluator.sizes(model.task))
     step = 1 if tests is None else max(1, count // tests)
     print(f"{run}: {len(session.pool)} sets, every {step}. of {count} test images", flush=True)
-    parts = [task.train for task in session.stream.tasks[: model.task + 1]]
+    parts = [task.train for task in session.stream.tasks[: model.task]]
     train = session.image_set(parts, train=False)
     own = np.repeat(session.pool.task_to_set, [len(part) for part in parts])[:, None]
     places = np.arange(0, count, step)

@@ -161,7 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
     def learn_a_task(self, row: int, value: float, word: int, behind: bool) -> None:
         self.tell(word)
         self.train(row, value)
-        self.save(True, behind, 2)
+        self.save(True, behind)
 
     @rule()
     def come_back(self) -> None:
@@ -199,7 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._go_on(found)
         with pytest.raises(DataError):
             CheckpointStore(self.folder).of_task(task)
-        self.save(True, False, 2)
+        self.save(True, False)
 
     def _go_on(self, found: Checkpoint | None) -> None:
         expected = self.steps[-1][1] if self.steps else self.done[-1] if self.done else None
