@@ -35,10 +35,24 @@ _ROUNDING = 0.05
 
 @check("benchmark")
 def check_samples_belong_to_one_task_and_split(subject: Subject) -> None:
-    """Each class has training and test images; each sample has one task, one split and a unique id."""
+    """Each class has training and test images; each sample has one task, one split and a unique id.
+
+    Test images of a class that comes again in its domain are those of the first of its tasks.
+    """
     met: dict[str, str] = {}
-    for task, split, data in _parts(_stream(subject)):
-        if empty := sorted(set(task.classes) - set(data.labels.tolist())):
+    stream, pairs = _stream(subject), set[tuple[str, int]]()
+    for task, split, data in _parts(stream):
+        targets = dict(zip(task.classes, stream.targets_of(task), strict=True))
+        if split == "test":
+            again = {position for position in targets if (task.domain, targets[position]) in pairs}
+            pairs |= {(task.domain, target) for target in targets.values()}
+            if twice := sorted(again & set(data.labels.tolist())):
+                raise ContractViolation(
+                    f"task {task.index} tests class {targets[twice[0]]}, which an earlier task brought; give "
+                    "all its test images of the domain to the first"
+                )
+            targets = {position: target for position, target in targets.items() if position not in again}
+        if empty := sorted(set(targets) - set(data.labels.tolist())):
             raise ContractViolation(
                 f"task {task.index} has no {split} image of class {empty[0]}; leave the class out or raise "
                 "DataError for incomplete data"

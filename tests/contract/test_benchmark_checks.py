@@ -91,6 +91,19 @@ class EmptyClass(Sane):
         return self.with_tasks([attrs.evolve(first, train=train), *rest])
 
 
+@breaks("samples_belong_to_one_task_and_split", "task 1 tests class 0, which an earlier task brought")
+class BringsAgain(Sane):
+    def stream(self):
+        first, second, _ = self.tiny.stream().tasks
+        return attrs.evolve(
+            self.tiny.stream(),
+            tasks=(first, second),
+            class_order=(0, 1, 0, 1, 2),
+            class_names=tuple("abab?"),
+            targets=(0, 1, 0, 1, 2),
+        )
+
+
 @breaks("samples_belong_to_one_task_and_split", "expected test labels of task 0 in 0..1 but got 2")
 class LaterTasksInTest(Sane):
     def stream(self):
@@ -398,6 +411,13 @@ def test_the_folder_benchmark_keeps_its_promises_with_images(tmp_path: Path) -> 
                 Image.fromarray(pixels).save(folder / f"{number}.png")
     options = {"root": str(tmp_path), "increment": 3}
     results = [case.result() for case in contract_cases("folder", options=options)]
+    assert {result.check: result.message for result in results if result.status != "passed"} == {}
+
+
+def test_streams_with_targets_keep_the_promises() -> None:
+    """A class that comes again needs test images in its first task alone."""
+    options = {"stream": "repetition", "increment": 3, "tasks": 6}
+    results = [case.result() for case in contract_cases("digits", options=options)]
     assert {result.check: result.message for result in results if result.status != "passed"} == {}
 
 
