@@ -25,7 +25,7 @@ from lw2g.interfaces.site import Site
 from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.taps import Tap
 
-__all__ = ["DROPOUT", "SCALE", "AdapterBaseline", "AdapterSet", "as_buffers", "bottlenecks"]
+__all__ = ["DROPOUT", "SCALE", "AdapterBaseline", "AdapterSet", "as_buffers", "bottlenecks", "down_sites"]
 
 SCALE, DROPOUT = 0.1, 0.1
 """Factor on a branch, and dropout between its layers in training, as in Aper, EASE, TUNA and MOS."""
@@ -79,6 +79,19 @@ def bottlenecks(
             up_bias=up_bias[..., block, :],
             scale=scale,
             dropout=dropout,
+        )
+        for block in range(num_blocks)
+    ]
+
+
+def down_sites(adapters: AdapterSet, num_blocks: int) -> list[Site]:
+    """Return the sites of every block's down-projection, which multiplies the stream after attention."""
+    return [
+        Site(
+            name=f"blocks.{block}.adapter_down",
+            parameter=adapters.down,
+            index=(block,),
+            activation=Tap(block=block, kind="block_mid"),
         )
         for block in range(num_blocks)
     ]
@@ -192,15 +205,7 @@ class AdapterBaseline(Baseline):
         down-projections: it is not measured, and no soft constraint acts on it.
         """
         own, blocks = cast(AdapterSet, parameters), range(self.context.backbone.depth)
-        down = [
-            Site(
-                name=f"blocks.{block}.adapter_down",
-                parameter=own.down,
-                index=(block,),
-                activation=Tap(block=block, kind="block_mid"),
-            )
-            for block in blocks
-        ]
+        down = down_sites(own, len(blocks))
         if self.options.up_on_reuse != "project":
             return down
         return [

@@ -8,6 +8,7 @@ import attrs
 from attrs.validators import ge, gt, le, optional
 
 from lw2g.blocks.options import (
+    CarryKind,
     ClosedFormKind,
     HeadOptions,
     PrefixOptions,
@@ -25,6 +26,7 @@ __all__ = [
     "OnePromptConfig",
     "RanPacConfig",
     "SimpleCILConfig",
+    "SsiatConfig",
     "TokenOptions",
     "VptNspConfig",
 ]
@@ -83,6 +85,32 @@ class SimpleCILConfig(RandomFeatureOptions):
         "cosine",
         "what predicts from frozen features: the nearest class mean, or another head in closed form",
         published="cosine",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SsiatConfig(HeadOptions):
+    """Options of ``ssiat``; defaults are the authors', the same on CIFAR-100, ImageNet-R and CUB-200."""
+
+    bottleneck: int = option(64, "inner width of an adapter", validator=ge(1), published=64)
+    first_epochs: int = option(20, "passes over the first task's training images", validator=ge(0))
+    epochs: int = option(10, "passes over those of a later task", validator=ge(0))
+    batch_size: int = option(48, "images per step", validator=ge(1), published=48)
+    lr: float = option(0.01, "learning rate of SGD with momentum 0.9, half a cosine to 0", validator=gt(0))
+    weight_decay: float = option(
+        5e-4, "L2 coefficient on everything that is trained, in training and alignment", validator=ge(0)
+    )
+    scale: float = option(20.0, "factor on the cosines", validator=gt(0), published=20.0)
+    margin: float = option(
+        0.0, "what the cosine of the true class must exceed the others by", validator=ge(0)
+    )
+    align_epochs: int = option(
+        5, "epochs of alignment, of a step per seen class; 0: none", validator=ge(0), published=5
+    )
+    head_carry: CarryKind = option(
+        "shift",
+        "how statistics of old classes follow when a task moves their features (published: a kernel of "
+        "constant width, between images of two draws)",
     )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "ONE_PROMPT",
     "RANPAC",
     "SIMPLE_CIL",
+    "SSIAT",
     "VPT_NSP2",
     "lw2g_baselines",
 ]
@@ -111,6 +112,26 @@ ONE_PROMPT = BaselineComponent(
     tuned=_PRESETS.tuned("one-prompt"),
 )
 
+SSIAT = BaselineComponent(
+    name="ssiat",
+    config=options.SsiatConfig,
+    summary="one adapter that goes on learning, and a cosine classifier aligned on Gaussians that follow it",
+    citation="Tan et al., Semantically-Shifted Incremental Adapter-Tuning is A Continual ViTransformer, "
+    "CVPR 2024",
+    build=lazy("lw2g_single_set.ssiat:Ssiat"),
+    growth="fixed",
+    presets=_PRESETS.official("ssiat"),
+    tuned=_PRESETS.tuned("ssiat"),
+    deviations=(
+        Deviation(
+            topic="baseline.shift",
+            value="of the same images before and after the task, by a kernel as wide as they are apart",
+            published="of two shuffled, augmented passes, by a kernel of constant width",
+            note="the release pairs the features of different images",
+        ),
+    ),
+)
+
 VPT_NSP2 = BaselineComponent(
     name="vpt-nsp2",
     config=options.VptNspConfig,
@@ -126,4 +147,4 @@ VPT_NSP2 = BaselineComponent(
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the single-set methods and the control baselines."""
-    return [APER_ADAPTER, APER_VPT_DEEP, JOINT, NO_PROMPT, ONE_PROMPT, RANPAC, SIMPLE_CIL, VPT_NSP2]
+    return [APER_ADAPTER, APER_VPT_DEEP, JOINT, NO_PROMPT, ONE_PROMPT, RANPAC, SIMPLE_CIL, SSIAT, VPT_NSP2]

@@ -16,6 +16,7 @@ OFFICIAL = [
         "batch_size": (48, 24, 48, 16), "weight_decay": (5e-4,) * 4, "length": (5, 30, 5, 5)}),
     ("aper-adapter", "whole", FOUR, {"epochs": (20, 10, 20, 20), "lr": (0.01, 0.05, 0.01, 0.01),
         "batch_size": (48, 16, 48, 48), "weight_decay": (5e-4, 5e-3, 5e-4, 5e-4), "bottleneck": (64,) * 4}),
+    ("ssiat", "part", ("cifar100", "imagenet-a"), {"margin": (0.0, 0.3)}),
     ("coda-prompt", "whole", POOLS, {"epochs": (20, 50, 5)}),
     ("os-prompt", "whole", POOLS, {"epochs": (20, 50, 5)}),
     ("one-prompt", "whole", (*RELEASED, "omnibenchmark"), {"epochs": (50,) * 4}),

@@ -74,6 +74,8 @@ RECIPES = [
         [(ADAPTER, 0.03, 5e-4), ("head", 3e-3, 5e-4)]),
     ("tuna", {"epochs": 20}, None, "adapters merge statistics alignment", SGD, 16, 20, HALF,
         [(f"{ADAPTER} head", 0.01, 5e-4)]),
+    ("ssiat", {}, 0, "head-before adapters head-carry statistics alignment", SGD, 48, 10, HALF,
+        [(f"{ADAPTER} head", 0.01, 5e-4)]),
     # adapted in the first task alone
     ("aper-adapter", {}, "first", "adaptation class-means", SGD, 48, 20, HALF,
         [(f"classifier {ADAPTER}", 0.01, 5e-4)]),

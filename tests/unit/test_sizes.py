@@ -37,6 +37,7 @@ SIZES = [
     ("ease", {"bottleneck": 64}, 100, 1_189_632, 7_681, None),
     ("ease", {"bottleneck": 16}, 100, 304_320, 7_681, None),
     ("aper-adapter", {}, 100, 12 * 99_136, 7_681, None),
+    ("ssiat", {}, 100, 1_189_632, 76_800, None),
     ("aper-vpt-deep", {"length": 5}, 100, 46_080, 7_681, None),
     ("aper-vpt-deep", {"length": 30}, 100, 276_480, 7_681, None),
     ("ranpac", {"adapt": "adapter", "features": 70}, 100, 1_189_632, 7_681, None),

@@ -23,7 +23,7 @@ GROWING = {
 
 FIXED = {
     "aper-adapter", "aper-vpt-deep", "joint", "l2p", "no-prompt", "one-prompt", "ranpac", "sema",
-    "simple-cil", "slca-plus-plus", "vpt-nsp2",
+    "simple-cil", "slca-plus-plus", "ssiat", "vpt-nsp2",
 }  # fmt: skip
 
 

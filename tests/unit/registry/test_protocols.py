@@ -48,6 +48,7 @@ OFFICIAL = {
     "c-lora": ("sup21k-augreg", None, "CD", "CC"),
     "sd-lora": ("sup21k-ft1k", 1993, "BB", "BB"),
     "slca-plus-plus": ("sup21k-augreg", 1993, "AA", "CG"),
+    "ssiat": ("sup21k-augreg", 1993, "BB", "BB"),
     "aper-vpt-deep": ("sup21k-ft1k", 1993, "BB", "BB"),
     "aper-adapter": ("sup21k-ft1k", 1993, "BB", "BB"),
     "ranpac": ("sup21k-augreg", 1993, "BF", "BB"),
@@ -64,7 +65,7 @@ OFFICIAL = {
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
 CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
-LAMDA = ("ease", "mos", "sd-lora", "sema", "tuna")
+LAMDA = ("ease", "mos", "sd-lora", "sema", "ssiat", "tuna")
 LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil", *LAMDA}
 # families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
 ELSEWHERE = {
