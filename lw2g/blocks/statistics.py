@@ -122,6 +122,8 @@ class ClassStatistics(nn.Module):
             return
         label, position = self._existing(tuple(classes))
         self.mean[label, position] = motion(self.mean[label, position].double()).to(self.mean)
+        if motion.linear is None and motion.left is None:
+            return
         for row, column in zip(label.tolist(), position.tolist(), strict=True):
             spread = self.spread[row, column].double()
             full = self.mode == "covariance"
