@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 
 WHOLE = {
-    "From Python": ["lw2g/api.py"],
+    "From Python": ["lw2g/api/__init__.py"],
     "What a plugin offers": [
         *(
             f"lw2g/interfaces/{name}.py"
@@ -86,7 +86,7 @@ BRIEF = {
         "lw2g/metrics.py",
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
-    "What the functions return": ["lw2g/api_results.py"],
+    "What the functions return": ["lw2g/api/results.py"],
     "A trained model": ["lw2g/training/models/model.py", "lw2g/training/models/answers.py"],
     "What a run would cost": ["lw2g/training/estimate.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],

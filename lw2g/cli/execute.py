@@ -16,7 +16,7 @@ from lw2g.cli.output import console, in_words, note
 from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SUMMARY
 from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.errors import ConfigError, DataError
-from lw2g.report.statistics import MeanStd, summary
+from lw2g.reports.statistics import MeanStd, summary
 from lw2g.training.files.contents import Seeds, read_sealed
 from lw2g.training.files.sealed import seal_json, sha256_of, write_atomically
 

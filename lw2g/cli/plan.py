@@ -15,8 +15,8 @@ from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.sweep.grid import Cell
-    from lw2g.sweep.needs import Need
+    from lw2g.sweeps.grid import Cell
+    from lw2g.sweeps.needs import Need
     from lw2g.training.estimate import Estimate, Range
 
 __all__ = ["print_plan"]
@@ -26,7 +26,7 @@ _HERE = {True: "yes", False: "no", None: "?"}
 
 def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_json: bool) -> None:
     """Print the cells and their needs and, with ``cost``, the cost of each on this machine."""
-    from lw2g.sweep.needs import needs_of
+    from lw2g.sweeps.needs import needs_of
 
     needs = [needs_of(cell, catalogue) for cell in cells]
     if as_json:

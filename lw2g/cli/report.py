@@ -9,7 +9,7 @@ import click
 
 from lw2g.cli.options import AnyPath
 from lw2g.errors import ConfigError
-from lw2g.report import MIXABLE
+from lw2g.reports import MIXABLE
 
 __all__ = ["report"]
 

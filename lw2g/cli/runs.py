@@ -12,7 +12,7 @@ import click
 from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from lw2g.report.runs import ReportedRun
+    from lw2g.reports.runs import ReportedRun
 
 __all__ = ["runs"]
 
@@ -78,7 +78,7 @@ def _condition(text: str) -> tuple[str, Any]:
         ConfigError: The text is not a condition.
     """
     from lw2g.config.toml import parse_value
-    from lw2g.sweep.grid import settings_of
+    from lw2g.sweeps.grid import settings_of
 
     key, equals, value = text.partition("=")
     if not equals:

@@ -255,7 +255,7 @@ def _candidate(candidate: Record) -> Iterator[tuple[str, ...]]:
 
 def _parts(record: Record) -> Iterator[tuple[str, ...]]:
     """Yield the further numbers of each measure: a row per task, candidate and measure."""
-    from lw2g.report.page.evidence import apart  # with numpy
+    from lw2g.reports.page.evidence import apart  # with numpy
 
     for entry in record["decisions"]:
         differences = apart(entry)

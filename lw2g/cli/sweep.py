@@ -18,8 +18,8 @@ from lw2g.cli.report import report
 from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from lw2g.sweep.grid import Cell
-    from lw2g.sweep.store import Status, SweepDirectory
+    from lw2g.sweeps.grid import Cell
+    from lw2g.sweeps.store import Status, SweepDirectory
 
 __all__ = ["fitting", "sweep"]
 
@@ -121,7 +121,7 @@ def run_grid(
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if not dry_run:
         from lw2g.api import sweep as run_cells
-        from lw2g.sweep.store import SweepDirectory
+        from lw2g.sweeps.store import SweepDirectory
 
         special = dict(values.pop("special"))
         with _watching() as watch:
@@ -132,8 +132,8 @@ def run_grid(
         return
     from lw2g.cli.plan import print_plan
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweep.engine import require_valid
-    from lw2g.sweep.grid import read_grid
+    from lw2g.sweeps.engine import require_valid
+    from lw2g.sweeps.grid import read_grid
 
     cells = read_grid(grid, dict(settings))
     catalogue = load_catalogue()
@@ -150,7 +150,7 @@ def status(directory: Path, as_json: bool) -> None:
     It also names stale cells: those that finished with other option values than their settings give now.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweep.store import SweepDirectory, differences_now
+    from lw2g.sweeps.store import SweepDirectory, differences_now
 
     store, catalogue = SweepDirectory(directory), load_catalogue()
     statuses = store.statuses(store.cells())
@@ -182,9 +182,9 @@ def retry(directory: Path, stale: bool, **values: Any) -> None:
     says otherwise.
     """
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweep.engine import run_sweep
-    from lw2g.sweep.executors import load_executor, merged_settings
-    from lw2g.sweep.store import SweepDirectory, differences_now
+    from lw2g.sweeps.engine import run_sweep
+    from lw2g.sweeps.executors import load_executor, merged_settings
+    from lw2g.sweeps.store import SweepDirectory, differences_now
 
     store, catalogue = SweepDirectory(directory), load_catalogue()
     cells = store.cells()
@@ -210,7 +210,7 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
     CELL is a cell's label or the name of its directory. Running cells save their state and stop within
     seconds; waiting cells are not started. The same sweep, or `lw2g sweep retry DIR`, continues all of them.
     """
-    from lw2g.sweep.store import SweepDirectory
+    from lw2g.sweeps.store import SweepDirectory
 
     store = SweepDirectory(directory)
     cells = _named(store.cells(), names)

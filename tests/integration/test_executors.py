@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from lw2g.sweep.store import SweepDirectory
+from lw2g.sweeps.store import SweepDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
@@ -63,7 +63,7 @@ def bring_on(name, **_):
                 time.sleep(1)
                 sys.exit(130)
 
-if "lw2g.sweep.tether" in sys.orig_argv:
+if "lw2g.sweeps.tether" in sys.orig_argv:
     runpy.run_module = bring_on
 """
 
@@ -192,8 +192,8 @@ def test_a_job_that_makes_room_is_requeued(folder: Path) -> None:
 def test_what_slurm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of one submission are one array, which may be requeued, with what each job needs."""
     pytest.importorskip("submitit")
-    from lw2g.sweep.executors import load_executor
-    from lw2g.sweep.job import Job
+    from lw2g.sweeps.executors import load_executor
+    from lw2g.sweeps.job import Job
 
     tools = tmp_path / "tools"
     tools.mkdir()

@@ -17,7 +17,7 @@ from lw2g.errors import DataError
 from lw2g.interfaces.metric import Metric
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
-from lw2g.report.columns import COLUMNS, further_columns
+from lw2g.reports.columns import COLUMNS, further_columns
 from lw2g.testing import tiny_catalogue
 from lw2g.training.files.ledger import Ledger
 from lw2g.training.files.sealed import seal_json, unseal_json

@@ -383,12 +383,3 @@ def test_results_are_tables_with_or_without_pandas(whole, monkeypatch):
         record.to_dataframe()
     last = {row["task"]: row["accuracy"] for row in record.rows() if row["after_task"] == 2}
     assert sum(last.values()) / 2 == record.metrics["faa"]
-
-
-def test_functions_with_the_name_of_a_package_leave_its_modules(whole):
-    """lw2g.report is a function, and lw2g.report.table still the module."""
-    import lw2g.report.table as table
-
-    assert lw2g.report.table is table
-    assert callable(lw2g.report)
-    assert callable(lw2g.sweep)

@@ -21,9 +21,9 @@ LAYERS = (
     {"config"},
     {"training"},
     {"testing"},
-    {"data", "doctor", "scaffold", "report"},
-    {"sweep"},
-    {"api", "api_local", "api_results", "cli"},
+    {"data", "doctor", "scaffold", "reports"},
+    {"sweeps"},
+    {"api", "cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

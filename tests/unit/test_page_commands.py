@@ -19,8 +19,8 @@ from lw2g.cli.options import ExperimentOptions
 from lw2g.config.resolve import resolve
 from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.sweep.engine import require_valid
-from lw2g.sweep.grid import read_executor, read_grid
+from lw2g.sweeps.engine import require_valid
+from lw2g.sweeps.grid import read_executor, read_grid
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {

@@ -17,12 +17,12 @@ from lw2g.cli.output import printable
 from lw2g.cli.sweep import fitting
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.sweep.executors import load_executor
-from lw2g.sweep.executors.local import LocalExecutor
-from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import Attempt, Job
-from lw2g.sweep.needs import Need, needs_of
-from lw2g.sweep.store import SweepDirectory
+from lw2g.sweeps.executors import load_executor
+from lw2g.sweeps.executors.local import LocalExecutor
+from lw2g.sweeps.grid import Cell
+from lw2g.sweeps.job import Attempt, Job
+from lw2g.sweeps.needs import Need, needs_of
+from lw2g.sweeps.store import SweepDirectory
 from lw2g.training.estimate import Range
 from lw2g.training.files.lock import held, one_writer
 
@@ -140,7 +140,7 @@ def test_a_damaged_cell_is_moved_aside_and_begun_anew(grid, finished):
 
 def test_cells_with_more_processes_than_the_machine_holds_are_refused(grid, monkeypatch):
     """Cells at a time times processes each: one line, before anything is written."""
-    monkeypatch.setattr("lw2g.sweep.executors.local._cores", lambda: 4)
+    monkeypatch.setattr("lw2g.sweeps.executors.local._cores", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     printed = call("--out", "here", grid, "--jobs", "2", "--set", "run.devices=3", code=2)
     assert printed == (
@@ -212,7 +212,7 @@ def test_an_executor_is_told_by_the_grid_and_the_command_line(grid, monkeypatch)
     """The command line wins, a retry goes where the sweep ran, and another executor shares nothing."""
     told = []
     monkeypatch.setattr(
-        "lw2g.sweep.executors.load_executor",
+        "lw2g.sweeps.executors.load_executor",
         lambda settings, path: told.append(dict(settings)) or load_executor({}, path),
     )
     Path("two.toml").write_text(GRID + '[executor]\nname = "ray"\njobs = 2\naddress = "a"\n')

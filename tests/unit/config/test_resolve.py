@@ -28,7 +28,7 @@ from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.toml import dump_resolved, parse_value, to_mapping, to_toml
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.sweep.grid import Cell, read_grid, settings_of
+from lw2g.sweeps.grid import Cell, read_grid, settings_of
 
 
 def test_nothing_at_all_is_the_default_experiment():

@@ -11,13 +11,13 @@ import pytest
 
 from lw2g.cli.options import experiment_options
 from lw2g.config.toml import flat, to_mapping
-from lw2g.report.page import compare, inside
-from lw2g.report.page.commands import command_of
-from lw2g.report.page.evidence import apart
-from lw2g.report.page.figures import FIGURES
-from lw2g.report.page.gallery import CLASSIFIED, RETRIEVED, gallery_of, mistakes
-from lw2g.report.page.inside import look_inside
-from lw2g.report.table import tables_of
+from lw2g.reports.page import compare, inside
+from lw2g.reports.page.commands import command_of
+from lw2g.reports.page.evidence import apart
+from lw2g.reports.page.figures import FIGURES
+from lw2g.reports.page.gallery import CLASSIFIED, RETRIEVED, gallery_of, mistakes
+from lw2g.reports.page.inside import look_inside
+from lw2g.reports.table import tables_of
 from lw2g.testing.evidence import measured_set
 
 MORE = {"accuracy_matrix": [[80.0, 55.0, 30.0], [None, 55.0, 30.0], [None, None, 80.0]]}

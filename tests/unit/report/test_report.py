@@ -18,11 +18,11 @@ from scipy.stats import ttest_1samp
 
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
-from lw2g.report.columns import COLUMNS
-from lw2g.report.render import as_markdown
-from lw2g.report.runs import read_run
-from lw2g.report.statistics import MeanStd, paired_difference, summary
-from lw2g.report.table import tables_of
+from lw2g.reports.columns import COLUMNS
+from lw2g.reports.render import as_markdown
+from lw2g.reports.runs import read_run
+from lw2g.reports.statistics import MeanStd, paired_difference, summary
+from lw2g.reports.table import tables_of
 from lw2g.training.files.sealed import seal_json, unseal_json
 
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}

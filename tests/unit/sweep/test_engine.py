@@ -16,12 +16,12 @@ import pytest
 
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.runs import read_run
-from lw2g.sweep.engine import run_sweep
-from lw2g.sweep.executors import Executor, load_executor
-from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import BUSY, Attempt, Job
-from lw2g.sweep.store import SweepDirectory, differences_now
+from lw2g.reports.runs import read_run
+from lw2g.sweeps.engine import run_sweep
+from lw2g.sweeps.executors import Executor, load_executor
+from lw2g.sweeps.grid import Cell
+from lw2g.sweeps.job import BUSY, Attempt, Job
+from lw2g.sweeps.store import SweepDirectory, differences_now
 from lw2g.training.files.lock import held, one_writer
 
 Act = Callable[[Job], int | None]
@@ -80,8 +80,8 @@ class Played(Executor):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepDirectory:
     """The directory of a sweep that nobody has to wait for."""
-    monkeypatch.setattr("lw2g.sweep.engine._LOOK", 0)
-    monkeypatch.setattr("lw2g.sweep.engine._SPARED", 0)
+    monkeypatch.setattr("lw2g.sweeps.engine._LOOK", 0)
+    monkeypatch.setattr("lw2g.sweeps.engine._SPARED", 0)
     return SweepDirectory(tmp_path / "sweep")
 
 
@@ -232,7 +232,7 @@ def test_what_somebody_else_runs_is_waited_for(store, finish, writes, begun):
 
 def test_what_another_driver_has_finished_meanwhile_is_not_begun(store, finish, monkeypatch):
     """Others may have been at a cell since the last look: it is looked at again before it is submitted."""
-    monkeypatch.setattr("lw2g.sweep.engine._LOOK", 3600)
+    monkeypatch.setattr("lw2g.sweeps.engine._LOOK", 3600)
 
     def both(job: Job) -> int:
         finish(store.job(CELLS[1]))
@@ -287,8 +287,8 @@ def test_many_cells_are_looked_at_few_times(store, finish, monkeypatch):
     """A thousand queued cells cost reads in proportion, whatever the number of polls."""
     cells = [Cell(settings={"run.seed": seed}, label=str(seed)) for seed in range(12)]
     reads: list[Path] = []
-    monkeypatch.setattr("lw2g.sweep.store.read_run", lambda path: reads.append(path) or read_run(path))
-    monkeypatch.setattr("lw2g.sweep.engine._LOOK", 3600)
+    monkeypatch.setattr("lw2g.sweeps.store.read_run", lambda path: reads.append(path) or read_run(path))
+    monkeypatch.setattr("lw2g.sweeps.engine._LOOK", 3600)
     polls = Counter()
 
     def later(job: Job) -> int | None:
@@ -379,7 +379,7 @@ def test_an_executor_that_cannot_be_had_says_why(tmp_path, monkeypatch, settings
 def test_an_executor_without_its_package_names_the_extra(tmp_path, monkeypatch, name, package, extra):
     """The engines are optional."""
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"lw2g.sweep.executors.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"lw2g.sweeps.executors.{name}", raising=False)
     with pytest.raises(
         ConfigError, match=rf"executor '{name}': .*{package}.*; pip install 'lw2g\[{extra}\]'"
     ):

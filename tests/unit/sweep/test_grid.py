@@ -9,8 +9,8 @@ import pytest
 
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.sweep.engine import require_valid
-from lw2g.sweep.grid import Cell, read_grid
+from lw2g.sweeps.engine import require_valid
+from lw2g.sweeps.grid import Cell, read_grid
 
 GRID = """
 [base.benchmark]

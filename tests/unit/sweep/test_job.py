@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import BUSY, INTERRUPTED, Attempt, Job
-from lw2g.sweep.store import SweepDirectory
+from lw2g.sweeps.grid import Cell
+from lw2g.sweeps.job import BUSY, INTERRUPTED, Attempt, Job
+from lw2g.sweeps.store import SweepDirectory
 from lw2g.training.files.lock import holder_of, one_writer
 
 COUNTS = """
@@ -132,7 +132,7 @@ def test_a_worker_that_makes_room_waits_for_its_run(job, monkeypatch, how):
         ended.append(begun[0].poll())
 
     before = signal.signal(signal.SIGALRM, make_room)
-    monkeypatch.setattr("lw2g.sweep.job.time.sleep", lambda _: begun and signal.raise_signal(signal.SIGALRM))
+    monkeypatch.setattr("lw2g.sweeps.job.time.sleep", lambda _: begun and signal.raise_signal(signal.SIGALRM))
     try:
         code = attempt.run()
     finally:
@@ -174,7 +174,7 @@ def test_a_process_goes_with_who_started_it(job):
         "sys.argv = ['', str(os.getppid()), '--help']\n"
         "import runpy\n"
         "runpy.run_module = lambda *_, **__: (print('tethered', flush=True), time.sleep(60))\n"
-        "import lw2g.sweep.tether as tether; tether._main()"
+        "import lw2g.sweeps.tether as tether; tether._main()"
     )
     with subprocess.Popen([sys.executable, "-c", script, child], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -182,5 +182,5 @@ def test_a_process_goes_with_who_started_it(job):
         parent.kill()
     status = Path(f"/proc/{pid}/stat")
     until(lambda: not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z")
-    late = [sys.executable, "-m", "lw2g.sweep.tether", "1", "--help"]
+    late = [sys.executable, "-m", "lw2g.sweeps.tether", "1", "--help"]
     assert subprocess.run(late, capture_output=True, check=False).stdout == b""

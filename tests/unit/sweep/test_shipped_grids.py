@@ -10,13 +10,13 @@ import pytest
 
 from lw2g.config.resolve import resolve
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.sweep.engine import require_valid
-from lw2g.sweep.grid import read_grid
+from lw2g.sweeps.engine import require_valid
+from lw2g.sweeps.grid import read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 FORKED = EXPERIMENTS / "growth" / "base.toml"
 GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - {FORKED})
-FACTS = json.loads((files("lw2g.report") / "paper.json").read_text())["sources"][0]["rows"]
+FACTS = json.loads((files("lw2g.reports") / "paper.json").read_text())["sources"][0]["rows"]
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import attrs
 
-from lw2g.report.page import compare, inside
-from lw2g.report.page.drawings import drawing_of
-from lw2g.report.page.numbers import Field, Numbers
+from lw2g.reports.page import compare, inside
+from lw2g.reports.page.drawings import drawing_of
+from lw2g.reports.page.numbers import Field, Numbers
 
 __all__ = ["FIGURES", "Figure"]
 
@@ -56,7 +56,7 @@ class Figure:
 
 def _figures() -> tuple[Figure, ...]:
     """Read the figures from ``figures.toml``, which explains its layout."""
-    text = (files("lw2g.report.page") / "figures.toml").read_text(encoding="utf-8")
+    text = (files("lw2g.reports.page") / "figures.toml").read_text(encoding="utf-8")
     figures = []
     for table in tomllib.loads(text)["figures"]:
         fields = [dict(zip(("name", "title", "digits"), field, strict=False)) for field in table["fields"]]

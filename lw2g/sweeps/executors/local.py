@@ -9,9 +9,9 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from lw2g.errors import ConfigError
-from lw2g.sweep.executors import Executor, Options
-from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import Attempt, Job
+from lw2g.sweeps.executors import Executor, Options
+from lw2g.sweeps.grid import Cell
+from lw2g.sweeps.job import Attempt, Job
 
 __all__ = ["EXECUTOR", "OPTIONS", "LocalExecutor"]
 

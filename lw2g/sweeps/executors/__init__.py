@@ -14,8 +14,8 @@ from attrs.validators import ge, optional
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.options import option
-from lw2g.sweep.grid import Cell
-from lw2g.sweep.job import Job
+from lw2g.sweeps.grid import Cell
+from lw2g.sweeps.job import Job
 
 __all__ = ["EXECUTORS", "Executor", "Future", "Options", "load_executor", "merged_settings"]
 
@@ -117,7 +117,7 @@ def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:
             f"choose one of {', '.join(EXECUTORS)}",
         )
     try:
-        module = import_module(f"lw2g.sweep.executors.{name}")
+        module = import_module(f"lw2g.sweeps.executors.{name}")
     except ImportError as error:
         raise ConfigError(
             f"executor {name!r}: {error}", f"pip install 'lw2g[{EXECUTORS[name]}]' on every machine"

@@ -10,9 +10,9 @@ from typing import Any
 
 import attrs
 
-from lw2g.report.columns import Column
-from lw2g.report.statistics import Difference
-from lw2g.report.table import Row, Table
+from lw2g.reports.columns import Column
+from lw2g.reports.statistics import Difference
+from lw2g.reports.table import Row, Table
 
 __all__ = [
     "Cell",

@@ -15,12 +15,12 @@ from lw2g.config.describe import plain
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report import MIXABLE
-from lw2g.report.columns import Column
-from lw2g.report.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of
-from lw2g.report.paper import Printed, differences_of, printed_for
-from lw2g.report.runs import ReportedRun
-from lw2g.report.statistics import Difference, MeanStd, paired_difference, summary
+from lw2g.reports import MIXABLE
+from lw2g.reports.columns import Column
+from lw2g.reports.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of
+from lw2g.reports.paper import Printed, differences_of, printed_for
+from lw2g.reports.runs import ReportedRun
+from lw2g.reports.statistics import Difference, MeanStd, paired_difference, summary
 
 __all__ = ["Row", "Table", "tables_of"]
 
@@ -107,7 +107,7 @@ def tables_of(
     Args:
         runs: Finished and unfinished runs.
         catalogue: Knows which components are controls.
-        mix: What one table may mix, of :data:`lw2g.report.MIXABLE`.
+        mix: What one table may mix, of :data:`lw2g.reports.MIXABLE`.
         so_far: Whether unfinished runs get their own rows, up to their last task.
 
     Raises:

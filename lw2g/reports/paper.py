@@ -13,8 +13,8 @@ import attrs
 from lw2g.config.describe import plain
 from lw2g.config.protocols import AUTO
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.names import AVERAGED, settings_of
-from lw2g.report.runs import ReportedRun
+from lw2g.reports.names import AVERAGED, settings_of
+from lw2g.reports.runs import ReportedRun
 
 __all__ = ["Printed", "differences_of", "printed_for"]
 
@@ -58,7 +58,7 @@ class Printed:
 
 @cache
 def _sources() -> tuple[Mapping[str, Any], ...]:
-    return tuple(json.loads((files("lw2g.report") / "paper.json").read_text(encoding="utf-8"))["sources"])
+    return tuple(json.loads((files("lw2g.reports") / "paper.json").read_text(encoding="utf-8"))["sources"])
 
 
 def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:

@@ -10,7 +10,7 @@ from lw2g.config.model import BackboneChoice, Chosen
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
 from lw2g.registry.catalogue import Catalogue
-from lw2g.sweep.grid import Cell
+from lw2g.sweeps.grid import Cell
 
 __all__ = ["Need", "needs_of"]
 

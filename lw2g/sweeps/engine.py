@@ -15,10 +15,10 @@ from types import FrameType
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.sweep.executors import Executor, Future
-from lw2g.sweep.grid import Cell, listed
-from lw2g.sweep.job import BUSY, INTERRUPTED, Job
-from lw2g.sweep.store import Status, SweepDirectory
+from lw2g.sweeps.executors import Executor, Future
+from lw2g.sweeps.grid import Cell, listed
+from lw2g.sweeps.job import BUSY, INTERRUPTED, Job
+from lw2g.sweeps.store import Status, SweepDirectory
 
 __all__ = ["require_valid", "run_sweep"]
 

@@ -14,10 +14,10 @@ from lw2g.errors import ConfigError, DataError, nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lw2g.api_results import Report, RunRecord, Runs, SweepResult, Verification
+    from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
     from lw2g.interfaces.tracker import Tracker
-    from lw2g.report.columns import Column
-    from lw2g.sweep.store import Status
+    from lw2g.reports.columns import Column
+    from lw2g.sweeps.store import Status
     from lw2g.training.models.model import TrainedModel
 
 __all__ = [
@@ -83,7 +83,7 @@ def run(
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.api_local import GIVEN, Locals, as_names, split_trackers
+    from lw2g.api.local import GIVEN, Locals, as_names, split_trackers
     from lw2g.config.directory import new_directory
     from lw2g.config.resolve import resolve
 
@@ -215,7 +215,7 @@ def fork(
         ConfigError: The finished tasks depend on a changed option.
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
-    from lw2g.api_local import Locals, as_names
+    from lw2g.api.local import Locals, as_names
     from lw2g.config.directory import new_directory
     from lw2g.training import forking
 
@@ -302,8 +302,8 @@ def runs(directory: str | Path = "runs") -> Runs:
     Raises:
         DataError: There is no such directory.
     """
-    from lw2g.api_results import Runs
-    from lw2g.report.runs import find_runs
+    from lw2g.api.results import Runs
+    from lw2g.reports.runs import find_runs
 
     return Runs(list(find_runs([Path(directory)], damaged=True)))
 
@@ -317,7 +317,7 @@ def verify(run: str | Path) -> Verification:
     Raises:
         DataError: There is neither.
     """
-    from lw2g.api_results import Verification
+    from lw2g.api.results import Verification
     from lw2g.training.files.verification import verify as examine
 
     return Verification(examine(Path(run)))
@@ -348,11 +348,11 @@ def report(
     """
     import shlex
 
-    from lw2g.api_results import Report
+    from lw2g.api.results import Report
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.report.columns import further_columns
-    from lw2g.report.runs import find_runs
-    from lw2g.report.table import tables_of
+    from lw2g.reports.columns import further_columns
+    from lw2g.reports.runs import find_runs
+    from lw2g.reports.table import tables_of
 
     found = list(find_runs([Path(run) for run in runs]))
     if not found:
@@ -374,7 +374,7 @@ def _columns(wanted: str | Sequence[str] | None, further: Mapping[str, Column]) 
     Raises:
         ConfigError: A column is unknown.
     """
-    from lw2g.report.columns import COLUMNS, DEFAULT_COLUMNS
+    from lw2g.reports.columns import COLUMNS, DEFAULT_COLUMNS
 
     known = {**COLUMNS, **further}
     names = wanted.split(",") if isinstance(wanted, str) else wanted
@@ -419,13 +419,13 @@ def sweep(
     Raises:
         ConfigError: The grid, a cell or the executor cannot be used.
     """
-    from lw2g.api_results import SweepResult
+    from lw2g.api.results import SweepResult
     from lw2g.config.directory import RUNS
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.sweep.engine import require_valid, run_sweep
-    from lw2g.sweep.executors import load_executor, merged_settings
-    from lw2g.sweep.grid import read_executor, read_grid
-    from lw2g.sweep.store import SweepDirectory
+    from lw2g.sweeps.engine import require_valid, run_sweep
+    from lw2g.sweeps.executors import load_executor, merged_settings
+    from lw2g.sweeps.grid import read_executor, read_grid
+    from lw2g.sweeps.store import SweepDirectory
 
     grid = Path(grid)
     cells = read_grid(grid, settings or {})
@@ -442,7 +442,7 @@ def sweep(
 
 def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None) -> Any:
     """Return all components and the objects of this program; refuse processes that would lack these."""
-    from lw2g.api_local import Locals
+    from lw2g.api.local import Locals
 
     objects = Locals.of(local)
     catalogue = objects.catalogue()
@@ -458,7 +458,7 @@ def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: i
 
 def _callbacks(trackers: Any) -> Sequence[Tracker]:
     """Return listeners; trackers with names belong to a run's configuration."""
-    from lw2g.api_local import split_trackers
+    from lw2g.api.local import split_trackers
 
     names, listeners = split_trackers(trackers)
     if names:
@@ -479,6 +479,6 @@ def _listeners(progress: bool) -> list[Tracker]:
 
 
 def _record(record: Mapping[str, Any], run: str | Path) -> RunRecord:
-    from lw2g.api_results import RunRecord
+    from lw2g.api.results import RunRecord
 
     return RunRecord(record, Path(run))

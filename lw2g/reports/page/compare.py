@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from lw2g.report.columns import COLUMNS
-from lw2g.report.page.numbers import Numbers, Value, mean
-from lw2g.report.runs import ReportedRun
-from lw2g.report.statistics import summary
-from lw2g.report.table import Row
+from lw2g.reports.columns import COLUMNS
+from lw2g.reports.page.numbers import Numbers, Value, mean
+from lw2g.reports.runs import ReportedRun
+from lw2g.reports.statistics import summary
+from lw2g.reports.table import Row
 
 __all__ = ["costs", "curves", "differences", "paper", "pareto", "times"]
 

@@ -17,8 +17,8 @@ from attrs.validators import ge
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.options import option
-from lw2g.sweep.executors import Executor, Options
-from lw2g.sweep.job import Attempt, Job
+from lw2g.sweeps.executors import Executor, Options
+from lw2g.sweeps.job import Attempt, Job
 
 __all__ = ["EXECUTOR", "OPTIONS", "RayExecutor", "RayOptions"]
 

@@ -15,8 +15,8 @@ from lw2g.config.sources import resolve_source
 from lw2g.config.toml import read_json
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.page.inside import Inside
-from lw2g.report.runs import ReportedRun
+from lw2g.reports.page.inside import Inside
+from lw2g.reports.runs import ReportedRun
 from lw2g.training.files.recomputed import Columns
 
 __all__ = ["Gallery", "GalleryImage", "gallery_of", "mistakes"]

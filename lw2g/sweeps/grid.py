@@ -5,7 +5,7 @@ their own settings. ``[axes]`` are lists of values that multiply the rows; a row
 itself is not multiplied by it, and a row's own ``axes`` replace or join the grid's. Settings are written as
 in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. A grid
 that ``extends`` another one puts its own base and axes over the other's, and its rows after those.
-``[executor]`` says where the cells run (:mod:`lw2g.sweep.executors`); it is not part of their settings.
+``[executor]`` says where the cells run (:mod:`lw2g.sweeps.executors`); it is not part of their settings.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Job:
             log.write(f"{chr(10) if log.tell() else ''}{_MARK}{' '.join(arguments)}\n".encode())
             log.flush()
             return subprocess.Popen(
-                [sys.executable, "-m", "lw2g.sweep.tether", str(os.getpid()), *arguments],
+                [sys.executable, "-m", "lw2g.sweeps.tether", str(os.getpid()), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

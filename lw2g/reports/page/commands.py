@@ -15,7 +15,7 @@ from lw2g.config.toml import flat, to_mapping
 from lw2g.errors import ConfigError, Lw2gError
 from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.runs import ReportedRun
+from lw2g.reports.runs import ReportedRun
 
 __all__ = ["command_of"]
 

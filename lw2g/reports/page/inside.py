@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.report.page.evidence import measured
-from lw2g.report.page.numbers import Numbers, Value
-from lw2g.report.runs import ReportedRun
+from lw2g.reports.page.evidence import measured
+from lw2g.reports.page.numbers import Numbers, Value
+from lw2g.reports.runs import ReportedRun
 from lw2g.training.files.recomputed import Columns, read_columns
 from lw2g.training.files.sealed import sha256_of
 

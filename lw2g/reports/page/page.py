@@ -17,15 +17,15 @@ from lw2g import __version__
 from lw2g.config.directory import RECORD
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.report.columns import COLUMNS, Column
-from lw2g.report.page.commands import command_of
-from lw2g.report.page.figures import FIGURES
-from lw2g.report.page.gallery import Gallery, gallery_of
-from lw2g.report.page.inside import Inside, look_inside
-from lw2g.report.page.numbers import Numbers
-from lw2g.report.render import Cell, mean_cells, remarks_on, shown_columns
-from lw2g.report.runs import ReportedRun
-from lw2g.report.table import Table
+from lw2g.reports.columns import COLUMNS, Column
+from lw2g.reports.page.commands import command_of
+from lw2g.reports.page.figures import FIGURES
+from lw2g.reports.page.gallery import Gallery, gallery_of
+from lw2g.reports.page.inside import Inside, look_inside
+from lw2g.reports.page.numbers import Numbers
+from lw2g.reports.render import Cell, mean_cells, remarks_on, shown_columns
+from lw2g.reports.runs import ReportedRun
+from lw2g.reports.table import Table
 from lw2g.training.files.sealed import sha256_of
 
 __all__ = ["MARK", "page_of"]
@@ -124,7 +124,7 @@ def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
-        loader=PackageLoader("lw2g.report.page", ""),
+        loader=PackageLoader("lw2g.reports.page", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -133,7 +133,7 @@ def _environment() -> Any:
 
 
 def _read(name: str) -> str:
-    return (files("lw2g.report.page") / name).read_text(encoding="utf-8")
+    return (files("lw2g.reports.page") / name).read_text(encoding="utf-8")
 
 
 def _packed(content: Any) -> str:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.report.columns import Column
-    from lw2g.report.runs import ReportedRun
-    from lw2g.report.table import Table
-    from lw2g.sweep.store import Status
+    from lw2g.reports.columns import Column
+    from lw2g.reports.runs import ReportedRun
+    from lw2g.reports.table import Table
+    from lw2g.sweeps.store import Status
     from lw2g.training.files.verification import Verdict
 
 __all__ = ["Report", "RunRecord", "Runs", "SweepResult", "Verification"]
@@ -164,7 +164,7 @@ class Report(_Tabular):
         Raises:
             ConfigError: There is no such form, or no row is called as ``against`` says.
         """
-        from lw2g.report import render
+        from lw2g.reports import render
 
         forms = {
             "md": render.as_markdown,
@@ -178,7 +178,7 @@ class Report(_Tabular):
 
     def to_html(self) -> str:
         """Return a page with figures, which needs no other file and no network."""
-        from lw2g.report.page.page import page_of
+        from lw2g.reports.page.page import page_of
 
         return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
 
@@ -188,7 +188,7 @@ class Report(_Tabular):
         Raises:
             ConfigError: The file is no report, or cannot be written.
         """
-        from lw2g.report.page.page import MARK
+        from lw2g.reports.page.page import MARK
         from lw2g.training.files.sealed import write_atomically
 
         out = Path(out)
@@ -218,7 +218,7 @@ class Report(_Tabular):
         return f"<report of {sum(len(row.runs) for table in self.tables for row in table.rows)} runs>"
 
     def _repr_html_(self) -> str:
-        from lw2g.report.render import mean_cells, shown_columns
+        from lw2g.reports.render import mean_cells, shown_columns
 
         return "".join(self._blocks(mean_cells, shown_columns))
 

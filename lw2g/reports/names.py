@@ -17,7 +17,7 @@ from lw2g.config.structure import NONE, unstructure
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, Component
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
-from lw2g.report.runs import OF_THE_MACHINE, ReportedRun
+from lw2g.reports.runs import OF_THE_MACHINE, ReportedRun
 
 __all__ = ["AVERAGED", "OF_THE_TABLE", "OWN_DATA", "Settings", "labels_of", "settings_of"]
 

@@ -1,4 +1,4 @@
-"""``python -m lw2g.sweep.tether PID ...`` runs lw2g and stops it when its parent process dies.
+"""``python -m lw2g.sweeps.tether PID ...`` runs lw2g and stops it when its parent process dies.
 
 The run of a killed cluster worker would otherwise go on, and keep the run that replaces it waiting. On Linux
 the kernel sends the signal.
