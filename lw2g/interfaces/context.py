@@ -126,6 +126,7 @@ class TaskContext:
             of at most the given size; may be called again and again.
         augmented: The same images under the training transform, by size and seed of its draws; None where
             it draws nothing. Call :meth:`training_images` instead.
+        shuffled: The same in an order that the seed draws; None where there is no other order.
     """
 
     task: TaskInfo
@@ -141,8 +142,9 @@ class TaskContext:
     seed: int
     statistics: Callable[[int], Iterable[Batch]]
     augmented: Callable[[int, int], Iterable[Batch]] | None = None
+    shuffled: Callable[[int, int], Iterable[Batch]] | None = None
 
-    def training_images(self, size: int, purpose: str) -> Iterable[Batch]:
+    def training_images(self, size: int, purpose: str, *, shuffled: bool = False) -> Iterable[Batch]:
         """Return the task's training images under the training transform, in a fixed order.
 
         The transform is drawn anew for every purpose, and always alike for the same one: what is computed
@@ -151,10 +153,12 @@ class TaskContext:
         Args:
             size: Images per batch, at most.
             purpose: Unique within the task, with the epoch in it where images are drawn anew per epoch.
+            shuffled: Whether in an order of their own, for what depends on which images share a batch.
         """
-        if self.augmented is None:
+        images = self.shuffled if shuffled and self.shuffled is not None else self.augmented
+        if images is None:
             return self.statistics(size)
-        return self.augmented(size, derive_seed(self.seed, "task", self.task.index, purpose))
+        return images(size, derive_seed(self.seed, "task", self.task.index, purpose))
 
     @property
     def parameters(self) -> nn.Module:

@@ -90,11 +90,12 @@ class _SmallSession(Session):
     def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
         """Return the context of a task, which counts the images it gives."""
         context = Session.task_context(self, index, images, d_sub)
-        augmented = context.augmented
+        augmented, shuffled = context.augmented, context.shuffled
         return attrs.evolve(
             context,
             statistics=lambda size: self._counted(context.statistics(size)),
             augmented=None if augmented is None else lambda size, seed: self._counted(augmented(size, seed)),
+            shuffled=None if shuffled is None else lambda size, seed: self._counted(shuffled(size, seed)),
         )
 
     def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import attrs
 import numpy as np
@@ -213,10 +213,12 @@ class Session(ModelParts):
         history = self.infos[: index + 1]
         set_id = self.pool.task_to_set[index]
 
-        def all_of(size: int, seed: int | None = None) -> Iterable[Batch]:
+        def all_of(size: int, seed: int | None = None, shuffled: bool = False) -> Iterable[Batch]:
             source = images if seed is None else self.image_set(images.originals, train=True)
+            whole = range(len(images))
+            order = np.random.default_rng(seed).permutation(whole).tolist() if shuffled else whole
             with self.engine.autocast():
-                yield from source.batches(chunks(range(len(images)), size), seed=seed)
+                yield from source.batches(chunks(order, size), seed=seed)
 
         return TaskContext(
             task=history[-1],
@@ -232,6 +234,7 @@ class Session(ModelParts):
             seed=self.config.run.seed,
             statistics=all_of,
             augmented=None if self.transforms.train_is_deterministic else all_of,
+            shuffled=partial(all_of, shuffled=True),
         )
 
     def d_sub(self, index: int, images: ImageSet) -> DSub:

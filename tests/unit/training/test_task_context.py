@@ -65,3 +65,16 @@ def test_features_are_collected_from_either(session_of):
     assert torch.equal(still, pixels(context.statistics(9))[0].flatten(1)[:, :8])
     assert torch.equal(moved, pixels(context.training_images(9, "one"))[0].flatten(1)[:, :8])
     assert not torch.equal(still, moved)
+
+
+def test_shuffled_images_are_the_same_in_another_order(session_of):
+    """Each once, in an order that its purpose draws, whether or not the transform draws as well."""
+    context = context_of(session_of())
+    still, known = pixels(context.statistics(5))
+    images, labels = pixels(context.training_images(5, "one", shuffled=True))
+    places = [int((still - one).abs().flatten(1).sum(1).argmin()) for one in images]
+    assert sorted(places) == list(range(len(still))) != places
+    assert torch.equal(images, still[places])
+    assert torch.equal(labels, known[places])
+    assert torch.equal(images, pixels(context.training_images(3, "one", shuffled=True))[0])
+    assert not torch.equal(images, pixels(context.training_images(5, "two", shuffled=True))[0])
