@@ -192,7 +192,7 @@ def targets_option(default: tuple[Literal["q", "k", "v"], ...]) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class LowRankOptions(SteppingOptions, HeadOptions):
+class LowRankOptions(HeadOptions):
     """Options that all low-rank methods share; a method overrides defaults as its authors chose."""
 
     blocks: tuple[int, ...] = blocks_option((), "blocks that get a set's updates; empty for all", empty=True)

@@ -12,17 +12,28 @@ from lw2g.blocks.options import (
     LowRankOptions,
     ReplayOptions,
     ScheduleOptions,
+    SteppingOptions,
     TrainedFactorsOptions,
     blocks_option,
     targets_option,
 )
 from lw2g.interfaces.options import option
 
-__all__ = ["CLoraConfig", "HideLoraConfig", "InfLoraConfig", "SdLoraConfig", "SlcaConfig"]
+__all__ = [
+    "CLoraConfig",
+    "EwcConfig",
+    "HideLoraConfig",
+    "InfLoraConfig",
+    "LwfConfig",
+    "ReplayConfig",
+    "SdLoraConfig",
+    "SequentialConfig",
+    "SlcaConfig",
+]
 
 
 @attrs.frozen(kw_only=True)
-class CLoraConfig(TrainedFactorsOptions):
+class CLoraConfig(SteppingOptions, TrainedFactorsOptions):
     """Options of ``c-lora``; defaults are those of InfLoRA's comparison on CIFAR-100."""
 
     rank: int = option(64, "rank of an update", validator=ge(1), published=64)
@@ -67,7 +78,7 @@ class HideLoraConfig(TrainedFactorsOptions, ScheduleOptions, ReplayOptions):
 
 
 @attrs.frozen(kw_only=True)
-class InfLoraConfig(LowRankOptions):
+class InfLoraConfig(SteppingOptions, LowRankOptions):
     """Options of ``inflora``; defaults are those of InfLoRA-b5 for CIFAR-100."""
 
     blocks: tuple[int, ...] = blocks_option(
@@ -216,3 +227,55 @@ class SdLoraConfig(TrainedFactorsOptions):
         "less is absorbed into their magnitudes; none: all are kept",
         validator=optional([ge(0), le(1)]),
     )
+
+
+@attrs.frozen(kw_only=True)
+class SequentialConfig(LowRankOptions):
+    """Options of ``finetune`` and ``joint-lora``; defaults are EWC-LoRA's on CIFAR-100."""
+
+    lr: float = option(5e-4, "learning rate of Adam, not scaled", validator=gt(0))
+    head_factor: float = option(10.0, "learning rate of the head over that of the updates", validator=gt(0))
+    weight_decay: float = option(0.0, "L2 coefficient, on everything that is trained", validator=ge(0))
+
+
+@attrs.frozen(kw_only=True)
+class LwfConfig(SequentialConfig):
+    """Options of ``lwf``."""
+
+    distillation: float = option(
+        1.0, "weight of the distillation of old classes; 0: finetune", validator=ge(0), published=1.0
+    )
+    temperature: float = option(2.0, "temperature of the distillation", validator=gt(0), published=2.0)
+
+
+@attrs.frozen(kw_only=True)
+class EwcConfig(SequentialConfig):
+    """Options of ``ewc``."""
+
+    penalty: float = option(
+        1e7,
+        "lambda: half of it weighs the squares of the new update; the best value depends on batch_size, as "
+        "the importance is of batches; 0: none",
+        validator=ge(0),
+        published=1e7,
+    )
+    retain: float = option(
+        1.0,
+        "gamma: factor on the importance from earlier tasks when a task adds its own",
+        validator=[ge(0), le(1)],
+        published=1.0,
+    )
+    boundary: Literal["dense", "release"] = option(
+        "dense",
+        "what a new task starts from: the weights that the last one ended with, or as released those of the "
+        "sums of all down factors and of all up factors",
+        published="release",
+        literal={"release": "the product of summed factors is another function than the one just trained"},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ReplayConfig(SequentialConfig):
+    """Options of ``replay``."""
+
+    exemplars: int = option(20, "images kept of each class, drawn at random", validator=ge(1))

@@ -8,7 +8,19 @@ from lw2g.interfaces.deviations import NEW_SETS_MERGED, UNSEEN_MASKED, Deviation
 from lw2g.registry.markers import hookimpl
 from lw2g_lora import options
 
-__all__ = ["C_LORA", "HIDE_LORA", "INFLORA", "SD_LORA", "SLCA_PLUS_PLUS", "lw2g_baselines"]
+__all__ = [
+    "C_LORA",
+    "EWC",
+    "FINETUNE",
+    "HIDE_LORA",
+    "INFLORA",
+    "JOINT_LORA",
+    "LWF",
+    "REPLAY",
+    "SD_LORA",
+    "SLCA_PLUS_PLUS",
+    "lw2g_baselines",
+]
 
 _PRESETS = PresetFile("lw2g_lora")
 
@@ -82,8 +94,84 @@ SLCA_PLUS_PLUS = BaselineComponent(
     ),
 )
 
+FINETUNE = BaselineComponent(
+    name="finetune",
+    config=options.SequentialConfig,
+    summary="control: one LoRA trained on, task after task, with nothing against forgetting",
+    build=lazy("lw2g_lora.sequential:Finetune"),
+    growth="fixed",
+    control=True,
+    presets=_PRESETS.official("finetune"),
+    tuned=_PRESETS.tuned("finetune"),
+)
+
+JOINT_LORA = BaselineComponent(
+    name="joint-lora",
+    config=options.SequentialConfig,
+    summary="control: one LoRA and a head, trained on all tasks at once",
+    build=lazy("lw2g_lora.sequential:Finetune"),
+    growth="fixed",
+    control=True,
+    joint=True,
+    presets=_PRESETS.official("finetune"),
+    tuned=_PRESETS.tuned("finetune"),
+)
+
+LWF = BaselineComponent(
+    name="lwf",
+    config=options.LwfConfig,
+    summary="one LoRA trained on, with old classes' logits distilled on new images",
+    citation="Li & Hoiem, Learning without Forgetting, ECCV 2016",
+    build=lazy("lw2g_lora.sequential:Lwf"),
+    growth="fixed",
+    presets=_PRESETS.official("finetune"),
+    tuned=_PRESETS.tuned("finetune"),
+    deviations=(
+        Deviation(
+            topic="baseline.network",
+            value="one LoRA and head, and one softmax over all old classes",
+            published="all weights of a convolutional network, and a head and a softmax for each old task",
+            note="classes of all tasks are told apart, and rows on the same LoRA are compared",
+        ),
+    ),
+)
+
+EWC = BaselineComponent(
+    name="ewc",
+    config=options.EwcConfig,
+    summary="one LoRA a task on merged weights, kept off entries that old tasks' losses are sensitive to",
+    citation="EWC-LoRA, ICLR 2026; Kirkpatrick et al., Overcoming Catastrophic Forgetting, PNAS 2017",
+    build=lazy("lw2g_lora.sequential:Ewc"),
+    growth="fixed",
+    presets=_PRESETS.official("ewc"),
+    tuned=_PRESETS.tuned("finetune"),
+)
+
+REPLAY = BaselineComponent(
+    name="replay",
+    config=options.ReplayConfig,
+    summary="control: one LoRA trained on, with kept images of old classes in every step",
+    citation="Chaudhry et al., On Tiny Episodic Memories in Continual Learning, 2019",
+    build=lazy("lw2g_lora.sequential:Replay"),
+    growth="fixed",
+    control=True,
+    presets=_PRESETS.official("finetune"),
+    tuned=_PRESETS.tuned("finetune"),
+    deviations=(
+        Deviation(
+            topic="baseline.exemplars",
+            value="images of old tasks are kept, under the test transform",
+            published="images of old tasks are kept, and augmented whenever they are used",
+            note="every other method keeps no image; a baseline sees images after their transform alone",
+        ),
+    ),
+)
+
 
 @hookimpl
 def lw2g_baselines() -> list[BaselineComponent]:
     """Return the low-rank baselines."""
-    return [C_LORA, INFLORA, HIDE_LORA, SD_LORA, SLCA_PLUS_PLUS]
+    return [
+        *(C_LORA, INFLORA, HIDE_LORA, SD_LORA, SLCA_PLUS_PLUS),
+        *(FINETUNE, LWF, EWC, REPLAY, JOINT_LORA),
+    ]

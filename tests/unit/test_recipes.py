@@ -62,6 +62,13 @@ RECIPES = [
     ("sd-lora", {"rank": 4, "optimizer": "adam", "later_lr": 0.004}, None, "lora-start lora",
         ("adam", 0.9, None), 128, 20, CONSTANT,
         [(BOTH, 4e-3, 0.0), ("magnitudes", 4e-3, 0.0), ("head", 4e-3, 0.0)]),
+    ("finetune", {"rank": 4}, 0, "lora", ADAM, 128, 20, HALF, [(BOTH, 5e-4, 0.0), ("head", 5e-3, 0.0)]),
+    ("lwf", {"rank": 4, "weight_decay": 0.1}, 0, "teacher lora", ADAM, 128, 20, HALF,
+        [(BOTH, 5e-4, 0.1), ("head", 5e-3, 0.1)]),
+    ("ewc", {"rank": 4}, 0, "boundary lora fisher", ADAM, 128, 20, HALF,
+        [(BOTH, 5e-4, 0.0), ("head", 5e-3, 0.0)]),
+    ("replay", {"rank": 4}, 0, "lora exemplars", ADAM, 128, 20, HALF,
+        [(BOTH, 5e-4, 0.0), ("head", 5e-3, 0.0)]),
     ("ease", {}, None, "adapters prototypes", SGD, 48, 20, HALF, [(f"classifier {ADAPTER}", 0.025, 5e-4)]),
     # biases multiply 1, which no space leaves out: they are frozen, unless old outputs may move
     ("ease", {"up_on_reuse": "freeze"}, 0, "adapters prototypes", SGD, 48, 20, HALF,

@@ -34,6 +34,9 @@ SIZES = [
     ("hide-lora", {"rank": 5}, 100, 100 * 768, HEAD, None),  # ten sets: 844,900
     ("hide-lora", {"rank": 8}, 100, 160 * 768, HEAD, None),
     ("sd-lora", {}, 100, 10 * 36_864, 10 + HEAD, None),
+    ("finetune", {}, 100, 368_640, HEAD, None),  # EWC-LoRA's trained numbers: 376,330 with ten classes
+    ("ewc", {}, 100, 368_640 + 24 * 768**2, HEAD, None),  # and the sum of earlier tasks' updates
+    ("lwf", {}, 100, 368_640, HEAD + 368_640 + HEAD, None),  # and the model that a task begins with
     ("ease", {"bottleneck": 64}, 100, 1_189_632, 7_681, None),
     ("ease", {"bottleneck": 16}, 100, 304_320, 7_681, None),
     ("aper-adapter", {}, 100, 12 * 99_136, 7_681, None),

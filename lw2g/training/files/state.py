@@ -85,9 +85,11 @@ def snapshot(
 
 
 def kept_numbers(session: Session) -> int:
-    """Return the number of values that a session keeps from task to task."""
+    """Return the number of values that a session keeps from task to task, those of kept pixels included."""
     tensors = snapshot(session, Position(), {}).tensors.values()
-    return sum(tensor.numel() for tensor in tensors if tensor.is_floating_point())
+    return sum(
+        tensor.numel() for tensor in tensors if tensor.is_floating_point() or tensor.dtype == torch.uint8
+    )
 
 
 def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:

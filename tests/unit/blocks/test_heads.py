@@ -25,6 +25,7 @@ from lw2g.training.runner import start
 HEADED = [
     "c-lora",
     "dual-prompt",
+    "ewc",
     "hide-lora",
     "hide-prompt",
     "inflora",

@@ -22,13 +22,13 @@ GROWING = {
 """By default tasks are inferred by this strategy, or not at all."""
 
 FIXED = {
-    "aper-adapter", "aper-vpt-deep", "joint", "l2p", "no-prompt", "one-prompt", "ranpac", "sema",
-    "simple-cil", "slca-plus-plus", "ssiat", "vpt-nsp2",
+    "aper-adapter", "aper-vpt-deep", "ewc", "finetune", "joint", "joint-lora", "l2p", "lwf", "no-prompt",
+    "one-prompt", "ranpac", "replay", "sema", "simple-cil", "slca-plus-plus", "ssiat", "vpt-nsp2",
 }  # fmt: skip
 
 
 def test_first_party_baselines():
-    """Fixed ones infer no task, one sees all tasks at once, and the embedded benchmarks have quick values."""
+    """Fixed ones infer no task, two see all tasks at once, and the embedded benchmarks have quick values."""
     listed = load_catalogue().components()
     brought = {one.component.name: one.component for one in listed if one.origin.first_party}
     baselines = {name: one for name, one in brought.items() if hasattr(one, "growth")}
@@ -36,7 +36,7 @@ def test_first_party_baselines():
     assert {name: one.retrieval for name, one in baselines.items() if one.growth == "fixed"} == dict.fromkeys(
         FIXED
     )
-    assert [name for name, one in baselines.items() if one.joint] == ["joint"]
+    assert [name for name, one in baselines.items() if one.joint] == ["joint", "joint-lora"]
     quick = {name for name, one in baselines.items() if set(one.tuned) == {"digits", "glyphs", "folder"}}
     assert quick == baselines.keys() - {"simple-cil"}  # which trains nothing
     official = {name for name, one in baselines.items() if {"cifar100", "imagenet-r"} <= set(one.presets)}

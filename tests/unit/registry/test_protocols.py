@@ -33,6 +33,7 @@ TEST = {
     "G": {"normalise": "imagenet", "test_resize": "crop", "test_interpolation": "bicubic"},
     "H": {"normalise": "native", "test_resize": "squash", "test_interpolation": "bicubic"},
 }
+ONE_LORA = ("ewc", "finetune", "joint-lora", "lwf", "replay")
 # method -> backbone, seed of the class order (None: natural), row on CIFAR-100, row elsewhere
 OFFICIAL = {
     "dual-prompt": ("sup21k", None, "AA", "BB"),
@@ -60,11 +61,12 @@ OFFICIAL = {
     "vpt-nsp2": ("sup21k-augreg", 2024, "FH", "--"),
     "no-prompt": ("sup21k", None, "AA", "BB"),
     "joint": ("sup21k", None, "AA", "BB"),
+    **dict.fromkeys(ONE_LORA, ("sup21k-augreg", None, "CD", "CC")),
 }
 
 
 # which of the three splits of ImageNet-R a method's authors used, by what they did to it
-CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora"}
+CODA_LIST = {"coda-prompt", "os-prompt", "cprompt", "one-prompt", "inflora", "c-lora", *ONE_LORA}
 LAMDA = ("ease", "mos", "sd-lora", "sema", "ssiat", "tuna")
 LAMDA_FOLDERS = {"aper-vpt-deep", "aper-adapter", "ranpac", "simple-cil", *LAMDA}
 # families with another backbone than CIFAR-100 (Aper: other authors' recipes), or with other tasks
@@ -77,6 +79,7 @@ TASKS = {("ranpac", "stanford-cars"): {"base": 16, "increment": 20}}
 # single families with another class order, or another row than the method's
 SEEDS = {("sema", "imagenet-a"): None, ("sd-lora", "imagenet-r"): 1995}
 ROWS = {("slca-plus-plus", "cub200"): "EG", ("slca-plus-plus", "stanford-cars"): "EG"}
+ROWS |= {(method, "imagenet-a"): "BB" for method in ONE_LORA}
 
 
 def methods():

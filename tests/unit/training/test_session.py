@@ -58,3 +58,12 @@ def test_statistics_count_as_storage(quick, catalogue, tmp_path):
         record = start(quick(overrides, policy="always"), catalogue, tmp_path / head, tasks=1)
         kept[head] = record["storage"]["statistics"]
     assert kept["ridge"] - kept["linear"] >= features**2 + len(record["class_order"]) * features
+
+
+def test_kept_images_count_as_storage(quick, catalogue, tmp_path):
+    """One number for each value of a pixel, two for each channel's scale."""
+    resolved = quick({"baseline.exemplars": 2}, baseline="replay", policy="always")
+    record = start(resolved, catalogue, tmp_path / "run", tasks=1)
+    values = record["findings"]["exemplar_bytes"]
+    assert values == 2 * 2 * 3 * 16**2
+    assert record["storage"]["statistics"] == values + 2 * 2 * 3 * 2

@@ -1,0 +1,326 @@
+"""Reference rows on one LoRA: trained on and on, with distillation, with a Fisher penalty, with old images.
+
+All of them train the same set with the same head; they differ in what is done against forgetting.
+``joint-lora`` is :class:`Finetune` on a stream of one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, islice
+from typing import Any, ClassVar, cast
+
+import attrs
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.blocks.lora import LowRankBaseline, LowRankSet, factor_sites, inject_factors
+from lw2g.blocks.schedules import cosine
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
+from lw2g.interfaces.pool import Routing
+from lw2g.interfaces.scope import POOL
+from lw2g.interfaces.site import Site
+from lw2g.vit.lora import LowRankInjection
+from lw2g_lora.options import EwcConfig, LwfConfig, ReplayConfig, SequentialConfig
+
+__all__ = ["DenseSet", "Ewc", "Finetune", "Lwf", "Replay", "from_bytes", "to_bytes"]
+
+
+class Finetune(LowRankBaseline):
+    """One LoRA that every task trains on, by cross-entropy over the task's own classes.
+
+    Rows of the head for old classes get no gradient; the features below them drift.
+    """
+
+    scope = POOL
+
+    def __init__(self, config: SequentialConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.recipe = config
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return the down factors, measured, and the up factors behind them."""
+        return factor_sites(parameters, self.blocks, self.targets, "project")
+
+    def opening(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the phases before training; none by default."""
+        return ()
+
+    def closing(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the phases after training; none by default."""
+        return ()
+
+    def phases(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the training of LoRA and head, between what a subclass does before and after it."""
+        config, own = self.recipe, cast(LowRankSet, context.parameters)
+        groups = self.trained_groups((own.down, own.up), config.lr)
+        train = TrainingPhase(
+            name="lora",
+            groups=tuple(attrs.evolve(group, weight_decay=config.weight_decay) for group in groups),
+            step=lambda batch: self.step(batch, context),
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            schedule=cosine(),
+            host=True,
+        )
+        return self.with_head(context, *self.opening(context), train, *self.closing(context))
+
+
+class Lwf(Finetune):
+    """Distils the old classes' logits on new images from the model that the task began with.
+
+    Li & Hoiem, "Learning without Forgetting", ECCV 2016. One softmax over all old classes, where the paper
+    has a head, and a softmax, for each old task.
+
+    Attributes:
+        teacher: The LoRA that the task began with.
+        old_head: The head that it began with.
+    """
+
+    learning_only = ("teacher", "old_head")
+
+    def __init__(self, config: LwfConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        self.teacher = self.new_set(None)
+        self.old_head = self.new_head().to(context.device)
+
+    def opening(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the phase that copies LoRA and head."""
+
+        def copy(progress: object) -> None:
+            self.teacher.copy_from(context.parameters)
+            self.old_head.load_state_dict(self.head.state_dict())
+
+        return (ComputePhase(name="teacher", run=copy),)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return the loss of the task's classes, and the distillation of old ones."""
+        output, old = super().step(batch, context), context.task.classes[0]
+        if not self.config.distillation or not old:
+            return output
+        with torch.no_grad():
+            known = self.old_head(self.features(batch, Routing(sets=(self.teacher,))))[:, :old]
+        assert output.features is not None
+        now = self.head(output.features)[:, :old]
+        return attrs.evolve(output, loss=output.loss + self.config.distillation * self.divergence(now, known))
+
+    def divergence(self, logits: Tensor, known: Tensor) -> Tensor:
+        """Return the mean divergence of ``softmax(logits / T)`` from ``softmax(known / T)``, both ``[B, C]``.
+
+        Up to a constant the paper's equation 2.
+        """
+        now, then = (
+            functional.log_softmax(each.float() / self.config.temperature, 1) for each in (logits, known)
+        )
+        return functional.kl_div(now, then, reduction="batchmean", log_target=True)
+
+
+class DenseSet(LowRankSet):
+    """The LoRA of one task on top of the sum of all earlier ones.
+
+    Attributes:
+        dense: That sum as increments of the weights, ``[num_blocks, num_targets, dim, dim]``.
+    """
+
+    def __init__(self, **shape: Any) -> None:
+        super().__init__(**shape)
+        blocks, targets, dim, _ = self.up.shape
+        self.dense = nn.Parameter(torch.zeros(blocks, targets, dim, dim), requires_grad=False)
+
+
+class Ewc(Finetune):
+    """EWC-LoRA: each task's new LoRA is kept off weight entries to which old tasks' losses are sensitive.
+
+    Yao et al., "EWC-LoRA", ICLR 2026. Of every task a fresh LoRA is trained on top of the weights that the
+    last one ended with, with ``lambda / 2 sum Omega (B A)^2`` added to the loss. Omega adds up, for every
+    task, the squared gradients of batch means with respect to ``B A`` (the diagonal of a Fisher matrix of
+    batches, smaller by about the batch size than that of images).
+
+    Attributes:
+        importance: Omega, ``[num_blocks, num_targets, dim, dim]``.
+        down_sum: The sum of all earlier down factors; None unless the boundary is the released one.
+        up_sum: That of all earlier up factors.
+    """
+
+    set_class: ClassVar[type[LowRankSet]] = DenseSet
+    learning_only = ("importance", "down_sum", "up_sum")
+
+    importance: Tensor
+    down_sum: Tensor | None
+    up_sum: Tensor | None
+
+    def __init__(self, config: EwcConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        like = cast(DenseSet, self.new_set(None))
+        released = config.boundary == "release"
+        self.register_buffer("importance", torch.zeros_like(like.dense))
+        self.register_buffer("down_sum", torch.zeros_like(like.down.detach()) if released else None)
+        self.register_buffer("up_sum", torch.zeros_like(like.up.detach()) if released else None)
+
+    def injection(self, routing: Routing) -> LowRankInjection:
+        """Return the task's LoRA and the sum of the earlier ones."""
+        own = cast(DenseSet, routing.sets[0])
+        return inject_factors(self.blocks, self.targets, ((own.down, own.up),), dense=own.dense)
+
+    def sites(self, parameters: nn.Module) -> Sequence[Site]:
+        """Return none: factors are drawn anew in every task, and the penalty is what protects."""
+        return ()
+
+    def opening(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the boundary between tasks; none before the first."""
+        run = ComputePhase(
+            name="boundary", run=lambda progress: self.fold(cast(DenseSet, context.parameters))
+        )
+        return () if context.grew else (run,)
+
+    def closing(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the measurement of the task's importance."""
+        return (ComputePhase(name="fisher", run=lambda progress: self.measure(context, progress)),)
+
+    @torch.no_grad()
+    def fold(self, own: DenseSet) -> None:
+        """Add the trained LoRA to the weights, and draw a fresh one that changes nothing."""
+        if self.down_sum is None or self.up_sum is None:
+            own.dense += own.increments()
+        else:
+            self.down_sum += own.down
+            self.up_sum += own.up
+            own.dense.copy_(self.up_sum @ self.down_sum)
+        own.down.uniform_(-self.bound, self.bound)
+        own.up.zero_()
+
+    def measure(self, context: TaskContext, progress: Callable[[int, int], None]) -> None:
+        """Add the task's squared gradients to the importance of earlier tasks."""
+        own, total = cast(DenseSet, context.parameters), context.task.num_images
+        now = (own.dense + own.increments()).detach().requires_grad_()
+        added, done = torch.zeros_like(self.importance), 0
+        for batch in context.training_images(self.config.batch_size, "fisher", shuffled=True):
+            with torch.enable_grad():
+                injection = inject_factors(self.blocks, self.targets, (), dense=now)
+                features = self.context.backbone.features(batch.images, (injection,))
+                loss = self.class_loss(features, batch, context.task)
+            (gradient,) = torch.autograd.grad(loss, now)
+            added += gradient.square() * (len(batch) / total)
+            done += len(batch)
+            progress(done, total)
+        self.importance.mul_(self.config.retain).add_(added)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return the loss of the task's classes, and the penalty."""
+        output = super().step(batch, context)
+        if not self.config.penalty or context.grew:
+            return output
+        change = cast(DenseSet, context.parameters).increments()
+        penalty = self.config.penalty / 2 * (self.importance * change.square()).sum()
+        return attrs.evolve(output, loss=output.loss + penalty)
+
+
+def to_bytes(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return images ``[B, C, H, W]`` as bytes, and least value and step of each channel, ``[B, C, 2]``.
+
+    The 256 levels lie between the least and the greatest value of an image's channel, so that whatever the
+    normalisation, an image comes back to within half a grey level of the file's.
+    """
+    least, most = images.amin(dim=(-2, -1)), images.amax(dim=(-2, -1))
+    step = ((most - least) / 255).clamp(min=torch.finfo(torch.float32).tiny)
+    levels = (images - least[..., None, None]) / step[..., None, None]
+    return levels.round().to(torch.uint8), torch.stack([least, step], dim=-1)
+
+
+def from_bytes(pixels: Tensor, scales: Tensor) -> Tensor:
+    """Return the images of which :func:`to_bytes` made these values."""
+    least, step = scales[..., None, None].unbind(dim=2)
+    return least + step * pixels
+
+
+class Replay(Finetune):
+    """Experience replay: each step sees as many kept images of old classes as new ones. Not exemplar-free.
+
+    Chaudhry et al., "On Tiny Episodic Memories in Continual Learning", 2019. The loss is over all classes
+    seen. A class with fewer images than are to be kept has some of them several times.
+
+    Attributes:
+        pixels: Images kept, ``[classes * exemplars, 3, S, S]`` uint8, under the test transform.
+        scales: Least value and step of each channel, ``[classes * exemplars, 3, 2]``.
+        owners: Their classes, ``[classes * exemplars]`` int64.
+    """
+
+    learning_only = ("pixels", "scales", "owners")
+
+    pixels: Tensor
+    scales: Tensor
+    owners: Tensor
+
+    def __init__(self, config: ReplayConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.config = config
+        for name, value in self.room(0).items():
+            self.register_buffer(name, value)
+
+    def room(self, count: int) -> dict[str, Tensor]:
+        """Return empty room for so many images."""
+        size, device = self.context.backbone.fingerprint.image_size, self.context.device
+        return {
+            "pixels": torch.zeros(count, 3, size, size, dtype=torch.uint8, device=device),
+            "scales": torch.zeros(count, 3, 2, device=device),
+            "owners": torch.zeros(count, dtype=torch.int64, device=device),
+        }
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Make room for the task's images."""
+        for name, value in self.room(self.config.exemplars * len(task.classes)).items():
+            setattr(self, name, torch.cat([getattr(self, name), value]))
+
+    def closing(self, context: TaskContext) -> Sequence[Phase]:
+        """Return the phase that keeps images."""
+        return (ComputePhase(name="exemplars", run=lambda progress: self.keep(context)),)
+
+    def old(self, task: TaskInfo) -> int:
+        """Return how many of the images are of tasks before the newest one."""
+        return len(self.owners) - self.config.exemplars * len(task.classes)
+
+    @torch.no_grad()
+    def keep(self, context: TaskContext) -> None:
+        """Draw images of each of the task's classes and keep them."""
+        config, task, generator = self.config, context.task, context.generator("exemplars")
+        labels = torch.cat([batch.labels for batch in context.statistics(config.batch_size)]).cpu()
+        drawn: list[int] = []
+        for label in task.classes:
+            own = (labels == label).nonzero().flatten()
+            drawn += own[torch.randperm(len(own), generator=generator)[: config.exemplars]].tolist()
+        chosen = torch.tensor(list(islice(cycle(drawn), config.exemplars * len(task.classes))))
+        first = 0
+        for batch in context.statistics(config.batch_size):
+            here = (first <= chosen) & (chosen < first + len(batch))
+            if here.any():
+                places = self.old(task) + here.nonzero().flatten()
+                rows = chosen[here] - first
+                self.pixels[places], self.scales[places] = to_bytes(batch.images[rows].float())
+                self.owners[places] = batch.labels[rows]
+            first += len(batch)
+
+    def step(self, batch: Batch, context: TaskContext) -> StepOutput:
+        """Return the loss over all classes seen, of new images and as many old ones."""
+        old = self.old(context.task)
+        if not old:
+            return super().step(batch, context)
+        drawn = torch.randint(old, (len(batch),), device=self.owners.device)
+        images = torch.cat([batch.images, from_bytes(self.pixels[drawn], self.scales[drawn])])
+        routing = context.pool.force(context.set_id)
+        features = self.context.backbone.features(images, (self.injection(routing),))
+        logits = self.head(features)[:, : context.task.seen]
+        loss = functional.cross_entropy(logits, torch.cat([batch.labels, self.owners[drawn]]))
+        return StepOutput(loss=loss, features=features[: len(batch)])
+
+    def findings(self) -> Mapping[str, Any]:
+        """Return the number of images kept, and the bytes of their pixels."""
+        return {
+            **super().findings(),
+            "exemplars": len(self.owners),
+            "exemplar_bytes": self.pixels.numel(),
+        }
