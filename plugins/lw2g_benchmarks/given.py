@@ -27,7 +27,8 @@ from lw2g.errors import ConfigError, DataError, error_text, shown
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource
 from lw2g_benchmarks.options import GivenConfig
-from lw2g_benchmarks.orders import class_order, task_sizes
+from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.recurrence import Portion, sizes_of
 from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
@@ -38,6 +39,7 @@ _SPLITS = ("train", "test")
 _TEST_NAMES = ("test", "validation", "valid", "val")
 _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "fine_label")
 _MOST_CLASSES = 2**20
+_WHOLE = "the data set"
 
 
 class ObjectSource:
@@ -124,7 +126,10 @@ class _Split:
 
 @attrs.frozen
 class GivenBenchmark:
-    """Labelled images from Python, class-incremental.
+    """Labelled images from Python.
+
+    A class may be in several tasks. All its test images belong to the first of them, in whichever task's test
+    set they are; with the stream ``domains`` every task is a domain and keeps its own.
 
     Args:
         config: The options.
@@ -138,7 +143,7 @@ class GivenBenchmark:
         """Read all labels and return the task stream.
 
         Raises:
-            ConfigError: No images were given, a class is in two tasks, or the classes do not split evenly.
+            ConfigError: No images were given, or the classes do not split evenly.
             DataError: A split cannot be read, or train and test hold different classes.
         """
         config = self.config
@@ -150,24 +155,28 @@ class GivenBenchmark:
                 "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
             )
         pairs = given if isinstance(given, list) else [given]
+        _require_own_images(pairs)
         root = _common_root(pairs)
         tasks = [_task(pair, f"task-{number}/" * isinstance(given, list), root)
                  for number, pair in enumerate(pairs, start=1)]  # fmt: skip
         if not tasks:
             raise DataError("benchmark: no task was given", "give a list of (train, test)")
-        _require_new_classes(tasks)
-        order = [label for train, _ in tasks for label in train.classes]
-        if isinstance(given, list) == (config.increment is not None):
+        order = list(dict.fromkeys(label for train, _ in tasks for label in train.classes))
+        listed = isinstance(given, list)
+        planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
+        if listed == (config.increment is not None):
             what = "the tasks are given" if config.increment else "how many classes has a task?"
             raise ConfigError(
                 f"benchmark.increment: {what}",
                 "leave it out" if config.increment else "set it, or give a list of tasks",
             )
-        if config.increment is None:
-            sizes: Sequence[int] = [len(train.classes) for train, _ in tasks]
-        else:
+        if listed and config.stream not in ("classes", "domains"):
+            raise ConfigError(
+                f"benchmark.stream: {config.stream!r} cuts tasks, and the tasks are given",
+                "leave it out, set 'domains' where each task is a domain, or give one (train, test)",
+            )
+        if not listed:
             order = [order[place] for place in class_order(config.order, len(order), config.order_seed)]
-            sizes = task_sizes(len(order), config.increment, config.uneven)
         local = "the images are objects of the Python program that started the run"
         return build_stream(
             name="given",
@@ -175,7 +184,10 @@ class GivenBenchmark:
             test=_joined([test for _, test in tasks]),
             class_names=_names([split for task in tasks for split in task]),
             order=order,
-            sizes=sizes,
+            sizes=() if listed else sizes_of(config, len(order)),
+            planned=planned if listed else (),
+            options=config,
+            domains=[f"domain-{number}" for number in range(1, 1 + len(tasks))],
             deviations=() if config.hub else (local,),
         )
 
@@ -184,22 +196,31 @@ class GivenBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
 
-def _require_new_classes(tasks: Sequence[tuple[_Split, _Split]]) -> None:
-    """Refuse a class in two tasks: the stream has no room for one yet."""
-    first: dict[int, int] = {}
-    for number, (train, _) in enumerate(tasks, start=1):
-        for label in train.classes:
-            if label in first:
-                raise ConfigError(
-                    f"benchmark: class {label} is in task {first[label]} and in task {number}",
-                    "give every class to one task",
-                )
-            first[label] = number
+def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: bool) -> list[Portion]:
+    """Return what each given task gets: its own training images.
+
+    Raises:
+        DataError: A class has no test images in the first task that brings it (in its domain).
+    """
+    planned: list[Portion] = []
+    met: set[int] = set()
+    end = 0
+    for number, (train, test) in enumerate(tasks):
+        new = set(train.classes) - (set() if domains else met)
+        where = f"task-{number + 1}" if listed else _WHOLE
+        _require_classes(where, "train", new, test.classes)
+        met |= new
+        rows = np.arange(end, end := end + len(train.labels))
+        planned.append(Portion(labels=tuple(train.classes), domain=number if domains else None, rows=rows))
+    return planned
 
 
 def _joined(splits: Sequence[_Split]) -> LabelledImages:
+    """Return the splits of all tasks as one; the number of a task is that of its domain."""
     labels = np.array([label for split in splits for label in split.labels], dtype=np.int64)
-    return LabelledImages(source=JoinedSource([split.source for split in splits]), labels=labels)
+    domain = np.repeat(np.arange(len(splits)), [len(split.labels) for split in splits])
+    source = JoinedSource([split.source for split in splits])
+    return LabelledImages(source=source, labels=labels, domain=domain if len(splits) > 1 else None)
 
 
 def _names(splits: Sequence[_Split]) -> list[str]:
@@ -218,19 +239,22 @@ def _task(pair: Any, prefix: str, root: Path | None) -> tuple[_Split, _Split]:
     """Return training and test images of a task, or of all tasks.
 
     Raises:
-        DataError: It is no pair, or train and test hold different classes.
+        DataError: It is no pair, or a class is tested and not trained.
     """
-    where = prefix.rstrip("/") or "the data set"
+    where = prefix.rstrip("/") or _WHOLE
     train, test = (_split(part, f"{prefix}{name}", root)
                    for name, part in zip(_SPLITS, _parts(pair, where), strict=True))  # fmt: skip
-    for name, one, other in (("train", train, test), ("test", test, train)):
-        if alone := sorted(set(one.classes) - set(other.classes)):
-            missing = "test" if name == "train" else "train"
-            raise DataError(
-                f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
-                "give images of every class in both",
-            )
+    _require_classes(where, "test", test.classes, train.classes)
     return train, test
+
+
+def _require_classes(where: str, name: str, classes: Iterable[int], others: Iterable[int]) -> None:
+    if alone := sorted(set(classes) - set(others)):
+        missing = "test" if name == "train" else "train"
+        raise DataError(
+            f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
+            "give images of every class in both",
+        )
 
 
 def _parts(pair: Any, where: str) -> tuple[Any, Any]:
@@ -353,6 +377,19 @@ def _common_root(pairs: Sequence[Any]) -> Path | None:
     ]
     _require_each_once(files, "the lists of images")
     return Path(os.path.commonpath([os.path.dirname(path) for path in files])) if files else None
+
+
+def _require_own_images(pairs: Sequence[Any]) -> None:
+    """Refuse one object as images of two tasks: their images would be counted twice."""
+    met: dict[int, int] = {}
+    for number, pair in enumerate(pairs, start=1):
+        for split in _parts(pair, f"task-{number}"):
+            images = split[0] if isinstance(split, tuple) and split else split
+            if number != met.setdefault(id(images), number):
+                raise DataError(
+                    f"benchmark: tasks {met[id(images)]} and {number} have the same images",
+                    "give every image to one task; test images go to the first task with their class",
+                )
 
 
 def _require_each_once(paths: Sequence[str | Path], name: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import ImageSource, IndexArray, Task, TaskData, TaskStream
 from lw2g_benchmarks.options import OrderOptions
-from lw2g_benchmarks.recurrence import portions
+from lw2g_benchmarks.recurrence import Portion, portions
 
 __all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "build_stream"]
 
@@ -103,7 +103,8 @@ def build_stream(
     test: LabelledImages,
     class_names: Sequence[str],
     order: Sequence[int],
-    sizes: Sequence[int],
+    sizes: Sequence[int] = (),
+    planned: Sequence[Portion] = (),
     options: OrderOptions | None = None,
     domains: Sequence[str] = (),
     planted_groups: tuple[int, ...] | None = None,
@@ -119,6 +120,7 @@ def build_stream(
         order: Raw labels in the order in which the stream meets them.
         sizes: Classes of each group that tasks are made of; their sum is ``len(order)``, except for
             repetition.
+        planned: What each task gets, instead of sizes.
         options: Say which kind of stream; by default each group is a task.
         domains: Names of the domains by number.
         planted_groups: See TaskStream; dropped where tasks are no groups of classes.
@@ -129,14 +131,14 @@ def build_stream(
         ValueError: If the sizes do not add up or a sample has a label that is not in ``order``.
     """
     options = OrderOptions() if options is None else options
-    if options.stream != "repetition" and sum(sizes) != len(order):
+    if not planned and options.stream != "repetition" and sum(sizes) != len(order):
         raise ValueError(f"expected task sizes that add up to {len(order)} but got {sum(sizes)}")
     splits = {"train": train, "test": test}
     positions = {split: np.full(len(data.labels), -1, dtype=np.int64) for split, data in splits.items()}
     for data in splits.values():
         if len(unknown := data.labels[~np.isin(data.labels, order)]):
             raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
-    planned = portions(options, train.labels, train.domain, order, sizes)
+    planned = planned or portions(options, train.labels, train.domain, order, sizes)
     labels = [label for portion in planned for label in portion.labels]
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     names, tasks = tuple(class_names[label] for label in labels), list[Task]()

@@ -160,6 +160,20 @@ def test_one_pair_is_cut_by_the_options():
     assert [part.class_names for part in stream.tasks] == [("3", "2"), ("0", "1")]
 
 
+def test_classes_may_come_again():
+    """Test images go to the first task with their class, or stay where each task is a domain."""
+    again = [task(3, 1), (images_of([1, 2], 3, 2), images_of([2], 2, 3)), task(1)]
+    stream = GivenBenchmark(GivenConfig(), again).stream()
+    assert (stream.class_order, stream.targets) == ((1, 3, 1, 2, 1), (0, 1, 0, 2, 0))
+    assert [len(part.train) for part in stream.tasks] == [8, 6, 4]
+    assert [part.test.labels.tolist() for part in stream.tasks] == [[1, 1, 0, 0, 0, 0], [3, 3], []]
+    assert stream.tasks[2].train.ids[0] == "task-3/train/0"
+    domains = GivenBenchmark(GivenConfig(stream="domains"), [task(0, 1), task(1, 2)]).stream()
+    assert [(part.domain, len(part.test)) for part in domains.tasks] == [("domain-1", 4), ("domain-2", 4)]
+    cut = GivenBenchmark(GivenConfig(increment=1, stream="repetition", tasks=4), task(0, 1)).stream()
+    assert len(cut.tasks) == 4
+
+
 class Unstable(Dataset):
     """A data set that gives another image every time, or loses images."""
 
@@ -180,7 +194,7 @@ TRAIN, TEST = task(0, 1)
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ([task(0, 1), task(1, 2)], "class 1 is in task 1 and in task 2; give every class to one task"),
+        ([(TRAIN, TEST), (images_of([0], 2, 7), TEST)], "tasks 1 and 2 have the same images"),
         ([(images_of([0, 1], 2, 0), images_of([0], 2, 0))], "class 1 of task-1 is in train and not in test"),
         ([(images_of([0], 2, 0), images_of([0, 1], 2, 0))], "class 1 of task-1 is in test and not in train"),
         ([((TRAIN[0], TRAIN[1] / 1.0), TEST)], "label 0 of task-1/train is 0.0, and no class number"),
@@ -333,6 +347,7 @@ def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
         ({"seeds": [0, 1]}, "seeds: a call runs one seed"),
         ({"trackers": 7}, "trackers: 'int' receives no events"),
         ({"constraints": "cpkk"}, "no constraint is called 'cpkk'"),
+        ({"benchmark": TASKS, "benchmark.stream": "repetition"}, "cuts tasks, and the tasks are given"),
         ({"benchmark": TASKS, "benchmark.increment": 2}, "the tasks are given; leave it out"),
         ({"benchmark": TASKS[0]}, "benchmark.increment: how many classes has a task"),
     ],
