@@ -20,17 +20,21 @@ from lw2g.api import (
     sweep,
     verify,
 )
+from lw2g.api.learning import learn, start, unlearn
 
 __all__ = [
     "__version__",
     "continue_run",
     "export",
     "fork",
+    "learn",
     "load",
     "report",
     "resume",
     "run",
     "runs",
+    "start",
     "sweep",
+    "unlearn",
     "verify",
 ]

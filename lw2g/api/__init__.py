@@ -6,6 +6,7 @@ imports neither torch nor any plugin.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,10 +259,13 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
+    from lw2g.api.learning import learn
     from lw2g.training.models.saved import open_model
 
     file, catalogue = None if weights is None else Path(weights), _catalogue(local)
-    return open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
+    model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
+    model.learner = partial(learn, run, device=device, weights=weights, local=local)
+    return model
 
 
 def export(
@@ -271,6 +275,7 @@ def export(
     task: int | None = None,
     with_backbone: bool = False,
     weights: str | Path | None = None,
+    learnable: bool = False,
     local: Mapping[str, Any] | None = None,
 ) -> int:
     """Write a run's model into a new folder, from which :func:`load` opens it, and return its size in bytes.
@@ -284,16 +289,20 @@ def export(
         task: The finished task, counted from 1, whose model to export; None for the newest.
         with_backbone: Whether to include the frozen weights; otherwise only their checksum.
         weights: A file with the backbone's weights; None for their recorded source.
+        learnable: Whether to keep features of up to 20 training images a class, which check what
+            :func:`learn` does and tell unknown images; this reads the run's data.
         local: As for :func:`resume`.
 
     Raises:
-        DataError: There is no such run or task.
+        DataError: There is no such run or task, or its data are gone.
         ConfigError: The folder is in use, or the run has no model to export.
     """
+    from lw2g.training.models.learning import export_learnable
     from lw2g.training.models.saved import export_run
 
     file, catalogue = None if weights is None else Path(weights), _catalogue(local)
-    return export_run(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
+    write = export_learnable if learnable else export_run
+    return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)
 
 
 def runs(directory: str | Path = "runs") -> Runs:

@@ -98,6 +98,15 @@ class ClosedForm(nn.Module, ABC):
         scores = self._score(features.double(), *self._solved[1])
         return scores if len(set(targets)) == seen else scores[:, targets]
 
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The target of each class."""
+        return tuple(self._targets)
+
+    def lifted(self, features: Tensor) -> Tensor:
+        """Return float64 features as the sums take them, ``[n, width]``."""
+        return features
+
     def _pooled(self, sums: Tensor) -> Tensor:
         """Return sums of targets, given those of the first classes ``[seen, ...]``."""
         targets = self._targets[: len(sums)]

@@ -149,7 +149,8 @@ class KernelDiscriminant(Discriminant):
         self.register_buffer("phases", 2 * torch.pi * turns, persistent=False)
         self.register_buffer("bandwidth", torch.zeros((), dtype=torch.float64))
 
-    def _lifted(self, features: Tensor) -> Tensor:
+    def lifted(self, features: Tensor) -> Tensor:
+        """Return random Fourier features ``[n, D]``."""
         turned = (2 * self.bandwidth).sqrt() * (features @ self.get_buffer("directions"))
         turned += self.get_buffer("phases")
         return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
@@ -165,7 +166,7 @@ class KernelDiscriminant(Discriminant):
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         if not self.bandwidth:
             raise ValueError("expected a bandwidth but got none; learn a whole task first")
-        super()._add(self._lifted(features), labels, owner)
+        super()._add(self.lifted(features), labels, owner)
         if self.raw is not None:
             self.raw.update(features, labels, owner)
 
@@ -191,7 +192,7 @@ class KernelDiscriminant(Discriminant):
         self._of_owner("scatter", owner).copy_(freedom * within)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        return super()._score(self._lifted(features), *solution)
+        return super()._score(self.lifted(features), *solution)
 
 
 class Mahalanobis(_Moments):
@@ -213,9 +214,13 @@ class Mahalanobis(_Moments):
         self.register_buffer("length", torch.zeros(num_classes, dtype=torch.float64))
         self.diagonal = diagonal
 
+    def lifted(self, features: Tensor) -> Tensor:
+        """Return features of length 1."""
+        return functional.normalize(features, dim=-1)
+
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         self.length.index_add_(0, labels, features.norm(dim=-1))
-        super()._add(functional.normalize(features, dim=-1), labels, owner)
+        super()._add(self.lifted(features), labels, owner)
 
     def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move means and scatters of normalised features at the mean length of their class.
@@ -247,7 +252,7 @@ class Mahalanobis(_Moments):
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         means, factors = solution
-        rows = functional.normalize(features, dim=-1)
+        rows = self.lifted(features)
         distances = [
             torch.linalg.solve_triangular(factor, (rows - mean[:, None]).mT, upper=False).square().sum(1)
             for mean, factor in zip(torch.split(means, _CLASSES), torch.split(factors, _CLASSES), strict=True)

@@ -70,14 +70,15 @@ class Ridge(ClosedForm):
         self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
         self.register_buffer("errors", torch.zeros(len(PENALTIES), dtype=torch.float64) if running else None)
 
-    def _lifted(self, features: Tensor) -> Tensor:
+    def lifted(self, features: Tensor) -> Tensor:
+        """Return random features ``[n, M]``, or the features where there is no projection."""
         projection = self.get_buffer("projection")
         return features if projection is None else (features @ projection).relu_()
 
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         gram = self._of_owner("gram", owner)
         for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
-            rows = self._lifted(part)
+            rows = self.lifted(part)
             gram += rows.T @ rows
             self.cross += functional.one_hot(classes, len(self.cross)).to(rows).T @ rows
         if self.raw is not None:
@@ -101,7 +102,7 @@ class Ridge(ClosedForm):
         away = noise.to(vectors) @ (vectors * values.clamp(min=0).sqrt()).T
         gram.zero_()
         for label, images in zip(classes.tolist(), count.flatten().tolist(), strict=True):
-            rows = self._lifted(raw.mean[label] + away)
+            rows = self.lifted(raw.mean[label] + away)
             gram += images / len(rows) * (rows.T @ rows)
             self.cross[label] = images * rows.mean(0)
 
@@ -120,7 +121,7 @@ class Ridge(ClosedForm):
         if not 0 < fitted < len(labels) or len(torch.unique(labels)) == 1:
             return
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
-        rows = self._lifted(features[order].double())
+        rows = self.lifted(features[order].double())
         targets = functional.one_hot(torch.unique(labels[order], return_inverse=True)[1]).to(rows)
         errors = held_out_errors(rows, targets, fitted, PENALTIES)
         if self.errors is not None:
@@ -137,7 +138,7 @@ class Ridge(ClosedForm):
         return (torch.cholesky_solve(self._pooled(self.cross[:seen]).T, factor(raised)),)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        return self._lifted(features) @ solution[0]
+        return self.lifted(features) @ solution[0]
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,7 +25,14 @@ __all__ = ["export"]
     metavar="FILE",
     help="The backbone's weights, if they have moved.",
 )
-def export(run: Path, out: Path, task: int | None, with_backbone: bool, weights: Path | None) -> None:
+@click.option(
+    "--learnable",
+    is_flag=True,
+    help="Keep features of up to 20 training images a class, for checks and --reject; reads the run's data.",
+)
+def export(
+    run: Path, out: Path, task: int | None, with_backbone: bool, weights: Path | None, learnable: bool
+) -> None:
     """Write the model of the run in the directory RUN into the new folder OUT.
 
     `lw2g predict OUT IMAGES` and `lw2g.load(OUT)` use it like a run, with the same predictions. They need
@@ -33,7 +41,13 @@ def export(run: Path, out: Path, task: int | None, with_backbone: bool, weights:
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.saved import export_run
 
-    size = export_run(run, load_catalogue(), out, task, with_backbone=with_backbone, weights=weights)
+    options: Any = {"with_backbone": with_backbone, "weights": weights}
+    if learnable:
+        from lw2g.training.models.learning import export_learnable
+
+        size = export_learnable(run, load_catalogue(), out, task, **options)
+    else:
+        size = export_run(run, load_catalogue(), out, task, **options)
     from lw2g.cli.output import in_units
 
     inside = "with its backbone" if with_backbone else "without its backbone"

@@ -22,6 +22,7 @@ from lw2g.cli.doctor import doctor
 from lw2g.cli.experiment import config, run
 from lw2g.cli.export import export
 from lw2g.cli.fork import fork
+from lw2g.cli.learn import learn, start, unlearn
 from lw2g.cli.new_plugin import new_plugin
 from lw2g.cli.plugins import plugins
 from lw2g.cli.predict import predict
@@ -151,6 +152,9 @@ for command in (
     report,
     predict,
     export,
+    start,
+    learn,
+    unlearn,
     plugins,
     show,
     verify,

@@ -30,6 +30,12 @@ __all__ = ["predict"]
     metavar="FILE",
     help="The backbone's weights, if they have moved.",
 )
+@click.option(
+    "--reject",
+    type=float,
+    metavar="RATE",
+    help="Call images unknown that are like no class, and at most this share of known ones, as in 0.05.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list (tasks count from 0).")
 def predict(
     run: Path,
@@ -39,6 +45,7 @@ def predict(
     device: str | None,
     batch_size: int | None,
     weights: Path | None,
+    reject: float | None,
     as_json: bool,
 ) -> None:
     """Classify IMAGES, files or folders, with the run or export in the directory RUN.
@@ -56,7 +63,7 @@ def predict(
 
     listed = [image for path in images for image in as_list(path)]
     model = open_model(run, load_catalogue(), task, device=device, batch_size=batch_size, weights=weights)
-    entries = model.predict(listed, top_k)
+    entries = model.predict(listed, top_k, reject)
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return
@@ -65,6 +72,14 @@ def predict(
     chosen = len(set(model.task_to_set)) > 1 and entries[0]["task"] is not None
     columns = ("image", "class", "probability", *(("task", "set") if chosen else ()))
     rows = [row[: len(columns)] for entry in entries for row in _rows(entry)]
+    if reject is not None:
+        columns = (*columns, "unknown")
+        told = [
+            "unknown" if entry["rejected"] and not place else ""
+            for entry in entries
+            for place in range(len(entry["top"]))
+        ]
+        rows = [(*row, unknown) for row, unknown in zip(rows, told, strict=True)]
     console().print(table("", columns, rows, left=2))
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "CONFIG",
     "EXPERIMENT",
     "GOAL",
+    "LEARNED",
     "LOCK",
     "MANIFEST",
     "PROGRESS",
@@ -39,8 +40,8 @@ PROGRESS = "progress.json"
 """The progress of a running run."""
 EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"
 """The configuration, the seeds and the results of a directory of several seeds."""
-MANIFEST, WEIGHTS = "model.json", "model.safetensors"
-"""The files of an export."""
+MANIFEST, WEIGHTS, LEARNED = "model.json", "model.safetensors", "learned.safetensors"
+"""The files of an export; the last one of a model that can learn."""
 UNFINISHED = ".lw2g-part"
 """The suffix of a file that is being written."""
 

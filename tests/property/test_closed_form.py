@@ -178,7 +178,7 @@ def test_random_fourier_features_make_the_kernel() -> None:
         apart = torch.cdist(rows, rows).square()
         assert bandwidth == float(classifier.bandwidth)
         assert bandwidth == pytest.approx(1 / float(torch.pdist(rows[:20]).square().median()))
-        lifted = classifier._lifted(rows)
+        lifted = classifier.lifted(rows)
         errors.append(float((lifted @ lifted.T - torch.exp(-bandwidth * apart)).abs().mean()))
     assert errors[1] < 0.02 < errors[0]
 
@@ -234,13 +234,13 @@ def test_ridge_task_by_task_is_ridge_on_all(order: tuple[int, int], running: boo
         own = labels // 2 == task
         ridge.learn(features[own], labels[own], torch.Generator().manual_seed(task))
         shuffled = torch.randperm(24, generator=torch.Generator().manual_seed(task))
-        rows = ridge._lifted(features[own].double())[shuffled]
+        rows = ridge.lifted(features[own].double())[shuffled]
         wanted = torch.eye(CLASSES, dtype=torch.float64)[labels[own][shuffled]]
         errors[task] = held_out_errors(rows, wanted, 19, PENALTIES)
     total = errors.sum(0) if running else errors[order[-1]]
     best = PENALTIES[int(total[4:].argmin()) + 4]
     assert float(ridge.penalty) == best
-    lifted = ridge._lifted(features.double())
+    lifted = ridge.lifted(features.double())
     theirs = SklearnRidge(alpha=best, fit_intercept=False).fit(
         lifted.numpy(), np.eye(CLASSES)[labels.numpy()]
     )

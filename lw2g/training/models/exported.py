@@ -2,7 +2,8 @@
 
 ``model.json`` (sealed) is the model's manifest and the checksum of ``model.safetensors``, which holds the
 learned state, and the backbone's weights where they were asked for. Read again, it needs the code of its
-baseline, its retrieval strategy and its backbone, because weights carry no code.
+baseline, its retrieval strategy and its backbone, because weights carry no code. A model that goes on
+learning has a third file, ``learned.safetensors``, which predictions do not read.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g import __version__
-from lw2g.config.directory import MANIFEST, UNFINISHED, WEIGHTS
+from lw2g.config.directory import LEARNED, MANIFEST, UNFINISHED, WEIGHTS
 from lw2g.config.structure import read_plain
 from lw2g.errors import ConfigError, DataError
 from lw2g.training.files.contents import read_sealed, require_fit
 from lw2g.training.files.sealed import read_header, seal_json, sync_entries, write_atomically
 from lw2g.training.models.manifest import Manifest
 
-__all__ = ["is_export", "read_export", "require_free", "write_export"]
+__all__ = ["is_export", "read_export", "read_learned", "require_free", "write_export"]
 
 FORMAT = 2
 _MAP = "task_to_set"
@@ -59,24 +60,27 @@ def require_free(out: Path) -> None:
         raise ConfigError(f"{str(out)!r} is there already", "choose another folder")
 
 
-def write_export(manifest: Manifest, tensors: Mapping[str, Tensor], out: Path) -> int:
+def write_export(
+    manifest: Manifest, tensors: Mapping[str, Tensor], out: Path, learned: Mapping[str, Tensor] | None = None
+) -> int:
     """Write a model into a new folder, and return its bytes. The folder is either whole or not there.
 
     Args:
         manifest: What it is made of.
         tensors: Its learned state by name, the backbone's weights where they go along.
         out: The folder.
+        learned: What only learning reads; None of a model that cannot learn.
 
     Raises:
         ConfigError: The folder is in use.
     """
     require_free(out)
-    # copies: tensors of a file may not share memory
-    copies = {name: value.detach().cpu().clone() for name, value in tensors.items()}
-    content = save_tensors(copies, {_MAP: json.dumps(manifest.task_to_set)})
+    written = {WEIGHTS: _as_bytes(tensors, {_MAP: json.dumps(manifest.task_to_set)})}
+    if learned is not None:
+        written[LEARNED] = _as_bytes(learned)
     head = {"format": FORMAT, "lw2g": __version__}
-    whole = attrs.evolve(manifest, files={WEIGHTS: hashlib.sha256(content).hexdigest()})
-    files = {WEIGHTS: content, MANIFEST: seal_json(head | attrs.asdict(whole))}
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
+    files = written | {MANIFEST: seal_json(head | attrs.asdict(attrs.evolve(manifest, files=sums)))}
     made = out.with_name(f".{out.name}.{secrets.token_hex(8)}{UNFINISHED}")
     made.mkdir(parents=True)
     try:
@@ -110,16 +114,35 @@ def read_export(directory: Path) -> tuple[Manifest, dict[str, Tensor]]:
         )
     require_fit(content, path, Manifest)
     manifest = read_plain(content, Manifest)
-    try:
-        held = weights.read_bytes()
-    except OSError as error:
-        raise DataError(f"{str(weights)!r} cannot be read: {error.strerror}", again) from error
-    if hashlib.sha256(held).hexdigest() != manifest.files.get(WEIGHTS):
-        raise DataError(f"{str(weights)!r} does not match its checksum in {MANIFEST}", again)
-    try:
-        tensors = load_tensors(held)
-    except SafetensorError as error:
-        raise DataError(f"{str(weights)!r} holds no tensors ({error})", again) from error
+    held, tensors = _read_tensors(weights, manifest, again)
     if read_header(held).get("__metadata__", {}).get(_MAP) != json.dumps(manifest.task_to_set):
         raise DataError(f"{str(path)!r} gives the tasks other sets than {WEIGHTS} does", again)
     return manifest, tensors
+
+
+def read_learned(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
+    """Return what only learning reads of an export.
+
+    Raises:
+        DataError: It is lost or damaged.
+    """
+    return _read_tensors(directory / LEARNED, manifest, f"put it back, or copy {directory} anew")[1]
+
+
+def _read_tensors(path: Path, manifest: Manifest, again: str) -> tuple[bytes, dict[str, Tensor]]:
+    """Return the bytes and the tensors of a file whose checksum the manifest has."""
+    try:
+        held = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}", again) from error
+    if hashlib.sha256(held).hexdigest() != manifest.files.get(path.name):
+        raise DataError(f"{str(path)!r} does not match its checksum in {MANIFEST}", again)
+    try:
+        return held, load_tensors(held)
+    except SafetensorError as error:
+        raise DataError(f"{str(path)!r} holds no tensors ({error})", again) from error
+
+
+def _as_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    # copies: tensors of a file may not share memory
+    return save_tensors({name: value.detach().cpu().clone() for name, value in tensors.items()}, metadata)

@@ -23,7 +23,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.models.parts import ModelParts
 from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["ComponentOrigin", "Manifest", "described", "note_of", "sections"]
+__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "note_of", "sections"]
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +75,50 @@ class TransformNumbers:
 
 
 @attrs.frozen(kw_only=True)
+class Step:
+    """What a model has learned at once since it was exported.
+
+    Attributes:
+        time: When, in UTC.
+        lw2g: The version.
+        parent: SHA-256 of the state it started from; empty where it started from nothing.
+        classes: Names of the classes.
+        images: Number of images of each.
+        digest: SHA-256 over the sorted checksums of all image files.
+        checks: What was measured and estimated then.
+    """
+
+    time: str
+    lw2g: str
+    parent: str
+    classes: list[str]
+    images: list[int]
+    digest: str
+    checks: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Learning:
+    """The history of a model that goes on learning.
+
+    Attributes:
+        tasks: Tasks that were learned before the first step; one task a step follows.
+        num_tasks: Tasks that the model was built for before the first step.
+        num_classes: Classes likewise.
+        names: The class of each number; a number is never given twice.
+        numbers: The number of each target; those of forgotten classes are missing.
+        steps: The steps.
+    """
+
+    tasks: int
+    num_tasks: int
+    num_classes: int
+    names: list[str]
+    numbers: list[int]
+    steps: list[Step] = attrs.field(factory=list)
+
+
+@attrs.frozen(kw_only=True)
 class Manifest:
     """What a model is made of.
 
@@ -96,6 +140,7 @@ class Manifest:
         components: Who offers what is used, as far as it is known.
         learned_from: Name and fingerprint of the stream.
         files: Of an export: SHA-256 of its other files.
+        learning: Of an export that can learn: its history; else None.
     """
 
     baseline: Section
@@ -115,6 +160,7 @@ class Manifest:
     components: list[ComponentOrigin] = attrs.field(factory=list)
     learned_from: dict[str, str] = attrs.field(factory=dict)
     files: dict[str, str] = attrs.field(factory=dict)
+    learning: Learning | None = None
 
     @property
     def infos(self) -> tuple[TaskInfo, ...]:

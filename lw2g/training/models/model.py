@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ from lw2g.training.images.pictures import ImageLike, as_list
 from lw2g.training.models.answers import Answers
 from lw2g.training.models.parts import ModelParts
 from lw2g.training.models.predictor import Predictor, joined
+from lw2g.training.models.rejection import moments_of, threshold_of
 
 __all__ = ["TrainedModel"]
 
@@ -47,6 +48,8 @@ class TrainedModel(nn.Module):
     Attributes:
         task: The same.
         batch_size: Images per forward.
+        calibration: What ``reject`` needs (:mod:`lw2g.training.models.rejection`); empty of most models.
+        learner: Lets the model on disk learn; None of one that cannot.
     """
 
     def __init__(
@@ -61,7 +64,33 @@ class TrainedModel(nn.Module):
         self.retrieval = parts.retrieval
         self._history = parts.infos[:task]
         self._classes = tuple(dict(_named(self._history)).values())
+        self._numbers: Sequence[int] | None = None
+        self.calibration: Mapping[str, Tensor] = {}
+        self.learner: Callable[..., Any] | None = None
         self.eval()
+
+    def number(self, names: Sequence[str], numbers: Sequence[int]) -> None:
+        """Give the classes numbers of their own, those that the model had when it was made by others.
+
+        Args:
+            names: The class of each number, forgotten ones too: their logits are minus infinity.
+            numbers: The number of each class that the model knows.
+        """
+        self._classes = tuple(names)
+        self._numbers = None if len(names) == len(numbers) else tuple(numbers)
+
+    def learn(self, folder: str | Path, **options: Any) -> tuple[TrainedModel, dict[str, Any]]:
+        """Learn from a folder of images as :func:`lw2g.learn`; return the new model and the report.
+
+        Raises:
+            DataError: The model was not opened from a learnable export, or as :func:`lw2g.learn`.
+        """
+        if self.learner is None:
+            raise DataError(
+                "this model cannot learn", "lw2g export RUN MODEL --learnable, then lw2g.load(MODEL)"
+            )
+        answer: tuple[TrainedModel, dict[str, Any]] = self.learner(folder, **options)
+        return answer
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -126,20 +155,49 @@ class TrainedModel(nn.Module):
             answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
         return joined(answers)
 
-    def predict(self, images: ImageLike | Sequence[ImageLike], top_k: int = 1) -> list[dict[str, Any]]:
+    @torch.no_grad()
+    def features(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+        """Return what the head is fed, ``[B, F]`` float32: one forward an image, batches not filled up.
+
+        Raises:
+            DataError: As :meth:`answer`.
+        """
+        with self._guard():
+            predictor = Predictor.of(self._parts, self.task - 1)
+            rows = [
+                predictor.rows(self._batch(part), predictor.all_members(len(part)))
+                for part in self._batches(images)
+            ]
+        return torch.cat(rows).flatten(1)
+
+    def predict(
+        self, images: ImageLike | Sequence[ImageLike], top_k: int = 1, reject: float | None = None
+    ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
         An entry has ``path`` (None for what is no file), ``class``, ``class_index`` and ``probability`` of
         the best class, ``top`` with the same three of the ``top_k`` best ones, and ``task`` and ``set``, from
         0, that retrieval chose (None where the baseline makes no hard choice).
 
+        Args:
+            images: The images.
+            top_k: How many classes to name.
+            reject: Share of known images that may be called unknown. Then an entry has ``score``,
+                ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
+                Probabilities are those at the fitted temperature, if there is one.
+
         Raises:
             DataError: As :meth:`answer`.
+            ConfigError: The model cannot reject at this rate.
         """
         listed = as_list(images)
+        threshold = None if reject is None else threshold_of(self.calibration, reject)
         with torch.no_grad():
             answers = self.answer(listed)
-        probabilities, classes = (tensor.tolist() for tensor in answers.top(top_k))
+        if threshold is not None and "temperature" in self.calibration:
+            answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
+        live = len(self.classes if self._numbers is None else self._numbers)
+        probabilities, classes = (tensor.tolist() for tensor in answers.top(min(top_k, live)))
         tasks, sets = (
             [None] * len(listed) if chosen is None else chosen.tolist()
             for chosen in (answers.tasks, answers.sets)
@@ -152,7 +210,25 @@ class TrainedModel(nn.Module):
             ]
             path = str(image) if isinstance(image, str | Path) else None
             rows.append({"path": path, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+        if threshold is not None:
+            for entry, score in zip(rows, self._scores(answers.features), strict=True):
+                rejected = score < threshold
+                entry |= {
+                    "score": score,
+                    "threshold": threshold,
+                    "rejected": rejected,
+                    "best": entry["class"],
+                }
+                entry["class"] = None if rejected else entry["best"]
         return rows
+
+    def _scores(self, features: Tensor) -> list[float]:
+        """Return how known images with these features are."""
+        head: Any = self.baseline.closed_form
+        gaussians = moments_of(head, self._history[-1].seen)
+        assert gaussians is not None
+        scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
+        return scores
 
     def _batches(self, images: ImageLike | Sequence[ImageLike]) -> Iterator[Tensor]:
         """Yield transformed images on the device, at most ``batch_size`` together."""
@@ -166,7 +242,11 @@ class TrainedModel(nn.Module):
         batch = self._batch(torch.cat([images, filled]))
         names = [str(row) for row in range(len(images))]
         answers = predictor(batch, names, tasks=tasks)
-        return attrs.evolve(answers, logits=answers.logits.float(), suits=None, by_set=None)
+        logits = answers.logits.float()
+        if self._numbers is not None:
+            known, logits = logits, logits.new_full((len(logits), len(self._classes)), float("-inf"))
+            logits[:, list(self._numbers)] = known
+        return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
 
     def _batch(self, images: Tensor) -> Batch:
         norm = self.retrieval is None or self.retrieval.query_norm

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 from torch import Tensor
@@ -25,8 +25,9 @@ from lw2g.training.boundary import guarded
 from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.contents import require_fit
 from lw2g.training.files.record import RunDirectory
+from lw2g.training.files.state import widened
 from lw2g.training.models.exported import is_export, read_export, require_free, write_export
-from lw2g.training.models.manifest import ComponentOrigin, Manifest, sections
+from lw2g.training.models.manifest import ComponentOrigin, Learning, Manifest, sections
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.parts import (
     ModelParts,
@@ -41,8 +42,10 @@ from lw2g.training.models.parts import (
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["export_run", "open_model"]
+__all__ = ["Memory", "as_exported", "export_run", "filled", "lasting_tensors", "open_model", "trained"]
 
+Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
+"""The history of a model, what rejects unknown images, and what only learning reads."""
 _OF_THE_RUN = ("seed", "precision", "deterministic", "compile", "evaluation_batch")
 """Options of the section ``run`` that an answer depends on."""
 
@@ -80,8 +83,20 @@ def open_model(
             f"export another one of its run: lw2g export RUN OUT --task {task}",
         )
     config = manifest.config(catalogue, device=device, batch_size=batch_size, weights=weights)
-    parts = _filled(manifest, tensors, config, catalogue)
-    return TrainedModel(parts, last, partial(guarded, catalogue, config))
+    parts = filled(manifest, tensors, config, catalogue)
+    return trained(manifest, tensors, parts, catalogue)
+
+
+def trained(
+    manifest: Manifest, tensors: Mapping[str, Tensor], parts: ModelParts, catalogue: Catalogue
+) -> TrainedModel:
+    """Return the model that parts in their learned state make."""
+    guard, learning = partial(guarded, catalogue, parts.config), manifest.learning
+    model = TrainedModel(parts, len(manifest.tasks), guard)
+    if learning is not None:
+        model.number(learning.names, learning.numbers)
+        model.calibration = part(tensors, "calibration")
+    return model
 
 
 def export_run(
@@ -92,6 +107,7 @@ def export_run(
     *,
     with_backbone: bool = False,
     weights: Path | None = None,
+    remember: Callable[[Manifest, ModelParts], Memory] | None = None,
 ) -> int:
     """Write the model of a run into a new folder, from where :func:`open_model` opens it.
 
@@ -102,6 +118,7 @@ def export_run(
         task: The task, counted from 1, after which it is wanted; None for the last finished one.
         with_backbone: Whether the frozen weights are put inside.
         weights: A file with the backbone's weights; None for where they were.
+        remember: Returns what a model keeps that goes on learning; None for nothing.
 
     Returns:
         The bytes of what was written.
@@ -115,11 +132,32 @@ def export_run(
     require_free(out)
     manifest, learned = _read_run(directory, task)
     config = manifest.config(catalogue, device="cpu", batch_size=None, weights=weights)
-    parts = _filled(manifest, learned, config, catalogue)
+    parts = filled(manifest, learned, config, catalogue)
     if parts.retrieval is not None and parts.retrieval.control:
         raise ConfigError(
             f"{parts.names[1]} is told the task, so that nobody could use the model", "export another run"
         )
+    tensors = lasting_tensors(parts)
+    state, file = parts.backbone.model.state_dict(), config.backbone.weights
+    if with_backbone:
+        _require_rebuilt(config.backbone, state, catalogue)
+        tensors |= under("backbone", state)
+    exported = attrs.evolve(
+        as_exported(manifest, catalogue),
+        state=state_sha256(state),
+        backbone=attrs.evolve(
+            manifest.backbone, weights=None if with_backbone or file is None else str(file.absolute())
+        ),
+    )
+    if remember is None:
+        return write_export(exported, tensors, out)
+    learning, calibration, learned = remember(exported, parts)
+    exported = attrs.evolve(exported, learning=learning)
+    return write_export(exported, tensors | under("calibration", calibration), out, learned)
+
+
+def lasting_tensors(parts: ModelParts) -> dict[str, Tensor]:
+    """Return the learned state that predictions need, by name."""
     tensors = tensors_of(parts)
     for prefix, module in (("baseline", parts.baseline), ("retrieval", parts.retrieval)):
         if module is not None:
@@ -127,18 +165,7 @@ def export_run(
             tensors = {
                 name: value for name, value in tensors.items() if not name.startswith(f"{prefix}/")
             } | kept
-    state, file = parts.backbone.model.state_dict(), config.backbone.weights
-    if with_backbone:
-        _require_rebuilt(config.backbone, state, catalogue)
-        tensors |= under("backbone", state)
-    exported = attrs.evolve(
-        _as_exported(manifest, catalogue),
-        state=state_sha256(state),
-        backbone=attrs.evolve(
-            manifest.backbone, weights=None if with_backbone or file is None else str(file.absolute())
-        ),
-    )
-    return write_export(exported, tensors, out)
+    return tensors
 
 
 def _require_counted(task: int | None) -> None:
@@ -146,7 +173,7 @@ def _require_counted(task: int | None) -> None:
         raise ConfigError(f"task: expected a number from 1 but got {task}", "the first task is 1")
 
 
-def _as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
+def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     """Return a run's manifest with the origins of components, and without what only the run needs."""
     used: list[tuple[Kind, Any]] = [
         ("baseline", manifest.baseline),
@@ -204,17 +231,39 @@ def _read_run(directory: Path, task: int | None) -> tuple[Manifest, Mapping[str,
     return manifest, checkpoint.tensors
 
 
-def _filled(
-    manifest: Manifest, tensors: Mapping[str, Tensor], config: ModelConfig, catalogue: Catalogue
+def filled(
+    manifest: Manifest,
+    tensors: Mapping[str, Tensor],
+    config: ModelConfig,
+    catalogue: Catalogue,
+    *,
+    tasks: int | None = None,
 ) -> ModelParts:
-    """Return the parts of a model as they were when its state was saved."""
+    """Return the parts of a model as they were when its state was saved.
+
+    Args:
+        manifest: What it is made of.
+        tensors: Its state.
+        config: Its configuration.
+        catalogue: Where its components come from.
+        tasks: After how many of its tasks the state was saved, where others have begun since: their rows
+            are new. None for all.
+    """
     inside = part(tensors, "backbone") if config.backbone.weights is None else {}
+    begun = len(manifest.tasks) if tasks is None else tasks
+
+    def adapt(state: dict[str, Tensor], module: Any, whose: str) -> dict[str, Tensor]:
+        whole = _completed(state, module, whose)
+        return whole if tasks is None else widened(whole, module.state_dict(), whose)
+
     with guarded(catalogue, config):
         parts = _parts(manifest, config, catalogue, inside)
-        for index in range(len(parts.infos)):
+        for index in range(begun):
             parts.begin_task(index)
         with _strictly(manifest):
-            fill(parts, tensors, manifest.task_to_set, _completed)
+            fill(parts, tensors, manifest.task_to_set, adapt)
+        for index in range(begun, len(parts.infos)):
+            parts.begin_task(index)
     return parts
 
 

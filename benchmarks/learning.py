@@ -1,0 +1,134 @@
+"""What `lw2g learn` costs, and what `--reject` is worth on real images.
+
+    python benchmarks/learning.py time [--images 50] [--json OUT.json]
+    python benchmarks/learning.py reject CIFAR CALTECH WEIGHTS [--json OUT.json]
+
+`time` teaches one class of noise images to models on random weights, and prints processor seconds of this
+process: with ViT-Tiny at 96 pixels and with ViT-S/16 at 224. `reject` takes two folders of train/CLASS/*
+and test/CLASS/*, and the weights of a ViT-Tiny: a model of 20 of the first folder's classes (40 images
+each) is shown 200 test images of these classes, 200 of 20 other classes (near), and 200 of the second
+folder (far).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import lw2g
+
+_MODELS = (
+    ("ViT-Tiny at 96 px", "vit_tiny_patch16_224", 96),
+    ("ViT-S/16 at 224 px", "vit_small_patch16_224", 224),
+)
+
+
+def noise(folder: Path, count: int, seed: int) -> None:
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(seed)
+    for place in range(count):
+        pixels = draw.integers(0, 255, (256, 256, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{place}.png")
+
+
+def times(images: int) -> dict[str, float]:
+    found = {}
+    for title, name, size in _MODELS:
+        with tempfile.TemporaryDirectory() as made:
+            root = Path(made)
+            torch.manual_seed(0)
+            weights = root / "weights.safetensors"
+            save_file(timm.create_model(name, pretrained=False).state_dict(), weights)
+            for place in range(4):
+                noise(root / "first" / f"class {place}", 10, place)
+            noise(root / "new" / "one more", images, 9)
+            options: dict[str, Any] = {"backbone": name, "weights": weights, "image_size": size}
+            lw2g.start(root / "first", root / "model", device="cpu", **options)
+            began = time.process_time()
+            lw2g.learn(root / "model", root / "new", device="cpu")
+            found[title] = time.process_time() - began
+        print(f"{found[title]:8.1f} s for {images} images, {title}", flush=True)
+    return found
+
+
+def area(known: list[float], unknown: list[float]) -> float:
+    """The chance that a known image scores above an unknown one, in percent."""
+    one, other = np.array(known)[:, None], np.array(unknown)
+    return 100 * float(((one > other) + 0.5 * (one == other)).mean())
+
+
+def chosen(root: Path, classes: slice, images: slice) -> list[tuple[Path, str]]:
+    folders = sorted(path for path in root.iterdir() if path.is_dir())[classes]
+    return [(path, folder.name) for folder in folders for path in sorted(folder.iterdir())[images]]
+
+
+def rejecting(cifar: Path, caltech: Path, weights: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        for path, name in chosen(cifar / "train", slice(0, 100, 5), slice(0, 40)):
+            (root / "first" / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, root / "first" / name)
+        options: dict[str, Any] = {"backbone": "vit_tiny_patch16_224", "weights": weights, "image_size": 96}
+        model, report = lw2g.start(root / "first", root / "model", device="cpu", **options)
+        sets = {
+            "known": chosen(cifar / "test", slice(0, 100, 5), slice(0, 10)),
+            "near": chosen(cifar / "test", slice(2, 100, 5), slice(0, 10)),
+            "far": chosen(caltech / "test", slice(0, 100, 5), slice(0, 10)),
+        }
+        rows = {
+            name: model.predict([path for path, _ in images], reject=0.05) for name, images in sets.items()
+        }
+    right = [row["best"] == name for row, (_, name) in zip(rows["known"], sets["known"], strict=True)]
+    score, best = (
+        {name: [row[key] for row in of] for name, of in rows.items()} for key in ("score", "probability")
+    )
+    found: dict[str, Any] = {
+        "images": {name: len(images) for name, images in sets.items()},
+        "accuracy": 100 * float(np.mean(right)),
+        "temperature": report["temperature"],
+        "ece left out": report["ece"],
+        "ece test": ece(best["known"], right),
+    }
+    for kind in ("near", "far"):
+        found[f"AUROC {kind}, relative Mahalanobis"] = area(score["known"], score[kind])
+        found[f"AUROC {kind}, max softmax"] = area(best["known"], best[kind])
+    for kind in sets:
+        found[f"rejected at 0.05, {kind}"] = 100 * float(np.mean([row["rejected"] for row in rows[kind]]))
+    for name, value in found.items():
+        print(f"{value if isinstance(value, dict) else round(value, 2)}  {name}", flush=True)
+    return found
+
+
+def ece(probability: list[float], right: list[bool]) -> float:
+    from lw2g.training.models.rejection import expected_error
+
+    return 100 * expected_error(torch.tensor(probability), torch.tensor(right))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("time", "reject"))
+    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--images", type=int, default=50)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    found = times(asked.images) if asked.what == "time" else rejecting(*asked.paths)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,463 @@
+"""Learning after the run: new classes, or more images of known ones, from their images alone.
+
+The backbone and the sets stay as they are; only the sums of a closed-form head grow. So a step is exact: it
+gives the head that a stream with the same images would have. The model keeps the features of the images it
+learns from (``learned.safetensors``) and the sums before the first step. Taking a step or a class back means
+to add up again without it, which has the same bits as never having learned it.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from lw2g import __version__
+from lw2g.blocks.closed_form import ClosedForm, Cosine
+from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.config.directory import WEIGHTS
+from lw2g.config.resolve import load_resolved, resolve
+from lw2g.config.structure import read_plain
+from lw2g.config.toml import to_toml
+from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.context import BuildContext
+from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.stream import Task
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.boundary import guarded
+from lw2g.training.files.checkpoint import part, under
+from lw2g.training.files.record import RunDirectory
+from lw2g.training.images.streams import as_one_task
+from lw2g.training.models.class_folders import digest_of, read_class_folders
+from lw2g.training.models.exported import require_free, write_export
+from lw2g.training.models.manifest import Manifest, Step, described, sections
+from lw2g.training.models.model import TrainedModel
+from lw2g.training.models.parts import ModelParts, build_methods, engine_of, open_backbone
+from lw2g.training.models.saved import Memory, as_exported, export_run, filled, lasting_tensors, trained
+from lw2g.training.models.step_checks import calibration_of, look_alikes, recall, warnings_of
+from lw2g.training.models.steps import (
+    Saved,
+    base_classes,
+    features_of,
+    grown,
+    names_of,
+    read_saved,
+    without_class,
+    without_step,
+)
+from lw2g.vit.weights import state_sha256
+
+__all__ = ["export_learnable", "free_folder", "head_of", "learn", "start", "unlearn"]
+
+_KEPT = 20
+"""Images of each class of a run whose features an export keeps."""
+
+
+def learn(
+    directory: Path,
+    folder: Path,
+    catalogue: Catalogue,
+    *,
+    out: Path | None = None,
+    test: Path | None = None,
+    max_loss: float | None = None,
+    device: str | None = None,
+    weights: Path | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Let an exported model learn from new images, and write the result into a new folder.
+
+    Args:
+        directory: The export; it is not changed.
+        folder: ``CLASS/IMAGE``; a known name adds images to that class, any other is a new class.
+        catalogue: Where components come from.
+        out: The new folder; None for the next free ``MODEL-2``, ``MODEL-3``.
+        test: Images of the same form that check the result; None for a fifth of the new ones, which join
+            afterwards.
+        max_loss: Accuracy in points that old classes may lose, as measured or estimated.
+        device: Where it computes.
+        weights: A file with the backbone's weights.
+
+    Returns:
+        The new model, and the report: what was learned and what the checks say.
+
+    Raises:
+        DataError: The model, the folder or an image cannot be used.
+        ConfigError: The head cannot learn, the folder ``out`` is in use, or the old classes lose too much.
+    """
+    saved = read_saved(directory)
+
+    def build(manifest: Manifest) -> ModelParts:
+        config = manifest.config(catalogue, device=device, batch_size=None, weights=weights)
+        return filled(manifest, saved.tensors, config, catalogue, tasks=len(saved.manifest.tasks))
+
+    out = out or free_folder(directory)
+    require_free(out)
+    return _learned(saved, folder, build, catalogue, out, test=test, max_loss=max_loss)
+
+
+def export_learnable(
+    directory: Path, catalogue: Catalogue, out: Path, task: int | None = None, **options: Any
+) -> int:
+    """Write the model of a run as :func:`~lw2g.training.models.saved.export_run`, with features to learn by.
+
+    It keeps those of the first 20 training images of each class: they are left out of the sums in turn to
+    see what a step costs old classes, and where unknown images begin.
+
+    Raises:
+        DataError: As there, or the run's data have changed or gone.
+        ConfigError: As there, or the head cannot learn.
+    """
+
+    def remember(manifest: Manifest, parts: ModelParts) -> Memory:
+        head = head_of(parts)
+        model = TrainedModel(parts, len(manifest.tasks))
+        learned: dict[str, Tensor] = {}
+        with guarded(catalogue, parts.config):
+            for taught in _tasks_of(directory, catalogue, manifest):
+                for label in taught.classes:
+                    rows = taught.train.indices[taught.train.labels == label][:_KEPT]
+                    images = [taught.train.source.image(int(row)) for row in rows]
+                    learned[f"kept/{label}"] = model.features(images).cpu()
+            saved = Saved(manifest=manifest, tensors={}, learned=learned)
+            calibration, _, _ = calibration_of(head, saved)
+        return saved.learning, calibration, learned
+
+    return export_run(directory, catalogue, out, task, remember=remember, **options)
+
+
+def _tasks_of(directory: Path, catalogue: Catalogue, manifest: Manifest) -> Sequence[Task]:
+    """Return the tasks that a run has learned.
+
+    Raises:
+        DataError: Its data are others now.
+    """
+    config = load_resolved(RunDirectory(directory).config, catalogue).config
+    stream = catalogue.get("benchmark", config.benchmark.name).build(config.benchmark.config).stream()
+    if catalogue.get("baseline", config.baseline.name).joint:
+        stream = as_one_task(stream)
+    if stream.fingerprint != manifest.learned_from.get("fingerprint"):
+        raise DataError(
+            f"the data of {str(directory)!r} have changed, or come from several sources",
+            "restore them, or export without --learnable",
+        )
+    return stream.tasks[: len(manifest.tasks)]
+
+
+def start(
+    folder: Path,
+    out: Path,
+    catalogue: Catalogue,
+    *,
+    backbone: str | None = None,
+    weights: Path | None = None,
+    image_size: int | None = None,
+    head: str = "lda",
+    test: Path | None = None,
+    device: str | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Make a first model from a folder of images, without a run: a closed-form head on a frozen backbone.
+
+    Args:
+        folder: ``CLASS/IMAGE``.
+        out: The folder of the model.
+        catalogue: Where components come from.
+        backbone: Its name; None for the embedded one, which knows small drawings and no photos.
+        weights: A file with its weights.
+        image_size: Side of its input in pixels; None for its own.
+        head: ``lda``, ``cosine`` or ``mahalanobis``.
+        test: As for :func:`learn`.
+        device: Where it computes.
+
+    Returns:
+        As :func:`learn`.
+
+    Raises:
+        DataError: The folder, an image or the weights cannot be used.
+        ConfigError: A name is unknown, or the folder ``out`` is in use.
+    """
+    if head not in ("lda", "cosine", "mahalanobis"):
+        raise ConfigError(f"head: {head!r} chooses its constants by a stream", "lda, cosine or mahalanobis")
+    require_free(out)
+    given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
+    overrides = {key: value for key, value in given.items() if value is not None}
+    resolved = resolve(
+        catalogue,
+        overrides=overrides,
+        baseline="simple-cil",
+        benchmark="folder",
+        backbone=backbone,
+        weights=weights,
+    )
+    chosen = resolved.config.backbone
+    config, engine, _, opened = open_backbone(
+        resolved.config,
+        engine_of(resolved.config),
+        lambda: catalogue.get("backbone", chosen.name).build(
+            chosen.config, chosen.weights, chosen.image_size
+        ),
+    )
+    known = opened.fingerprint
+    benchmark = catalogue.get("benchmark", "folder").build(config.benchmark.config)
+    still = benchmark.transforms(known.image_size, known.mean, known.std).test
+
+    def parts_for(tasks: int, classes: int) -> ModelParts:
+        context = BuildContext(
+            backbone=opened,
+            num_tasks=tasks,
+            num_classes=classes,
+            device=engine.device,
+            seed=config.run.seed,
+        )
+        baseline, retrieval = build_methods(config, catalogue, context)
+        return ModelParts(
+            config=config,
+            engine=engine,
+            backbone=opened,
+            baseline=baseline,
+            retrieval=retrieval,
+            pool=Pool(),
+            mixer=None,
+            still=still,
+            infos=(),
+        )
+
+    empty = parts_for(0, 0)
+    content = {**sections(tomllib.loads(to_toml(config))), **described(empty), "tasks": [], "task_to_set": []}
+    manifest = as_exported(read_plain(content, Manifest), catalogue)
+    file = manifest.backbone.weights
+    manifest = attrs.evolve(
+        manifest,
+        state=state_sha256(opened.model.state_dict()),
+        backbone=attrs.evolve(
+            manifest.backbone, weights=None if file is None else str(Path(file).absolute())
+        ),
+    )
+
+    def build(manifest: Manifest) -> ModelParts:
+        parts = attrs.evolve(parts_for(manifest.num_tasks, manifest.num_classes), infos=manifest.infos)
+        parts.pool.grow(parts.new_set(None))
+        parts.begin_task(0)
+        return parts
+
+    saved = Saved(manifest=manifest, tensors=lasting_tensors(empty), learned={})
+    return _learned(saved, folder, build, catalogue, out, test=test)
+
+
+def unlearn(
+    directory: Path,
+    name: str | None,
+    catalogue: Catalogue,
+    *,
+    out: Path | None = None,
+    device: str | None = None,
+    weights: Path | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Take a class or the last step back, and write the result into a new folder.
+
+    Args:
+        directory: The export; it is not changed.
+        name: The class; None for the last step.
+        catalogue: Where components come from.
+        out: As for :func:`learn`.
+        device: As for :func:`learn`.
+        weights: As for :func:`learn`.
+
+    Returns:
+        The new model, and what is gone and what of it may be left.
+
+    Raises:
+        DataError: There is no such class or step.
+        ConfigError: The head's sums do not tell the class from others, or nothing would be left.
+    """
+    saved = read_saved(directory)
+    out = out or free_folder(directory)
+    require_free(out)
+    less = without_step(saved) if name is None else without_class(saved, name)
+    if not less.manifest.tasks:
+        raise ConfigError("the model would know no class any more", "remove its folder instead")
+    config = less.manifest.config(catalogue, device=device, batch_size=None, weights=weights)
+    parts = filled(less.manifest, less.tensors, config, catalogue, tasks=less.learning.tasks)
+    head, first = head_of(parts), base_classes(less)
+    with guarded(catalogue, config):
+        for number in range(len(less.learning.steps)):
+            rows = features_of(less.learned, number)
+            _add(head, rows, first)
+            first += len(rows)
+        calibration, _, _ = calibration_of(head, less)
+    steps = less.learning.steps
+    learned = (
+        less.learned
+        if steps
+        else {key: value for key, value in less.learned.items() if not key.startswith("base/")}
+    )
+    gone = sorted(set(names_of(saved.manifest)) - set(names_of(less.manifest)))
+    report = {
+        "out": str(out),
+        "forgotten": gone,
+        "classes": names_of(less.manifest),
+        "remains": _remains(parts),
+    }
+    return _written(less, parts, calibration, learned, out, catalogue), report
+
+
+def head_of(parts: ModelParts) -> ClosedForm:
+    """Return the head that learns.
+
+    Raises:
+        ConfigError: The model has none whose sums can grow.
+    """
+    head = getattr(parts.baseline, "closed_form", None)
+    reason = ""
+    if not isinstance(head, ClosedForm):
+        reason = f"the head of {parts.names[0]} is trained"
+    elif parts.retrieval is not None or parts.mixer is not None or parts.baseline.scope.each:
+        reason = f"{parts.names[0]} chooses among sets"
+    if not isinstance(head, ClosedForm) or reason:
+        raise ConfigError(
+            f"{reason}, so that new classes cannot be added to sums",
+            "use a baseline without sets that are chosen, with baseline.head=lda, or lw2g start",
+        )
+    return head
+
+
+def free_folder(directory: Path) -> Path:
+    """Return the next free ``MODEL-2``, ``MODEL-3`` beside a model."""
+    directory = Path(directory.absolute())
+    stem, number = directory.name, 2
+    if match := re.fullmatch(r"(.+)-(\d{1,6})", stem):
+        stem, number = match[1], int(match[2]) + 1
+    while (found := directory.with_name(f"{stem}-{number}")).exists() or found.is_symlink():
+        number += 1
+    return found
+
+
+# -- a step --------------------------------------------------------------------------------------------------
+
+
+def _learned(
+    saved: Saved,
+    folder: Path,
+    build: Callable[[Manifest], ModelParts],
+    catalogue: Catalogue,
+    out: Path,
+    *,
+    test: Path | None,
+    max_loss: float | None = None,
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Learn from a folder, check the result, and write it."""
+    began, images = time.monotonic(), read_class_folders(folder)
+    tested = None if test is None else read_class_folders(test)
+    counts = {name: len(one.paths) for name, one in images.items()}
+    more = grown(saved, counts)
+    if tested is not None and (unknown := tested.keys() - set(names_of(more.manifest))):
+        raise DataError(f"test: no class is called {min(unknown)!r}", "give images of classes of the model")
+    parts = build(more.manifest)
+    head, number = head_of(parts), len(more.learning.steps)
+    model = trained(more.manifest, {}, parts, catalogue)
+    rows = [model.features(one.paths).cpu() for one in images.values()]
+    learned = {**more.learned, **{f"features/{number}/{place}": one for place, one in enumerate(rows)}}
+    with guarded(catalogue, parts.config):
+        first = more.manifest.infos[-1].classes[0]
+        held = [torch.tensor(one.held_out) for one in images.values()]
+        if tested is None:
+            checked = {
+                name: own[apart] for name, own, apart in zip(images, rows, held, strict=True) if apart.any()
+            }
+            trial = copy.deepcopy(head)
+            _add(trial, [own[~apart] for own, apart in zip(rows, held, strict=True)], first)
+            found = recall(trial, more.manifest, checked)
+            del trial
+        _add(head, rows, first)
+        if tested is not None:
+            checked = {name: model.features(one.paths).cpu() for name, one in tested.items()}
+            found = recall(head, more.manifest, checked)
+        after = attrs.evolve(more, learned=learned)
+        calibration, measures, gaussians = calibration_of(head, after, learned=True)
+        estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
+    report = {
+        "out": str(out),
+        "classes": [
+            {"class": name, "images": count, "new": name not in names_of(saved.manifest)}
+            | found.get(name, {"checked": 0, "recall": None, "taken_for": []})
+            for name, count in counts.items()
+        ],
+        **estimate,
+        **measures,
+    }
+    report["warnings"] = [*warnings_of(report, images, saved)]
+    loss = max(
+        (value for value in (report["loss"], report["estimated_loss"]) if value is not None), default=None
+    )
+    if max_loss is not None and (loss is None or loss > max_loss):
+        what = "cannot be estimated for this head" if loss is None else f"is {loss:.1f} points"
+        raise ConfigError(f"max-loss: the loss of the old classes {what}", "raise it, or leave it out")
+    checks = {key: value for key, value in report.items() if key not in ("out", "warnings")}
+    step = Step(
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        lw2g=__version__,
+        parent=saved.manifest.files.get(WEIGHTS, ""),
+        classes=list(counts),
+        images=list(counts.values()),
+        digest=digest_of(images),
+        checks=checks,
+    )
+    history = attrs.evolve(more.learning, steps=[*more.learning.steps, step])
+    after = attrs.evolve(after, manifest=attrs.evolve(more.manifest, learning=history))
+    made = _written(after, parts, calibration, _with_base(saved, parts, learned), out, catalogue)
+    return made, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what only learning reads, with the state before the first step of all that steps change."""
+    now = {name: value.cpu() for name, value in part(lasting_tensors(parts), "baseline").items()}
+    base = {
+        f"base/{name}": value
+        for name, value in part(saved.tensors, "baseline").items()
+        if name not in now or now[name].shape != value.shape or not torch.equal(now[name], value.cpu())
+    }
+    return {**base, **learned}
+
+
+def _written(
+    saved: Saved,
+    parts: ModelParts,
+    calibration: Mapping[str, Tensor],
+    learned: Mapping[str, Tensor],
+    out: Path,
+    catalogue: Catalogue,
+) -> TrainedModel:
+    """Write a model, and return it."""
+    tensors = {
+        **lasting_tensors(parts),
+        **under("backbone", part(saved.tensors, "backbone")),
+        **under("calibration", calibration),
+    }
+    write_export(saved.manifest, tensors, out, learned)
+    return trained(saved.manifest, tensors, parts, catalogue)
+
+
+def _remains(parts: ModelParts) -> list[str]:
+    """Return in words what was fitted to forgotten images and stays."""
+    words = []
+    if parts.baseline.scope.learned:
+        words.append("the sets, which were trained before the export")
+    if not isinstance(head_of(parts), Discriminant | Cosine | Mahalanobis):
+        words.append("constants that the head chose before the export")
+    return words
+
+
+def _add(head: ClosedForm, rows: Sequence[Tensor], first: int) -> None:
+    """Add the features of classes whose positions begin at ``first`` to the sums."""
+    if rows:
+        device = head.count.device
+        labels = torch.arange(first, first + len(rows)).repeat_interleave(torch.tensor([*map(len, rows)]))
+        head.update(torch.cat(list(rows)).to(device), labels.to(device))

@@ -1,0 +1,228 @@
+"""Telling unknown images from known ones by the Gaussians in the sums of a closed-form head.
+
+The score is the relative Mahalanobis distance (Ren et al., arXiv 2106.09022), negated: an image is known if
+it is nearer to a class than to the Gaussian of all images. Its threshold is a quantile of scores of images
+that were left out of the sums (split conformal prediction, in five folds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+import torch
+from torch import Tensor
+
+from lw2g.blocks.closed_form import ClosedForm
+from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.ridge import Ridge
+from lw2g.errors import ConfigError
+from lw2g.interfaces.calibration import Temperature
+
+__all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "threshold_of"]
+
+FOLDS = 5
+_SHRINKAGE = 0.01
+_LEAST_ECE = 200
+"""Fewer images say nothing of calibration."""
+_BINS = 15
+
+
+@attrs.frozen(eq=False)
+class Gaussians:
+    """Classes with one covariance, and the Gaussian of all their images.
+
+    Attributes:
+        counts: Images of each class, ``[C]``.
+        means: ``[C, D]`` float64.
+        within: Scatter about the class means, ``[D, D]``.
+    """
+
+    counts: Tensor
+    means: Tensor
+    within: Tensor
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of the covariance within classes."""
+        return max(int(self.counts.sum()) - int((self.counts > 0).sum()), 1)
+
+    def distances(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return squared Mahalanobis distances to classes ``[n, C]`` and to the mean of all ``[n]``."""
+        counts = self.counts.to(self.means)
+        centre = counts @ self.means / counts.sum()
+        away = (self.means - centre) * counts.sqrt()[:, None]
+        factor = _factor(self.within / self.freedom)
+        total = _factor((self.within + away.T @ away) / max(int(counts.sum()) - 1, 1))
+        white, classes = (_whitened(values - centre, factor) for values in (rows, self.means))
+        squares = white.square().sum(1)[:, None] - 2 * white @ classes.T + classes.square().sum(1)
+        squares = squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
+        return squares, _whitened(rows - centre, total).square().sum(1)
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """Return how known each row ``[n, D]`` is, ``[n]``: the larger, the more."""
+        classes, everything = self.distances(rows)
+        return everything - classes.amin(1)
+
+    def errors(self) -> Tensor | None:
+        """Return the rate at which each class is taken for each other one, ``[C, C]``, if all is Gaussian.
+
+        Distances are corrected for what few images make too large by chance: means that lie apart, and a
+        covariance that is too small. None with fewer images than twice the width.
+        """
+        freedom, width = self.freedom, self.means.shape[1]
+        if freedom < 2 * width:
+            return None
+        chance = width / self.counts.clamp(min=1)
+        apart = self.distances(self.means)[0] * ((freedom - width - 1) / freedom) - chance - chance[:, None]
+        return torch.special.ndtr(-apart.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
+
+    def without(self, rows: Tensor, labels: Tensor) -> Gaussians:
+        """Return the Gaussians without some rows ``[n, D]`` of the classes ``labels``."""
+        away = rows - self.means[labels]
+        counts = self.counts - torch.bincount(labels, minlength=len(self.counts))
+        sums = torch.zeros_like(self.means).index_add_(0, labels, away) / counts.clamp(min=1)[:, None].sqrt()
+        # about the old means; then that of the new means about the old ones
+        within = self.within - away.T @ away - sums.T @ sums
+        return Gaussians(counts, self.means - sums / counts.clamp(min=1)[:, None].sqrt(), within)
+
+
+def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
+    """Return the Gaussians of targets that a head's sums hold; None where it keeps no covariance.
+
+    They are those of lifted features (:meth:`~lw2g.blocks.closed_form.ClosedForm.lifted`).
+
+    Args:
+        head: Which has features of all these classes.
+        classes: How many classes it has seen.
+    """
+    counts = head.count[:classes]
+    match head:
+        case Discriminant() | Mahalanobis():
+            means, within = head.mean[:classes], head.scatter.sum(0)
+        case Ridge():
+            means = head.cross[:classes] / counts[:, None]
+            within = head.gram.sum(0) - (means * counts[:, None]).T @ means
+        case _:
+            return None
+    targets = torch.tensor(head.targets[:classes], device=means.device)
+    if (size := int(targets.max()) + 1) == classes:
+        return Gaussians(counts, means, within)
+    pooled = counts.new_zeros(size).index_add_(0, targets, counts)
+    centres = means.new_zeros(size, means.shape[1]).index_add_(0, targets, means * counts[:, None])
+    centres /= pooled[:, None]
+    away = (means - centres[targets]) * counts[:, None].to(means).sqrt()
+    return Gaussians(pooled, centres, within + away.T @ away)
+
+
+def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return scores and distances ``[n, C]`` of images by Gaussians without them, and which images these are.
+
+    Args:
+        gaussians: Whose sums hold the images.
+        rows: Their lifted features, ``[N, D]``.
+        labels: Their targets, ``[N]``. A class of one image is left out.
+    """
+    place = torch.zeros_like(labels)
+    for label in labels.unique():
+        place[labels == label] = torch.arange(int((labels == label).sum()), device=labels.device)
+    alone = gaussians.counts[labels] < 2
+    found = []
+    for fold in range(FOLDS):
+        held = ((place % FOLDS == fold) & ~alone).nonzero()[:, 0]
+        if len(held):
+            rest = gaussians.without(rows[held], labels[held])
+            classes, everything = rest.distances(rows[held])
+            found.append((everything - classes.amin(1), classes, held))
+    if not found:
+        return rows.new_zeros(0), rows.new_zeros(0, len(gaussians.counts)), labels[:0]
+    scores, classes, which = (torch.cat(parts) for parts in zip(*found, strict=True))
+    order = which.argsort()
+    return scores[order], classes[order], which[order]
+
+
+def calibrated(
+    scores: Tensor, distances: Tensor, labels: Tensor, *, own: bool
+) -> tuple[dict[str, Tensor], float | None]:
+    """Return what a prediction needs to reject images, and the calibration error in percent.
+
+    Args:
+        scores: What :func:`left_out` returned; likewise the next.
+        distances: To classes, ``[n, C]``.
+        labels: The targets of the same images, ``[n]``.
+        own: Whether the head's own scores are half these distances, so that a temperature can be fitted.
+
+    Returns:
+        ``known``: the scores, ascending; ``temperature`` where it was fitted. The error is None below 200
+        images.
+    """
+    found = {"known": scores.sort().values}
+    if not own or not len(labels):
+        return found, None
+    fitted = Temperature(1.0)
+    fitted.observe(-distances.cpu() / 2, labels.cpu())
+    found["temperature"] = torch.tensor(fitted.value, dtype=torch.float64)
+    if len(labels) < _LEAST_ECE:
+        return found, None
+    best, chosen = (-distances / 2 / fitted.value).softmax(1).max(1)
+    return found, 100 * expected_error(best, chosen == labels)
+
+
+def expected_error(probability: Tensor, right: Tensor) -> float:
+    """Return the expected calibration error over 15 equal bins.
+
+    Args:
+        probability: Of the predicted class, ``[n]``.
+        right: Whether it is right, ``[n]`` bool.
+
+    >>> expected_error(torch.tensor([0.75, 0.75]), torch.tensor([True, False]))
+    0.25
+    """
+    place = (probability * _BINS).long().clamp(max=_BINS - 1)
+    gaps = torch.zeros(_BINS, dtype=torch.float64, device=probability.device)
+    gaps.index_add_(0, place, probability.double() - right.double())
+    return float(gaps.abs().sum() / len(place))
+
+
+def threshold_of(calibration: Mapping[str, Tensor], rate: float) -> float:
+    """Return the score below which an image is unknown, at a rate of false rejects.
+
+    Args:
+        calibration: What :func:`calibrated` returned.
+        rate: Share of known images that may be rejected, between 0 and 1.
+
+    Raises:
+        ConfigError: There are too few images for the rate, or none.
+    """
+    if not 0 < rate < 1:
+        raise ConfigError(
+            f"reject: expected a rate between 0 and 1 but got {rate}", "0.05 rejects 5 % of known"
+        )
+    known = calibration.get("known")
+    if known is None:
+        raise ConfigError(
+            "this model cannot tell unknown images: its head keeps no covariance",
+            "export a run with baseline.head=lda as learnable, or make a model with lw2g start",
+        )
+    place = math.floor(rate * (len(known) + 1) + 1e-9)
+    if not place:
+        raise ConfigError(
+            f"reject: a rate of {rate} needs {math.ceil(1 / rate - 1e-9) - 1} kept images, and the model has "
+            f"{len(known)}",
+            "raise the rate, or let the model learn more images",
+        )
+    return float(known[place - 1])
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    """Return the Cholesky factor of a covariance with a hundredth of its level on the diagonal."""
+    level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
+    eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+    return torch.linalg.cholesky(
+        (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _SHRINKAGE * level * eye
+    )
+
+
+def _whitened(rows: Tensor, factor: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(factor, rows.T, upper=False).T

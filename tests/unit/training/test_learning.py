@@ -1,0 +1,342 @@
+"""Learning from new images alone: equal to the stream, taken back to the bit, checked, refused in a line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.blocks.closed_form import Cosine
+from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.ridge import Ridge
+from lw2g.cli.main import main
+from lw2g.errors import ConfigError, DataError
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.training.models import exported
+from lw2g.training.models.rejection import Gaussians, left_out, moments_of, threshold_of
+
+NAMES = ("ant", "bee", "cat", "dog")
+SMALL: dict[str, Any] = {
+    "benchmark": "glyphs",
+    "benchmark.classes_per_family": 1,
+    "benchmark.increment": 5,
+    "benchmark.train_per_class": 6,
+    "benchmark.test_per_class": 2,
+    "device": "cpu",
+    "progress": False,
+}
+
+
+@pytest.fixture(scope="module")
+def glyphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Glyphs as files: `first` with two classes, `bee2`, `cat` and `dog` with one each."""
+    root = tmp_path_factory.mktemp("glyphs")
+    stream = load_catalogue().get("benchmark", "glyphs")
+    tasks = stream.build(stream.config(train_per_class=24, test_per_class=6)).stream().tasks
+    for number, name in enumerate(NAMES):
+        task = tasks[number]
+        for split, data in (("train", task.train), ("test", task.test)):
+            rows = data.indices[data.labels == task.classes[0]]
+            for place, row in enumerate(rows.tolist()):
+                pixels = data.source.image(row).permute(1, 2, 0).numpy()
+                folders = {"ant": ["first"], "bee": ["first", "bee"]}.get(name, [name])
+                if split == "test":
+                    folder = root / "test" / name
+                else:
+                    folder = root / folders[-1 if place >= 12 else 0] / name
+                folder.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(folder / f"{place:02d}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def models(glyphs: Path) -> dict[str, Path]:
+    """A model of ant and bee; then cat; then dog; then more bees."""
+    root = glyphs / "models"
+    made = {name: root / name for name in ("first", "cat", "dog", "bee")}
+    lw2g.start(glyphs / "first", made["first"], device="cpu")
+    before = "first"
+    for name in ("cat", "dog", "bee"):
+        lw2g.learn(made[before], glyphs / name, out=made[name], device="cpu")
+        before = name
+    return made
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def sums(model: Path) -> dict[str, torch.Tensor]:
+    return exported.read_export(model)[1]
+
+
+def same(one: Path, other: Path) -> bool:
+    first, second = sums(one), sums(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("head", ["lda", "cosine", "mahalanobis", "ridge"])
+def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> None:
+    """A run over two classes, exported, that learns the others has the scores of the run over all of them."""
+    data = tmp_path / "data"
+    for name in NAMES:
+        for split, folder in (("train", "first" if name in ("ant", "bee") else name), ("test", "test")):
+            shutil.copytree(glyphs / folder / name, data / split / name)
+    shared = {"benchmark.root": str(data), "benchmark.increment": 1, "baseline.head": head}
+    if head == "ridge":
+        shared["baseline.head_features"] = 40
+    options: dict[str, Any] = {
+        "baseline": "simple-cil",
+        "benchmark": "folder",
+        "device": "cpu",
+        "progress": False,
+    }
+    for out, tasks in (("whole", 4), ("part", 2)):
+        lw2g.run(out=tmp_path / out, tasks=tasks, **options, **shared, **{"benchmark.order": "natural"})
+    lw2g.export(tmp_path / "part", tmp_path / "model", learnable=head == "lda")
+    for number, name in enumerate(("cat", "dog")):
+        lw2g.learn(tmp_path / ("model" if not number else "model-2"), glyphs / name, device="cpu")
+    images = sorted((glyphs / "test").rglob("*.png"))
+    expected, found = (lw2g.load(tmp_path / name, device="cpu") for name in ("whole", "model-3"))
+    assert found.classes == expected.classes == NAMES
+    one, other = expected.baseline.closed_form, found.baseline.closed_form
+    rows = expected.features(images).double()
+    torch.testing.assert_close(other.scores(rows, 4), one.scores(rows, 4), rtol=1e-10, atol=1e-10)
+    assert [row["class"] for row in found.predict(images)] == [
+        row["class"] for row in expected.predict(images)
+    ]
+
+
+def test_a_step_taken_back_leaves_the_bits_of_before(models: dict[str, Path], tmp_path: Path) -> None:
+    """`unlearn --last` gives the model of before, one step after the other."""
+    for now, before in (("bee", "dog"), ("dog", "cat"), ("cat", "first")):
+        done = command("unlearn", models[now], "--last", "--out", tmp_path / now, "--device", "cpu")
+        assert done.exit_code == 0, done.output
+        assert same(tmp_path / now, models[before])
+        _, report = lw2g.unlearn(models[now], out=tmp_path / f"{now}-again", device="cpu")
+        assert report["classes"] == list(lw2g.load(models[before]).classes)
+
+
+def test_a_forgotten_class_was_never_learned(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Forgetting the middle one leaves the sums of a model without it; other classes keep their numbers."""
+    lw2g.learn(models["first"], glyphs / "dog", out=tmp_path / "never", device="cpu")
+    lw2g.unlearn(models["dog"], "cat", out=tmp_path / "without", device="cpu")
+    assert same(tmp_path / "never", tmp_path / "without")
+    model = lw2g.load(tmp_path / "without", device="cpu")
+    image = next((glyphs / "test/dog").iterdir())
+    assert model.classes == NAMES
+    assert model.predict(image, top_k=9)[0]["class_index"] == 3
+    assert len(model.predict(image, top_k=9)[0]["top"]) == 3
+    assert model(image)[0, 2] == -torch.inf
+    # the number is not given again, and taking a step back does not bring it back either
+    again, report = lw2g.learn(tmp_path / "without", glyphs / "cat", out=tmp_path / "again", device="cpu")
+    assert again.classes == (*NAMES, "cat")
+    assert "a class of this name was forgotten" in " ".join(report["warnings"])
+    lw2g.unlearn(tmp_path / "again", out=tmp_path / "undone", device="cpu")
+    assert same(tmp_path / "undone", tmp_path / "without")
+
+
+def test_more_images_of_a_known_class_are_one_class(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """Bees in two steps are the bees of one step, up to rounding, and can be forgotten from both."""
+    whole = tmp_path / "whole"
+    shutil.copytree(glyphs / "first", whole)
+    shutil.copytree(glyphs / "bee/bee", whole / "bee", dirs_exist_ok=True)
+    lw2g.start(whole, tmp_path / "one", device="cpu")
+    two, report = lw2g.learn(models["first"], glyphs / "bee", out=tmp_path / "two", device="cpu")
+    assert [entry["new"] for entry in report["classes"]] == [False]
+    images = sorted((glyphs / "test").rglob("*.png"))
+    torch.testing.assert_close(
+        two(images), lw2g.load(tmp_path / "one", device="cpu")(images), rtol=1e-5, atol=1e-4
+    )
+    left, _ = lw2g.unlearn(models["bee"], "bee", out=tmp_path / "left", device="cpu")
+    assert {row["class"] for row in left.predict(images)} <= set(NAMES) - {"bee"}
+
+
+def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
+    """Of a run, cosine forgets a class exactly; lda has added it to sums that all share."""
+    for head in ("lda", "cosine"):
+        lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
+        lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
+    name = lw2g.load(tmp_path / "cosine-model").classes[1]
+    with pytest.raises(ConfigError, match="in sums that it shares with other classes; only heads cosine"):
+        lw2g.unlearn(tmp_path / "lda-model", name)
+    less, report = lw2g.unlearn(tmp_path / "cosine-model", name, device="cpu")
+    assert report["out"].endswith("cosine-model-2")
+    before, image = lw2g.load(tmp_path / "cosine-model", device="cpu"), torch.rand(5, 3, 32, 32)
+    kept = [place for place in range(len(before.classes)) if place != 1]
+    assert torch.equal(less(image)[:, kept], before(image)[:, kept])
+    learned, _ = lw2g.learn(tmp_path / "cosine-model-2", glyphs / "cat", device="cpu")
+    assert learned.classes[-1] == "cat"
+
+
+def test_nothing_is_written_by_a_learner_that_dies(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old model stays as it was, and there is no new one, not even in part."""
+    before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exported, "seal_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
+    monkeypatch.undo()
+    monkeypatch.setattr(exported, "write_atomically", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+    assert {path.name: path.read_bytes() for path in models["first"].iterdir()} == before
+
+
+def picture(path: Path, seed: int, mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (20, 20, 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+
+
+def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Files that are no images, empty classes, equal images, unprintable names: exit code 2 and a remedy."""
+    picture(tmp_path / "twice/ant/0.png", 0)
+    picture(tmp_path / "twice/bat/0.png", 0)
+    picture(tmp_path / "escape/\x1b[31mbad/0.png", 0)
+    picture(tmp_path / "loose/0.png", 0)
+    (tmp_path / "empty/bat").mkdir(parents=True)
+    (tmp_path / "text/bat").mkdir(parents=True)
+    (tmp_path / "text/bat/0.png").write_text("no image")
+    for folder, told in (
+        ("twice", "is an image of class 'ant', too; keep it in one"),
+        ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
+        ("loose", "the image '0.png' lies in no class; make a folder for each"),
+        ("empty", "no image in"),
+        ("text", "is no image of the formats"),
+        ("gone", "no folder"),
+    ):
+        done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
+        assert done.exit_code == 2, folder
+        assert re.search(told, done.stderr), done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+    for words, told in (
+        (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
+        (("unlearn", models["first"]), "give a class, or --last"),
+        (("learn", glyphs, glyphs / "cat"), "holds no exported model"),
+        (("learn", models["first"], glyphs / "cat", "--out", models["cat"]), "is there already"),
+        (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
+        (
+            ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
+            "chooses its constants by a stream",
+        ),
+    ):
+        done = command(*words)
+        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
+    """One image, 16 bits, copies: learned, with a word on what was not checked."""
+    wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
+    (tmp_path / "new/eel").mkdir(parents=True)
+    Image.fromarray(wide).save(tmp_path / "new/eel/0.png")
+    shutil.copy(tmp_path / "new/eel/0.png", tmp_path / "new/eel/1.png")
+    done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "eel: not checked, 1 images are too few" in done.stderr
+    assert "1 files are copies of others" in done.stderr
+    assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
+
+
+def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Other images of ant under a new name cannot be told from it."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "new/aunt")
+    _, report = lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "out", device="cpu")
+    assert report["twins"][0]["like"] == "ant"
+    assert report["losing"][0]["class"] == "ant"
+    assert report["loss"] > 5
+    with pytest.raises(ConfigError, match="max-loss: the loss of the old classes is"):
+        lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
+    assert not (tmp_path / "no").exists()
+
+
+def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], glyphs: Path) -> None:
+    """Without the option answers are as before; with it, noise is unknown and the rate is kept to."""
+    model = lw2g.load(models["dog"], device="cpu")
+    images = sorted((glyphs / "test").rglob("*.png"))
+    plain = model.predict(images)
+    assert not plain[0].keys() & {"score", "threshold", "rejected", "best"}
+    found = model.predict(images, reject=0.05)
+    assert [row["best"] for row in found] == [row["class"] for row in plain]
+    assert all(
+        (row["class"] is None) == row["rejected"] == (row["score"] < row["threshold"]) for row in found
+    )
+    assert np.mean([row["rejected"] for row in found]) < 0.4
+    noise = torch.randint(
+        0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    assert np.mean([row["rejected"] for row in model.predict(list(noise), reject=0.2)]) > 0.7
+    done = command("predict", models["dog"], images[0], "--reject", "0.001")
+    assert done.exit_code == 2
+    assert re.search(r"a rate of 0.001 needs 999 kept images, and the model has \d+; raise", done.stderr)
+    told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
+    assert told[0].keys() >= {"score", "threshold", "rejected", "best"}
+
+
+def test_a_threshold_is_the_quantile_of_split_conformal_prediction() -> None:
+    """k = floor(eps (n + 1)): 19 scores are enough for 5 %, 18 are not."""
+    scores = torch.arange(19, dtype=torch.float64)
+    assert threshold_of({"known": scores}, 0.05) == 0.0
+    assert threshold_of({"known": scores}, 0.1) == 1.0
+    with pytest.raises(ConfigError, match="needs 19 kept images, and the model has 18"):
+        threshold_of({"known": scores[:18]}, 0.05)
+
+
+@pytest.mark.parametrize("kind", ["lda", "mahalanobis", "ridge", "klda"])
+def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
+    """Taking rows out of the sums gives the Gaussians of the other rows."""
+    draw = torch.Generator().manual_seed(1)
+    rows, labels = torch.randn(40, 6, generator=draw).double(), torch.arange(4).repeat(10)
+    rows += labels[:, None]
+
+    def fitted(chosen: torch.Tensor) -> Any:
+        head: Any = {
+            "lda": lambda: Discriminant(6, 4),
+            "mahalanobis": lambda: Mahalanobis(6, 4),
+            "ridge": lambda: Ridge(6, 4, 12, 0),
+            "klda": lambda: KernelDiscriminant(6, 4, 12, 0),
+        }[kind]()
+        if kind == "klda":
+            head.bandwidth.fill_(0.1)
+        head.update(rows[chosen], labels[chosen])
+        return head
+
+    every = fitted(torch.ones(40, dtype=torch.bool))
+    gaussians = moments_of(every, 4)
+    assert isinstance(gaussians, Gaussians)
+    held = torch.arange(40) // 4 % 5 == 2  # every fifth of each class
+    rest = moments_of(fitted(~held), 4)
+    assert rest is not None
+    scores, distances, which = left_out(gaussians, every.lifted(rows), labels)
+    assert which.tolist() == list(range(40))
+    lifted = every.lifted(rows[held])
+    torch.testing.assert_close(distances[held], rest.distances(lifted)[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores[held], rest.scores(lifted), rtol=1e-6, atol=1e-6)
+    assert moments_of(Cosine(6, 4), 4) is None
+
+
+def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
+    """A trained head has no sums, and a history from elsewhere has to fit."""
+    lw2g.run(out=tmp_path / "run", baseline="no-prompt", **SMALL, **{"baseline.epochs": 1})
+    with pytest.raises(ConfigError, match="the head of baseline 'no-prompt' is trained"):
+        lw2g.export(tmp_path / "run", tmp_path / "out", learnable=True)
+    with pytest.raises(DataError, match="holds no exported model; make one: lw2g export RUN MODEL"):
+        lw2g.load(tmp_path / "run").learn(tmp_path)
