@@ -15,7 +15,7 @@ from lw2g.errors import DataError
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import PublishedConfig
-from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.published import find_root
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, JoinedSource, LabelledImages, build_stream
@@ -63,7 +63,7 @@ class Cifar100Benchmark:
                     f"{len(counts)} classes of {counts.min()} to {counts.max()}",
                     "extract the archive again",
                 )
-        order = class_order(config.order, data.num_classes, config.order_seed)
+        order = ordered(config, names)
         return build_stream(
             name=data.name,
             train=parts["train"],
@@ -98,8 +98,8 @@ class FiveDatasetsBenchmark:
         unreadable: list[str] = []
         deviations: list[str] = []
         parts = {split: self._joined(root, split, unreadable, deviations) for split in ("train", "test")}
-        order = class_order(config.order, data.num_classes, config.order_seed)
         names = [f"{part}/{label}" for part in _FIVE for label in range(_TEN)]
+        order = ordered(config, names)
         if unreadable:
             deviations.append(f"{len(unreadable)} unreadable files of NotMNIST left out")
         return build_stream(

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from lw2g.interfaces.stream import IndexArray, TaskStream
 from lw2g_benchmarks.options import DigitsConfig, TransformOptions
-from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
@@ -36,6 +36,7 @@ class DigitsBenchmark:
             ConfigError: If the increment does not divide 10.
         """
         sizes = sizes_of(self.config, _CLASSES)
+        names = [str(digit) for digit in range(_CLASSES)]
         data = load_digits()
         labels = np.asarray(data.target, dtype=np.int64)
         grey = (np.asarray(data.images).astype(np.int64) * 255 + 8) // 16  # 0..16 to 0..255, rounded
@@ -45,8 +46,8 @@ class DigitsBenchmark:
             name="digits",
             train=_split(images, labels, np.flatnonzero(~is_test)),
             test=_split(images, labels, np.flatnonzero(is_test)),
-            class_names=[str(digit) for digit in range(_CLASSES)],
-            order=class_order(self.config.order, _CLASSES, self.config.order_seed),
+            class_names=names,
+            order=ordered(self.config, names),
             sizes=sizes,
             options=self.config,
         )

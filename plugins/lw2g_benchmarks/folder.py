@@ -19,7 +19,7 @@ from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import FolderConfig
-from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
@@ -56,9 +56,7 @@ class FolderBenchmark:
         scans = _by_domain(domains) if domains else _merge(self._roots())
         classes = _without(scans, config.exclude)
         names = sorted({_class_of(key) if domains else key for key in classes})
-        order = _explicit_order(config.class_order, names) or class_order(
-            config.order, len(names), config.order_seed
-        )
+        order = ordered(config, names, some=True)
         # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
         limits = {"train": config.train_per_class, "test": config.test_per_class}
         deviations = [
@@ -241,26 +239,6 @@ def _merge(roots: list[Path]) -> dict[str, _ClassFiles]:
         for prefix, scan in scans
         for name, files in scan.items()
     }
-
-
-def _explicit_order(wanted: tuple[str, ...], names: list[str]) -> tuple[int, ...]:
-    """Return raw labels for class names; empty if none are given.
-
-    Raises:
-        ConfigError: If a name is unknown or repeated.
-    """
-    place = {name: label for label, name in enumerate(names)}
-    unknown = [name for name in wanted if name not in place]
-    if unknown:
-        raise ConfigError(
-            f"class_order names {len(unknown)} unknown classes, first "
-            f"{unknown[0]!r}{nearest(unknown[0], names)}",
-            f"use the folder names, such as {names[0]!r}",
-        )
-    repeated = [name for name, count in Counter(wanted).items() if count > 1]
-    if repeated:
-        raise ConfigError(f"class_order repeats {repeated[0]!r}", "name each class once")
-    return tuple(place[name] for name in wanted)
 
 
 def _by_domain(domains: Mapping[str, Path]) -> dict[str, _ClassFiles]:

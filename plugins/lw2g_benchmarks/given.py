@@ -27,7 +27,7 @@ from lw2g.errors import ConfigError, DataError, error_text, shown
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource
 from lw2g_benchmarks.options import GivenConfig
-from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
 from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
@@ -162,6 +162,7 @@ class GivenBenchmark:
         if not tasks:
             raise DataError("benchmark: no task was given", "give a list of (train, test)")
         order = list(dict.fromkeys(label for train, _ in tasks for label in train.classes))
+        names = _names([split for task in tasks for split in task])
         listed = isinstance(given, list)
         planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
         if listed == (config.increment is not None):
@@ -176,13 +177,13 @@ class GivenBenchmark:
                 "leave it out, set 'domains' where each task is a domain, or give one (train, test)",
             )
         if not listed:
-            order = [order[place] for place in class_order(config.order, len(order), config.order_seed)]
+            order = [order[place] for place in ordered(config, [names[label] for label in order])]
         local = "the images are objects of the Python program that started the run"
         return build_stream(
             name="given",
             train=_joined([train for train, _ in tasks]),
             test=_joined([test for _, test in tasks]),
-            class_names=_names([split for task in tasks for split in task]),
+            class_names=names,
             order=order,
             sizes=() if listed else sizes_of(config, len(order)),
             planned=planned if listed else (),

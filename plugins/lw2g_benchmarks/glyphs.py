@@ -13,7 +13,7 @@ import torch
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_classes
 from lw2g_benchmarks.options import GlyphsConfig, TransformOptions
-from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
@@ -41,8 +41,12 @@ class GlyphsBenchmark:
         config = self.config
         names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
         sizes = sizes_of(config, len(names))
-        order = class_order(config.order, len(names), config.order_seed)
-        if config.order == "natural" and config.classes_per_family % config.increment == 0:
+        order = ordered(config, names)
+        if (
+            not config.class_order
+            and config.order == "natural"
+            and config.classes_per_family % config.increment == 0
+        ):
             blocks = np.arange(len(names)).reshape(len(FAMILIES), -1, config.increment)
             order = tuple(blocks.swapaxes(0, 1).ravel().tolist())
         return build_stream(

@@ -45,9 +45,13 @@ NORMALISE_HELP = (
 )
 
 
+def _names(values: str | Iterable[object]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(map(str, values))
+
+
 @attrs.frozen(kw_only=True)
 class OrderOptions:
-    """The options of a benchmark that choose its class order."""
+    """The options of a benchmark that choose its class order and how many images tasks have."""
 
     order: Order = option(
         "natural",
@@ -56,8 +60,15 @@ class OrderOptions:
     )
     order_seed: int = option(
         42,
-        "seed of the seeded and shuffled class orders, and of versatile and repetition streams",
+        "seed of the seeded and shuffled class orders, of versatile and repetition streams, and of images "
+        "that are drawn",
         validator=and_(ge(0), le(2**32 - 1)),
+    )
+    class_order: tuple[str, ...] = option(
+        (),
+        "all class names, or numbers, in the wanted order instead of 'order'; folder leaves out classes not "
+        "named",
+        converter=_names,
     )
     stream: StreamKind = option(
         "classes",
@@ -65,6 +76,21 @@ class OrderOptions:
         "(classes and domains, in a drawn order); repetition (classes come again, with other images)",
     )
     tasks: int = option(10, "repetition: number of tasks, of 'increment' classes each", validator=ge(1))
+    shots: int | None = option(
+        None, "draw at most so many training images of each class of a task", validator=optional(ge(1))
+    )
+    shots_from: int = option(
+        0, "tasks before this one (from 0) keep all images; 1: few-shot after a whole task", validator=ge(0)
+    )
+    imbalance: float = option(
+        1.0,
+        "long tail: how many times fewer training images the last class has than the first; in between "
+        "they fall exponentially",
+        validator=ge(1),
+    )
+    imbalance_shuffled: bool = option(
+        False, "imbalance: draw which classes are rare, instead of the last of the order"
+    )
 
 
 @attrs.frozen(kw_only=True, slots=False)  # of two bases only one can have slots
@@ -119,10 +145,6 @@ class GlyphsConfig(OrderOptions):
     normalise: Normalisation = option("native", NORMALISE_HELP)
 
 
-def _names(values: str | Iterable[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)
-
-
 @attrs.frozen(kw_only=True)
 class FolderConfig(OrderOptions, TransformOptions):
     """Options of the folder benchmark; ``root`` has to be given."""
@@ -139,19 +161,14 @@ class FolderConfig(OrderOptions, TransformOptions):
     title: str | None = option(None, "name of the data in reports; default: the names of the root folders")
     increment: int = option(10, "new classes per task", validator=ge(1))
     uneven: bool = option(False, "allow a smaller last task")
-    class_order: tuple[str, ...] = option(
-        (),
-        "class names in the wanted order instead of 'order'; classes not named are left out",
-        converter=_names,
-    )
     domain_order: tuple[str, ...] = option(
         (), "folders of domains in the wanted order; domains not named are left out", converter=_names
     )
     train_per_class: int | None = option(
-        None, "use only the first training images of each class, by sorted path", validator=optional(ge(1))
+        None, "read only the first training images of each class, by sorted path", validator=optional(ge(1))
     )
     test_per_class: int | None = option(
-        None, "use only the first test images of each class, by sorted path", validator=optional(ge(1))
+        None, "read only the first test images of each class, by sorted path", validator=optional(ge(1))
     )
     exclude: tuple[str, ...] = option(
         (), "images to leave out, such as <root name>/train/<class>/<image>; recorded", converter=_names

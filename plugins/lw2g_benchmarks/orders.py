@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError
-from lw2g_benchmarks.options import ORDERS, Order
+from lw2g.errors import ConfigError, nearest
+from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
-__all__ = ["SplitName", "class_order", "parse_split_name", "task_sizes"]
+__all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]
 
 
 _SPLIT_NAME = re.compile(
@@ -79,6 +80,41 @@ def class_order(order: Order, num_classes: int, seed: int) -> tuple[int, ...]:
     elif order != "natural":
         raise ValueError(f"expected an order among {ORDERS} but got {order!r}")
     return tuple(labels)
+
+
+def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) -> tuple[int, ...]:
+    """Return the raw labels of a benchmark in the order that its options say.
+
+    Args:
+        options: Name an order, or list class names or raw labels.
+        names: The class names by raw label.
+        some: Whether a list may leave classes out.
+
+    Raises:
+        ConfigError: A listed class is unknown or repeated, or one is missing.
+    """
+    if not options.class_order:
+        return class_order(options.order, len(names), options.order_seed)
+    place = {str(label): label for label in range(len(names))}
+    place |= {name: label for label, name in enumerate(names)}
+    unknown = [name for name in options.class_order if name not in place]
+    if unknown:
+        raise ConfigError(
+            f"class_order names {len(unknown)} unknown classes, first "
+            f"{unknown[0]!r}{nearest(unknown[0], names)}",
+            f"use names, such as {names[0]!r}, or numbers from 0 to {len(names) - 1}",
+        )
+    order = tuple(place[name] for name in options.class_order)
+    repeated = [label for label, count in Counter(order).items() if count > 1]
+    if repeated:
+        raise ConfigError(f"class_order repeats {names[repeated[0]]!r}", "name each class once")
+    if not some and len(order) < len(names):
+        missing = min(set(range(len(names))) - set(order))
+        raise ConfigError(
+            f"class_order names {len(order)} of {len(names)} classes, not {names[missing]!r}",
+            "name each class once",
+        )
+    return order
 
 
 def task_sizes(num_classes: int, increment: int, uneven: bool = False, base: int = 0) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from lw2g_benchmarks.checks import deviations_of
 from lw2g_benchmarks.image_files import FileSource
 from lw2g_benchmarks.listings import Item, Listing, from_folders, from_index, from_lists, from_seed
 from lw2g_benchmarks.options import PublishedConfig
-from lw2g_benchmarks.orders import class_order
+from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
@@ -72,7 +72,7 @@ class PublishedBenchmark:
             train=self._images(listing, "train"),
             test=self._images(listing, "test"),
             class_names=listing.class_names,
-            order=class_order(config.order, data.num_classes, config.order_seed),
+            order=ordered(config, listing.class_names),
             sizes=sizes,
             options=config,
             domains=data.domains,

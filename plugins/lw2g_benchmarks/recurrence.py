@@ -1,5 +1,7 @@
 """Which classes and images each task gets: every class once, again and again, or in one domain after another.
 
+Sizes are few shots, drawn per class and task, and long tails as of LT-CIL (Liu et al., ECCV 2022).
+
 Repetition is the slot-based generator of Hemati et al., "Class-Incremental Learning with Repetition" (CoLLAs
 2023); unlike theirs it drops no image. Versatile streams are those of ICON (Park et al., ECCV 2024).
 """
@@ -18,7 +20,7 @@ from lw2g.interfaces.stream import IndexArray
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.orders import task_sizes
 
-__all__ = ["Portion", "portions", "sizes_of"]
+__all__ = ["Portion", "drawn", "in_tail", "portions", "sizes_of"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,6 +51,48 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
         return (min(increment, num_classes),)
     uneven = bool(getattr(options, "uneven", False))
     return task_sizes(num_classes, increment, uneven, getattr(options, "base", 0))
+
+
+def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> IndexArray:
+    """Return which training images a long tail keeps, by number: all where the options ask for none.
+
+    Class k of C keeps ``n_max * imbalance ** (-k / (C - 1))`` drawn images, and at least one.
+
+    Args:
+        options: Say how long the tail is.
+        labels: Raw labels of the training images, ``[n]``.
+        order: Raw labels from the class with most images to the one with fewest.
+    """
+    if options.imbalance == 1:
+        return np.arange(len(labels))
+    draw = np.random.default_rng(options.order_seed)
+    ranks = draw.permutation(order) if options.imbalance_shuffled else np.asarray(order)
+    most, last = int(np.bincount(labels).max()), max(1, len(ranks) - 1)
+    kept = [
+        draw.permutation(np.flatnonzero(labels == label))[
+            : max(1, int(most * options.imbalance ** (-rank / last)))
+        ]
+        for rank, label in enumerate(ranks)
+    ]
+    return np.sort(np.concatenate(kept))
+
+
+def drawn(options: OrderOptions, task: int, positions: IndexArray) -> IndexArray:
+    """Return the positions of a task's training images, -1 for images beyond the shots of a class.
+
+    Args:
+        options: Say how many shots.
+        task: The number of the task.
+        positions: Class position of each image, ``[n]``; -1 where it is none of the task's.
+    """
+    if options.shots is None or task < options.shots_from:
+        return positions
+    draw = np.random.default_rng([options.order_seed, task])
+    chosen = np.full_like(positions, -1)
+    for position in np.unique(positions[positions >= 0]):
+        rows = draw.permutation(np.flatnonzero(positions == position))[: options.shots]
+        chosen[rows] = position
+    return chosen
 
 
 def portions(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lw2g.interfaces.stream import ImageSource, IndexArray, Task, TaskData, TaskStream
 from lw2g_benchmarks.options import OrderOptions
-from lw2g_benchmarks.recurrence import Portion, portions
+from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
 
 __all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "build_stream"]
 
@@ -138,7 +138,8 @@ def build_stream(
     for data in splits.values():
         if len(unknown := data.labels[~np.isin(data.labels, order)]):
             raise ValueError(f"expected labels in the class order but got {int(unknown[0])}")
-    planned = planned or portions(options, train.labels, train.domain, order, sizes)
+    kept = np.isin(np.arange(len(train.labels)), in_tail(options, train.labels, order))
+    planned = planned or portions(options, np.where(kept, train.labels, -1), train.domain, order, sizes)
     labels = [label for portion in planned for label in portion.labels]
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     names, tasks = tuple(class_names[label] for label in labels), list[Task]()
@@ -155,8 +156,10 @@ def build_stream(
             own = place[data.labels]
             if portion.domain is not None and data.domain is not None:
                 own[data.domain != portion.domain] = -1
-            if split == "train" and portion.rows is not None:
-                own[np.isin(np.arange(len(own)), portion.rows, invert=True)] = -1
+            if split == "train":
+                if portion.rows is not None:
+                    own[np.isin(np.arange(len(own)), portion.rows, invert=True)] = -1
+                own = drawn(options, index, np.where(kept, own, -1))
             positions[split] = np.where(own >= 0, own, positions[split])
         tasks.append(
             Task(
@@ -174,6 +177,13 @@ def build_stream(
     if any(kinds):
         header["domains"] = kinds
     posed = () if options.stream == "classes" else (f"tasks are {options.stream}, not disjoint classes",)
+    sized = []
+    if options.shots is not None:
+        sized.append(
+            f"{options.shots} drawn training images of each class from task {options.shots_from + 1} on"
+        )
+    if options.imbalance > 1:
+        sized.append(f"long-tailed training images, {options.imbalance:g} times fewer of the last class")
     return TaskStream(
         name=name,
         tasks=tuple(tasks),
@@ -182,7 +192,7 @@ def build_stream(
         targets=tuple(numbers[label] for label in labels) if again else None,
         fingerprint=_fingerprint(header, splits, positions),
         planted_groups=planted_groups if options.stream == "classes" else None,
-        deviations=(*deviations, *posed),
+        deviations=(*deviations, *posed, *sized),
     )
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lw2g.errors import ConfigError
-from lw2g_benchmarks.options import ORDERS
-from lw2g_benchmarks.orders import class_order, parse_split_name, task_sizes
+from lw2g_benchmarks.options import ORDERS, OrderOptions
+from lw2g_benchmarks.orders import class_order, ordered, parse_split_name, task_sizes
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,23 @@ def test_orders_are_permutations_and_leave_global_generators_alone(order, classe
     assert sorted(first) == list(range(classes))
     assert class_order(order, classes, seed) == first
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_a_list_gives_the_order_by_names_or_numbers():
+    """Names count before numbers; each class is named once."""
+
+    def of(*wanted, some=False):
+        return ordered(OrderOptions(class_order=wanted), ["b", "a", "0"], some=some)
+
+    assert of("a", "0", "b") == of(1, 2, "b") == (1, 2, 0)
+    assert of("a", some=True) == (1,)
+    for wanted, message in (
+        (("a",), "1 of 3 classes, not 'b'"),
+        (("a", "1", "b"), "repeats 'a'"),
+        (("a", "3", "b"), "first '3'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            of(*wanted)
 
 
 def test_unknown_order_is_refused():

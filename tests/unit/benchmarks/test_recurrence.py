@@ -137,6 +137,36 @@ def test_repetition_that_cannot_be_is_refused(tasks, slots, message):
         repetition(tasks, slots)
 
 
+def sized(**options):
+    """Return the training images of each class of a stream with fewer of them, and its deviations."""
+    made = build_stream(
+        name="tiny",
+        train=images("train", EACH),
+        test=images("test", 2),
+        class_names="abcde",
+        order=(4, 3, 2, 1, 0),
+        sizes=(3, 2),
+        options=OrderOptions(**options),
+    )
+    assert sum(len(task.test) for task in made.tasks) == 2 * CLASSES
+    counts = Counter(int(label) for task in made.tasks for label in task.train.labels)
+    return [counts[position] for position in range(CLASSES)], made
+
+
+def test_shots_and_long_tails_are_drawn_from_training_images():
+    """Shots count from a task on, a tail follows its formula, both by the seed; tests are untouched."""
+    assert sized(shots=2)[0] == [2] * 5
+    counts, few = sized(shots=2, shots_from=1)
+    assert counts == [12, 12, 12, 2, 2]
+    assert few.deviations == ("2 drawn training images of each class from task 2 on",)
+    tail, made = sized(imbalance=16)
+    assert tail == [12, 6, 3, 1, 1]  # 12 * 16 ** (-k / 4), rounded down, at least one
+    assert sorted(sized(imbalance=16, imbalance_shuffled=True)[0]) == sorted(tail)
+    prints = {sized(imbalance=16, order_seed=seed)[1].fingerprint for seed in (1, 2, 42)}
+    assert len(prints) == 3
+    assert made.fingerprint in prints
+
+
 def test_targets_are_checked():
     """They begin with 0, have one name each, and a task has each once."""
     made = repetition(7, 2)
