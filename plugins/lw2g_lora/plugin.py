@@ -140,11 +140,11 @@ EWC = BaselineComponent(
     name="ewc",
     config=options.EwcConfig,
     summary="one LoRA a task on merged weights, kept off entries that old tasks' losses are sensitive to",
-    citation="EWC-LoRA, ICLR 2026; Kirkpatrick et al., Overcoming Catastrophic Forgetting, PNAS 2017",
+    citation="Zheng et al., Revisiting Weight Regularization for Low-Rank Continual Learning, ICLR 2026",
     build=lazy("lw2g_lora.sequential:Ewc"),
     growth="fixed",
     presets=_PRESETS.official("ewc"),
-    tuned=_PRESETS.tuned("finetune"),
+    tuned=_PRESETS.tuned("ewc"),
 )
 
 REPLAY = BaselineComponent(

@@ -135,10 +135,11 @@ class DenseSet(LowRankSet):
 class Ewc(Finetune):
     """EWC-LoRA: each task's new LoRA is kept off weight entries to which old tasks' losses are sensitive.
 
-    Yao et al., "EWC-LoRA", ICLR 2026. Of every task a fresh LoRA is trained on top of the weights that the
-    last one ended with, with ``lambda / 2 sum Omega (B A)^2`` added to the loss. Omega adds up, for every
-    task, the squared gradients of batch means with respect to ``B A`` (the diagonal of a Fisher matrix of
-    batches, smaller by about the batch size than that of images).
+    Zheng et al., "Revisiting Weight Regularization for Low-Rank Continual Learning", ICLR 2026. Every task
+    trains a fresh LoRA on top of the weights that the last one ended with; the loss has
+    ``lambda / 2 sum Omega (B A)^2`` beside it. Omega adds up over tasks the squared gradients of batch means
+    with respect to ``B A``: the diagonal of a Fisher matrix of batches, smaller than that of images by about
+    the batch size.
 
     Attributes:
         importance: Omega, ``[num_blocks, num_targets, dim, dim]``.
