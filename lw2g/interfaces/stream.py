@@ -242,7 +242,7 @@ class TaskStream:
         targets: The target of each position, counted in the order in which the stream meets them; None where
             no class comes twice, and positions are targets.
         fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
-        planted_groups: The group that each task of a synthetic stream was generated from; else None.
+        planted_groups: The domain of each task by number, or the group it was generated from; else None.
         deviations: How this stream differs from the published one, in words for the record.
 
     Raises:

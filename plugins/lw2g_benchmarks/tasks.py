@@ -123,7 +123,7 @@ def build_stream(
         planned: What each task gets, instead of sizes.
         options: Say which kind of stream; by default each group is a task.
         domains: Names of the domains by number.
-        planted_groups: See TaskStream; dropped where tasks are no groups of classes.
+        planted_groups: See TaskStream; where tasks have domains, these; none where classes come again.
         deviations: See TaskStream.
 
     Raises:
@@ -176,6 +176,9 @@ def build_stream(
     header["sizes"] = [len(task.classes) for task in tasks]
     if any(kinds):
         header["domains"] = kinds
+    groups = planted_groups if options.stream == "classes" else None
+    if any(kinds):
+        groups = tuple(map([*dict.fromkeys(kinds)].index, kinds))
     posed = () if options.stream == "classes" else (f"tasks are {options.stream}, not disjoint classes",)
     sized = []
     if options.shots is not None:
@@ -191,7 +194,7 @@ def build_stream(
         class_names=names,
         targets=tuple(numbers[label] for label in labels) if again else None,
         fingerprint=_fingerprint(header, splits, positions),
-        planted_groups=planted_groups if options.stream == "classes" else None,
+        planted_groups=groups,
         deviations=(*deviations, *posed, *sized),
     )
 

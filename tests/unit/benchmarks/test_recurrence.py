@@ -92,6 +92,7 @@ def test_domains_bring_their_classes_in_the_wanted_order(tree):
     assert made.target_names == ("b", "c", "a")
     assert [len(task.test) for task in made.tasks] == [4, 6]
     assert made.tasks[0].train.ids[0] == "sketch/train/b/0.png"
+    assert made.planted_groups == (0, 1)
     other = folder(tree, stream="domains", domain_order=("photo", "sketch"))
     assert other.fingerprint != made.fingerprint
 
