@@ -2,7 +2,7 @@
 
     python experiments/growth/lay_out.py --pacs DATA/pacs --out DATA
 
-PACS is unpacked as ``{train,test}/NUMBER_domain-class``. Of the glyphs, four classes of each of five families,
+PACS is unpacked as ``{train,test}/NUMBER_domain-class``. Of glyphs, four classes of each of five families,
 a "domain" is a visit: a third of the images of all classes, so that classes come again with other images.
 """
 
