@@ -187,7 +187,7 @@ class Ewc(Finetune):
     def fold(self, own: DenseSet) -> None:
         """Add the trained LoRA to the weights, and draw a fresh one that changes nothing."""
         if self.down_sum is None or self.up_sum is None:
-            own.dense += own.increments()
+            own.dense.add_(own.increments())
         else:
             self.down_sum += own.down
             self.up_sum += own.up
