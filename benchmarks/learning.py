@@ -1,7 +1,7 @@
 """What `lw2g learn` costs, and what `--reject` is worth on real images.
 
     python benchmarks/learning.py time [--images 50] [--json OUT.json]
-    python benchmarks/learning.py reject CIFAR CALTECH WEIGHTS [--json OUT.json]
+    python benchmarks/learning.py reject CIFAR CALTECH WEIGHTS [--size 224] [--json OUT.json]
 
 `time` teaches one class of noise images to models on random weights, and prints processor seconds of this
 process: with ViT-Tiny at 96 pixels and with ViT-S/16 at 224. `reject` takes two folders of train/CLASS/*
@@ -29,8 +29,8 @@ from safetensors.torch import save_file
 import lw2g
 
 _MODELS = (
-    ("ViT-Tiny at 96 px", "vit_tiny_patch16_224", 96),
-    ("ViT-S/16 at 224 px", "vit_small_patch16_224", 224),
+    ("ViT-Tiny at 96 px", "vit_tiny_patch16_224.augreg_in21k_ft_in1k", 96),
+    ("ViT-S/16 at 224 px", "vit_small_patch16_224.augreg_in21k_ft_in1k", 224),
 )
 
 
@@ -49,7 +49,9 @@ def times(images: int) -> dict[str, float]:
             root = Path(made)
             torch.manual_seed(0)
             weights = root / "weights.safetensors"
-            save_file(timm.create_model(name, pretrained=False).state_dict(), weights)
+            vit = timm.create_model(name, pretrained=False)
+            torch.nn.init.normal_(vit.norm.weight, 1, 0.1)  # untrained weights would be refused
+            save_file(vit.state_dict(), weights)
             for place in range(4):
                 noise(root / "first" / f"class {place}", 10, place)
             noise(root / "new" / "one more", images, 9)
@@ -57,7 +59,9 @@ def times(images: int) -> dict[str, float]:
             lw2g.start(root / "first", root / "model", device="cpu", **options)
             began = time.process_time()
             lw2g.learn(root / "model", root / "new", device="cpu")
-            found[title] = time.process_time() - began
+            seconds = time.process_time() - began
+            title += f", {json.loads((root / 'model/model.json').read_text())['run']['precision']}"
+            found[title] = seconds
         print(f"{found[title]:8.1f} s for {images} images, {title}", flush=True)
     return found
 
@@ -73,13 +77,13 @@ def chosen(root: Path, classes: slice, images: slice) -> list[tuple[Path, str]]:
     return [(path, folder.name) for folder in folders for path in sorted(folder.iterdir())[images]]
 
 
-def rejecting(cifar: Path, caltech: Path, weights: Path) -> dict[str, Any]:
+def rejecting(cifar: Path, caltech: Path, weights: Path, size: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as made:
         root = Path(made)
         for path, name in chosen(cifar / "train", slice(0, 100, 5), slice(0, 40)):
             (root / "first" / name).mkdir(parents=True, exist_ok=True)
             shutil.copy(path, root / "first" / name)
-        options: dict[str, Any] = {"backbone": "vit_tiny_patch16_224", "weights": weights, "image_size": 96}
+        options: dict[str, Any] = {"backbone": "vit-tiny", "weights": weights, "image_size": size}
         model, report = lw2g.start(root / "first", root / "model", device="cpu", **options)
         sets = {
             "known": chosen(cifar / "test", slice(0, 100, 5), slice(0, 10)),
@@ -88,6 +92,10 @@ def rejecting(cifar: Path, caltech: Path, weights: Path) -> dict[str, Any]:
         }
         rows = {
             name: model.predict([path for path, _ in images], reject=0.05) for name, images in sets.items()
+        }
+        plain = {
+            name: [row["probability"] for row in model.predict([path for path, _ in images])]
+            for name, images in sets.items()
         }
     right = [row["best"] == name for row, (_, name) in zip(rows["known"], sets["known"], strict=True)]
     score, best = (
@@ -99,10 +107,12 @@ def rejecting(cifar: Path, caltech: Path, weights: Path) -> dict[str, Any]:
         "temperature": report["temperature"],
         "ece left out": report["ece"],
         "ece test": ece(best["known"], right),
+        "ece test, without temperature": ece(plain["known"], right),
     }
     for kind in ("near", "far"):
         found[f"AUROC {kind}, relative Mahalanobis"] = area(score["known"], score[kind])
-        found[f"AUROC {kind}, max softmax"] = area(best["known"], best[kind])
+        found[f"AUROC {kind}, max softmax"] = area(plain["known"], plain[kind])
+        found[f"AUROC {kind}, max softmax at the temperature"] = area(best["known"], best[kind])
     for kind in sets:
         found[f"rejected at 0.05, {kind}"] = 100 * float(np.mean([row["rejected"] for row in rows[kind]]))
     for name, value in found.items():
@@ -123,9 +133,10 @@ def main() -> None:
     parser.add_argument("what", choices=("time", "reject"))
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--images", type=int, default=50)
+    parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    found = times(asked.images) if asked.what == "time" else rejecting(*asked.paths)
+    found = times(asked.images) if asked.what == "time" else rejecting(*asked.paths, asked.size)
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=1))
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 
 WHOLE = {
-    "From Python": ["lw2g/api/__init__.py"],
+    "From Python": ["lw2g/api/__init__.py", "lw2g/api/learning.py"],
     "What a plugin offers": [
         *(
             f"lw2g/interfaces/{name}.py"

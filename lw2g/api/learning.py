@@ -52,7 +52,7 @@ def start(
     from lw2g.api.local import Locals
     from lw2g.training.models.learning import start as begin
 
-    files = {"weights": _path(weights), "test": _path(test)}
+    files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}
     options: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "head": head, "device": device}
     made = begin(Path(folder), Path(out), Locals.of(local).catalogue(), **files, **options)
     return _able(*made, weights, device, local)
@@ -95,7 +95,7 @@ def learn(
     from lw2g.api.local import Locals
     from lw2g.training.models.learning import learn as add
 
-    files = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
+    files: dict[str, Any] = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
     options: dict[str, Any] = {"max_loss": max_loss, "device": device}
     made = add(Path(model), Path(folder), Locals.of(local).catalogue(), **files, **options)
     return _able(*made, weights, device, local)

@@ -72,22 +72,16 @@ def predict(
     chosen = len(set(model.task_to_set)) > 1 and entries[0]["task"] is not None
     columns = ("image", "class", "probability", *(("task", "set") if chosen else ()))
     rows = [row[: len(columns)] for entry in entries for row in _rows(entry)]
-    if reject is not None:
-        columns = (*columns, "unknown")
-        told = [
-            "unknown" if entry["rejected"] and not place else ""
-            for entry in entries
-            for place in range(len(entry["top"]))
-        ]
-        rows = [(*row, unknown) for row, unknown in zip(rows, told, strict=True)]
     console().print(table("", columns, rows, left=2))
 
 
 def _rows(entry: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield one row per class; only the first shows image, task and set."""
     head, tail = str(entry["path"]), (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
+    rejected = entry.get("rejected", False)
     for answer in entry["top"]:
-        yield (head, str(answer["class"]), f"{answer['probability']:.3f}", *tail)
+        name = f"unknown (nearest: {answer['class']})" if rejected and head else str(answer["class"])
+        yield (head, name, f"{answer['probability']:.3f}", *tail)
         head, tail = "", ("", "")
 
 

@@ -145,4 +145,7 @@ def _read_tensors(path: Path, manifest: Manifest, again: str) -> tuple[bytes, di
 
 def _as_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     # copies: tensors of a file may not share memory
-    return save_tensors({name: value.detach().cpu().clone() for name, value in tensors.items()}, metadata)
+    content: bytes = save_tensors(
+        {name: value.detach().cpu().clone() for name, value in tensors.items()}, metadata
+    )
+    return content

@@ -2,7 +2,7 @@
 
 The score is the relative Mahalanobis distance (Ren et al., arXiv 2106.09022), negated: an image is known if
 it is nearer to a class than to the Gaussian of all images. Its threshold is a quantile of scores of images
-that were left out of the sums (split conformal prediction, in five folds).
+that were left out of the sums, one by one (split conformal prediction).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from lw2g.interfaces.calibration import Temperature
 
 __all__ = ["Gaussians", "calibrated", "left_out", "moments_of", "threshold_of"]
 
-FOLDS = 5
-_SHRINKAGE = 0.01
+_SHRINKAGE, _SMALLEST = 0.01, 1e-6
 _LEAST_ECE = 200
 """Fewer images say nothing of calibration."""
 _BINS = 15
@@ -60,6 +59,13 @@ class Gaussians:
         squares = squares.clamp(min=0).masked_fill(self.counts == 0, math.inf)
         return squares, _whitened(rows - centre, total).square().sum(1)
 
+    def products(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Return products of each row's way from its class with those from all classes, ``[n, C]``."""
+        factor = _factor(self.within / self.freedom)
+        own = _whitened(rows - self.means[labels], factor)
+        rows, means = (_whitened(values - self.means[0], factor) for values in (rows, self.means))
+        return (rows * own).sum(1)[:, None] - own @ means.T
+
     def scores(self, rows: Tensor) -> Tensor:
         """Return how known each row ``[n, D]`` is, ``[n]``: the larger, the more."""
         classes, everything = self.distances(rows)
@@ -77,15 +83,6 @@ class Gaussians:
         chance = width / self.counts.clamp(min=1)
         apart = self.distances(self.means)[0] * ((freedom - width - 1) / freedom) - chance - chance[:, None]
         return torch.special.ndtr(-apart.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
-
-    def without(self, rows: Tensor, labels: Tensor) -> Gaussians:
-        """Return the Gaussians without some rows ``[n, D]`` of the classes ``labels``."""
-        away = rows - self.means[labels]
-        counts = self.counts - torch.bincount(labels, minlength=len(self.counts))
-        sums = torch.zeros_like(self.means).index_add_(0, labels, away) / counts.clamp(min=1)[:, None].sqrt()
-        # about the old means; then that of the new means about the old ones
-        within = self.within - away.T @ away - sums.T @ sums
-        return Gaussians(counts, self.means - sums / counts.clamp(min=1)[:, None].sqrt(), within)
 
 
 def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
@@ -119,27 +116,29 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
 def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return scores and distances ``[n, C]`` of images by Gaussians without them, and which images these are.
 
+    Each image is taken out alone, by a rank-one change of the inverse; the added diagonal stays as it is.
+
     Args:
         gaussians: Whose sums hold the images.
         rows: Their lifted features, ``[N, D]``.
-        labels: Their targets, ``[N]``. A class of one image is left out.
+        labels: Their targets, ``[N]``. The image of a class of one image is passed over.
     """
-    place = torch.zeros_like(labels)
-    for label in labels.unique():
-        place[labels == label] = torch.arange(int((labels == label).sum()), device=labels.device)
-    alone = gaussians.counts[labels] < 2
-    found = []
-    for fold in range(FOLDS):
-        held = ((place % FOLDS == fold) & ~alone).nonzero()[:, 0]
-        if len(held):
-            rest = gaussians.without(rows[held], labels[held])
-            classes, everything = rest.distances(rows[held])
-            found.append((everything - classes.amin(1), classes, held))
-    if not found:
-        return rows.new_zeros(0), rows.new_zeros(0, len(gaussians.counts)), labels[:0]
-    scores, classes, which = (torch.cat(parts) for parts in zip(*found, strict=True))
-    order = which.argsort()
-    return scores[order], classes[order], which[order]
+    which = (gaussians.counts[labels] > 1).nonzero()[:, 0]
+    rows, labels = rows[which], labels[which]
+    count = gaussians.counts[labels].to(rows)
+    classes, everything = gaussians.distances(rows)
+    own, kept = classes.gather(1, labels[:, None])[:, 0], 1 - _SHRINKAGE
+    products = gaussians.products(rows, labels)
+    freedom, total = gaussians.freedom, int(gaussians.counts.sum())
+    more, share = count / (count - 1), kept / freedom
+    rest = (1 - more * share * own).clamp(min=_SMALLEST)
+    classes = classes + (more * share / rest)[:, None] * products.square()
+    classes.scatter_(1, labels[:, None], (more.square() * own / rest)[:, None])
+    classes *= (freedom - 1) / freedom
+    around = total / (total - 1)
+    remainder = (1 - around * kept / (total - 1) * everything).clamp(min=_SMALLEST)
+    everything = (total - 2) / (total - 1) * around**2 * everything / remainder
+    return everything - classes.amin(1), classes, which
 
 
 def calibrated(

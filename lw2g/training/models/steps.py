@@ -12,7 +12,7 @@ from torch import Tensor
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.training.files.checkpoint import part, under
 from lw2g.training.models.exported import is_export, read_export, read_learned
-from lw2g.training.models.manifest import Learning, Manifest, TaskNote
+from lw2g.training.models.manifest import Learning, Manifest, Step, TaskNote
 
 __all__ = [
     "Saved",
@@ -212,7 +212,9 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
         undone: Whether the numbers of their classes are free again.
     """
     manifest, learning = saved.manifest, saved.learning
-    notes, sets, steps, tasks = [], [], [], learning.tasks
+    notes: list[tuple[TaskNote, list[str], list[int]]] = []
+    steps: list[Step] = []
+    sets, tasks = [], learning.tasks
     moved = ("features/", "kept/")
     features = {key: value for key, value in saved.learned.items() if not key.startswith(moved)}
     left = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,7 @@ def test_a_threshold_is_the_quantile_of_split_conformal_prediction() -> None:
 def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
     """Taking rows out of the sums gives the Gaussians of the other rows."""
     draw = torch.Generator().manual_seed(1)
-    rows, labels = torch.randn(40, 6, generator=draw).double(), torch.arange(4).repeat(10)
+    rows, labels = torch.randn(400, 6, generator=draw).double(), torch.arange(4).repeat(100)
     rows += labels[:, None]
 
     def fitted(chosen: torch.Tensor) -> Any:
@@ -319,17 +320,18 @@ def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
         head.update(rows[chosen], labels[chosen])
         return head
 
-    every = fitted(torch.ones(40, dtype=torch.bool))
-    gaussians = moments_of(every, 4)
+    gaussians = moments_of(every := fitted(torch.ones(400, dtype=torch.bool)), 4)
     assert isinstance(gaussians, Gaussians)
-    held = torch.arange(40) // 4 % 5 == 2  # every fifth of each class
-    rest = moments_of(fitted(~held), 4)
-    assert rest is not None
-    scores, distances, which = left_out(gaussians, every.lifted(rows), labels)
-    assert which.tolist() == list(range(40))
-    lifted = every.lifted(rows[held])
-    torch.testing.assert_close(distances[held], rest.distances(lifted)[0], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scores[held], rest.scores(lifted), rtol=1e-6, atol=1e-6)
+    lifted = every.lifted(rows)
+    scores, distances, which = left_out(gaussians, lifted, labels)
+    assert which.tolist() == list(range(400))
+    for place in (0, 7, 398):
+        rest = moments_of(fitted(torch.arange(400) != place), 4)
+        assert rest is not None
+        alone = lifted[place : place + 1]
+        # but for the added diagonal, which follows the covariance of all
+        torch.testing.assert_close(distances[place], rest.distances(alone)[0][0], rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(scores[place], rest.scores(alone)[0], rtol=1e-3, atol=1e-2)
     assert moments_of(Cosine(6, 4), 4) is None
 
 
@@ -340,3 +342,20 @@ def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
         lw2g.export(tmp_path / "run", tmp_path / "out", learnable=True)
     with pytest.raises(DataError, match="holds no exported model; make one: lw2g export RUN MODEL"):
         lw2g.load(tmp_path / "run").learn(tmp_path)
+
+
+def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`docs/howto/learn.md`, first block: a model, a class, an image, and the step back."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(glyphs / "first", "photos")
+    shutil.copytree(glyphs / "cat", "new")
+    shutil.copy(next((glyphs / "test/cat").iterdir()), "image.png")
+    page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
+    if not page.exists():
+        pytest.skip("needs the source tree")
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:4]
+    for line in lines:
+        done = command(*shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, done.output
+    assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
+    assert same(Path("model-3"), Path("model"))
