@@ -64,21 +64,35 @@ def read_saved(directory: Path) -> Saved:
     manifest, tensors = read_export(directory)
     learned = {} if manifest.learning is None else read_learned(directory, manifest)
     saved = Saved(manifest=manifest, tensors=tensors, learned=learned)
-    learning, names = saved.learning, names_of(manifest)
-    fits = (
-        len(manifest.tasks) == learning.tasks + len(learning.steps)
-        and len(set(names)) == len(names) == len(learning.numbers)
-        and all(0 <= one < len(learning.names) for one in learning.numbers)
-        and [learning.names[one] for one in learning.numbers] == names
-        and all(
-            f"features/{number}/{place}" in learned
-            for number, step in enumerate(learning.steps)
-            for place in range(len(step.classes))
-        )
-    )
-    if not fits:
+    if not _fits(saved):
         raise DataError(f"the history of {str(directory)!r} does not fit its tasks", "export it anew")
     return saved
+
+
+def _fits(saved: Saved) -> bool:
+    """Whether the history of a model is one of its tasks, and all features of its steps are there."""
+    learning, names, rows = saved.learning, names_of(saved.manifest), saved.learned
+    targets = {target for info in saved.manifest.infos for target in info.targets}
+    expected = {
+        f"features/{number}/{place}": count
+        for number, step in enumerate(learning.steps)
+        for place, count in enumerate(step.images)
+    }
+    features = {key: value for key, value in rows.items() if key.startswith(("features/", "kept/"))}
+    kept = [key.removeprefix("kept/") for key in features if key.startswith("kept/")]
+    return (
+        learning.tasks >= 0
+        and [task.class_names for task in saved.manifest.tasks[learning.tasks :]]
+        == [step.classes for step in learning.steps]
+        and targets == set(range(len(names)))
+        and len(set(names)) == len(names)
+        and set(learning.numbers) <= set(range(len(learning.names)))
+        and [learning.names[one] for one in learning.numbers] == names
+        and expected == {key: len(value) for key, value in features.items() if key in expected}
+        and len(expected) + len(kept) == len(features)
+        and all(one.isdecimal() and int(one) < base_classes(saved) for one in kept)
+        and len({value.shape[1:] for value in features.values()}) <= 1
+    )
 
 
 def names_of(manifest: Manifest) -> list[str]:

@@ -344,6 +344,17 @@ def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
         lw2g.load(tmp_path / "run").learn(tmp_path)
 
 
+def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: Path) -> None:
+    """Of a forged model, features without a step or of another width end in one line."""
+    manifest, tensors = exported.read_export(models["cat"])
+    learned = exported.read_learned(models["cat"], manifest)
+    for number, change in enumerate(({"features/9/0": torch.ones(1, 2)}, {"kept/../../x": torch.ones(1, 2)})):
+        exported.write_export(manifest, tensors, tmp_path / str(number), learned | change)
+        done = command("unlearn", tmp_path / str(number), "--last")
+        assert done.exit_code == 2
+        assert "does not fit its tasks; export it anew" in done.stderr
+
+
 def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`docs/howto/learn.md`, first block: a model, a class, an image, and the step back."""
     monkeypatch.chdir(tmp_path)
