@@ -297,7 +297,7 @@ def unlearn(
     learned = (
         less.learned
         if steps
-        else {key: value for key, value in less.learned.items() if not key.startswith("base/")}
+        else {key: value for key, value in less.learned.items() if not key.startswith(("base/", "new/"))}
     )
     gone = sorted(set(names_of(saved.manifest)) - set(names_of(less.manifest)))
     report = {
@@ -419,11 +419,13 @@ def _learned(
 def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return what only learning reads, with the state before the first step of all that steps change."""
     now = {name: value.cpu() for name, value in part(lasting_tensors(parts), "baseline").items()}
+    then = part(saved.tensors, "baseline")
     base = {
         f"base/{name}": value
-        for name, value in part(saved.tensors, "baseline").items()
+        for name, value in then.items()
         if name not in now or now[name].shape != value.shape or not torch.equal(now[name], value.cpu())
     }
+    base |= {f"new/{name}": torch.zeros(0) for name in now.keys() - then.keys()}
     return {**base, **learned}
 
 

@@ -26,6 +26,8 @@ _SHRINKAGE, _SMALLEST = 0.01, 1e-6
 _LEAST_ECE = 200
 """Fewer images say nothing of calibration."""
 _BINS = 15
+_WIDEST = 4096
+"""Random features beyond which a covariance of them takes minutes to solve."""
 
 
 @attrs.frozen(eq=False)
@@ -82,7 +84,8 @@ class Gaussians:
             return None
         chance = width / self.counts.clamp(min=1)
         apart = self.distances(self.means)[0] * ((freedom - width - 1) / freedom) - chance - chance[:, None]
-        return torch.special.ndtr(-apart.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
+        rates: Tensor = torch.special.ndtr(-apart.clamp(min=0).sqrt() / 2).fill_diagonal_(0)
+        return rates
 
 
 def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
@@ -98,7 +101,7 @@ def moments_of(head: ClosedForm, classes: int) -> Gaussians | None:
     match head:
         case Discriminant() | Mahalanobis():
             means, within = head.mean[:classes], head.scatter.sum(0)
-        case Ridge():
+        case Ridge() if head.cross.shape[1] <= _WIDEST:
             means = head.cross[:classes] / counts[:, None]
             within = head.gram.sum(0) - (means * counts[:, None]).T @ means
         case _:
@@ -218,10 +221,12 @@ def _factor(covariance: Tensor) -> Tensor:
     """Return the Cholesky factor of a covariance with a hundredth of its level on the diagonal."""
     level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
-    return torch.linalg.cholesky(
+    factor: Tensor = torch.linalg.cholesky(
         (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _SHRINKAGE * level * eye
     )
+    return factor
 
 
 def _whitened(rows: Tensor, factor: Tensor) -> Tensor:
-    return torch.linalg.solve_triangular(factor, rows.T, upper=False).T
+    white: Tensor = torch.linalg.solve_triangular(factor, rows.T, upper=False)
+    return white.T

@@ -280,5 +280,10 @@ def _less(saved: Saved, gone: set[int], *, undone: bool = False) -> Saved:
 def _base_state(saved: Saved) -> dict[str, Tensor]:
     """Return the state before the first step."""
     base = part(saved.learned, "base")
-    state = {key: value for key, value in saved.tensors.items() if not key.startswith("calibration/")}
+    new = {f"baseline/{name}" for name in part(saved.learned, "new")}
+    state = {
+        key: value
+        for key, value in saved.tensors.items()
+        if key not in new and not key.startswith("calibration/")
+    }
     return state | under("baseline", base)

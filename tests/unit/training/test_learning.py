@@ -344,6 +344,17 @@ def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
         lw2g.load(tmp_path / "run").learn(tmp_path)
 
 
+def test_a_method_with_tensors_for_each_task_learns_and_forgets(glyphs: Path, tmp_path: Path) -> None:
+    """A trained head beside the closed form gets tensors with every task, which go when the task does."""
+    options = {"baseline.head": "lda", "baseline.epochs": 1}
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options)
+    lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
+    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
+    before, after = sums(tmp_path / "model"), sums(tmp_path / "model-3")
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
+
+
 def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: Path) -> None:
     """Of a forged model, features without a step or of another width end in one line."""
     manifest, tensors = exported.read_export(models["cat"])
