@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -180,6 +181,7 @@ def _table(
         single = {_pair(run): run for run in reversed(group)}
         if len(single) < len(group):
             notes.append(f"{label}: {len(group) - len(single)} further runs of the same seed are not counted")
+        notes += _over_orders(label, list(single.values()))
         differs = differences_of(group[0], catalogue)
         rows.append(
             Row(
@@ -202,6 +204,18 @@ def _table(
         unfinished=tuple(others),
         notes=tuple(notes),
     )
+
+
+def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
+    """Yield the least, mean and largest FAA over class orders, each the mean of its seeds."""
+    orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
+    for run in runs:
+        if (value := run.record["metrics"]["faa"]) is not None:
+            orders[tuple(run.record["class_order"])].append(value)
+    if len(orders) > 1:
+        means = [statistics.fmean(values) for values in orders.values()]
+        shown = " / ".join(f"{value:.2f}" for value in (min(means), statistics.fmean(means), max(means)))
+        yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
 
 
 def _refuse(kind: str, of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:

@@ -64,7 +64,7 @@ class OrderOptions:
         "that are drawn",
         validator=and_(ge(0), le(2**32 - 1)),
     )
-    class_order: tuple[str, ...] = option(
+    class_order: tuple[str | int, ...] = option(
         (),
         "all class names, or numbers, in the wanted order instead of 'order'; folder leaves out classes not "
         "named",

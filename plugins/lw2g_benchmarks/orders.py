@@ -93,18 +93,19 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     Raises:
         ConfigError: A listed class is unknown or repeated, or one is missing.
     """
-    if not options.class_order:
+    wanted = [str(name) for name in options.class_order]
+    if not wanted:
         return class_order(options.order, len(names), options.order_seed)
     place = {str(label): label for label in range(len(names))}
     place |= {name: label for label, name in enumerate(names)}
-    unknown = [name for name in options.class_order if name not in place]
+    unknown = [name for name in wanted if name not in place]
     if unknown:
         raise ConfigError(
             f"class_order names {len(unknown)} unknown classes, first "
             f"{unknown[0]!r}{nearest(unknown[0], names)}",
             f"use names, such as {names[0]!r}, or numbers from 0 to {len(names) - 1}",
         )
-    order = tuple(place[name] for name in options.class_order)
+    order = tuple(place[name] for name in wanted)
     repeated = [label for label, count in Counter(order).items() if count > 1]
     if repeated:
         raise ConfigError(f"class_order repeats {names[repeated[0]]!r}", "name each class once")

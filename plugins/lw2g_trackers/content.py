@@ -119,11 +119,12 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
     from safetensors.numpy import load_file
 
     rows = load_file(file)
-    tasks = dict(zip(rows["true"].tolist(), rows["task"].tolist(), strict=True))
+    true, predicted, own = (rows[name].tolist() for name in ("true", "predicted", "task"))
+    brought = set(zip(own, true, strict=True))
+    tasks = {cls: first for first, cls in sorted(brought, reverse=True)}  # the first task with each class
     place = {cls: i for i, cls in enumerate(sorted(tasks, key=lambda cls: (tasks[cls], cls)))}
     owners = [tasks[cls] for cls in place]
     borders = tuple(i for i in range(1, len(owners)) if owners[i] != owners[i - 1])
-    true, predicted = rows["true"].tolist(), rows["predicted"].tolist()
     yield heat_map(
         "confusion/classes",
         ((place[a], place[b]) for a, b in zip(true, predicted, strict=True)),
@@ -131,8 +132,10 @@ def _pictures(task: int, directory: Path) -> Iterator[Picture]:
         borders=borders,
         axes=("class", "predicted class"),
     )
-    own = rows["task"].tolist()
-    others = [("confusion/tasks", "task of the predicted class", [tasks[cls] for cls in predicted])]
+    answered = [
+        first if (first, cls) in brought else tasks[cls] for first, cls in zip(own, predicted, strict=True)
+    ]
+    others = [("confusion/tasks", "task of the predicted class", answered)]
     if (rows["retrieved"] >= 0).all():
         others.append(("retrieval", "retrieved task", rows["retrieved"].tolist()))
     for name, axis, columns in others:

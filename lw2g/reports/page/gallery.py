@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,7 +15,7 @@ from lw2g.config.sources import resolve_source
 from lw2g.config.toml import read_json
 from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.page.inside import Inside
+from lw2g.reports.page.inside import Inside, owned
 from lw2g.reports.runs import ReportedRun
 from lw2g.training.files.recomputed import Columns
 
@@ -62,13 +62,12 @@ class Gallery:
     why: str = ""
 
 
-def mistakes(predicted: Columns, task_to_set: Sequence[int]) -> list[tuple[int, str]]:
+def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Return the rows of predictions to show, with the kind of mistake, by task.
 
     They are spread evenly over each task's mistakes of a kind.
     """
-    own = np.asarray(task_to_set)[predicted["task"]]
-    elsewhere = (predicted["set"] >= 0) & (predicted["set"] != own)
+    elsewhere = (predicted["set"] >= 0) & ~owned(predicted, record)
     wrong = predicted["predicted"] != predicted["true"]
     tasks = int(predicted["task"].max()) + 1
     most = max(1, min(_EACH, _PICTURES // (2 * tasks)))
@@ -90,7 +89,7 @@ def gallery_of(inside: Inside, catalogue: Catalogue) -> Gallery:
     if inside.predicted is None:
         return Gallery(why=inside.why)
     columns, record = inside.predicted, inside.record
-    shown = mistakes(columns, record["task_to_set"])
+    shown = mistakes(columns, record)
     if not shown:
         return Gallery(why="nothing was retrieved or classified wrongly")
     try:

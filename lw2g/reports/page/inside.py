@@ -8,7 +8,9 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
+from lw2g.metrics import owning_sets, owning_tasks
 from lw2g.reports.page.evidence import measured
 from lw2g.reports.page.numbers import Numbers, Value
 from lw2g.reports.runs import ReportedRun
@@ -25,6 +27,7 @@ __all__ = [
     "forgetting",
     "look_inside",
     "nulls",
+    "owned",
     "retrieval",
 ]
 
@@ -112,12 +115,15 @@ def classes(inside: Inside) -> Numbers:
     true, predicted, task = (inside.predicted[name] for name in ("true", "predicted", "task"))
     names = inside.record["class_names"]
     size = max(int(true.max()), int(predicted.max())) + 1
-    task_of = np.zeros(size, dtype=int)
-    task_of[true] = task
+    has = np.zeros((1 + int(task.max()), size), dtype=bool)  # which classes a task has
+    has[task, true] = True
+    for index, own in enumerate(inside.record.get("task_classes", ())[: len(has)]):
+        has[index, [target for target in own if target < size]] = True
+    task_of, together = has.argmax(axis=0), has.T @ has
     counts = np.bincount(true * size + predicted, minlength=size * size)
     images = np.bincount(true, minlength=size)
     right = int(np.sum(true == predicted))
-    inner = int(np.sum(task_of[true] == task_of[predicted])) - right
+    inner = int(np.sum(has[task, predicted])) - right
     parts = (right, inner, len(true) - right - inner)
     outcomes = ("right", "another class of the right task", "a wrong task")
     facts = [f"{100 * part / len(true):.1f} % {text}" for part, text in zip(parts, outcomes, strict=True)]
@@ -125,7 +131,7 @@ def classes(inside: Inside) -> Numbers:
     rows: list[Sequence[Value]] = []
     for cell in cells[:_CELLS]:
         true_class, other = divmod(cell, size)
-        alike = task_of[true_class] == task_of[other]
+        alike = together[true_class, other]
         kind = "right" if true_class == other else "wrong class, right task" if alike else "wrong task"
         share = 100 * counts[cell] / images[true_class]
         rows.append(
@@ -138,8 +144,20 @@ def classes(inside: Inside) -> Numbers:
     return Numbers(rows=rows, facts=facts, extra={"blocks": starts, "size": [{"at": size}]})
 
 
+def owned(columns: Columns, record: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    """Return which test samples get a set that holds one of their tasks, ``[N]``."""
+    held, task, true = record["task_to_set"], columns["task"], columns["true"]
+    classes = record.get("task_classes") or [
+        np.unique(true[task == index]).tolist() for index in range(len(held))
+    ]
+    domains = record.get("domains") or [""] * len(held)
+    rows, tasks = owning_tasks(task, true, classes[: len(held)], domains)
+    right: npt.NDArray[np.bool_] = owning_sets(tasks, held)[rows, columns["set"]]
+    return right
+
+
 def retrieval(inside: Inside) -> Numbers:
-    """Return true against retrieved tasks: task, retrieved, same set, images, share in percent."""
+    """Return true against retrieved tasks: task, retrieved, own set, images, share in percent."""
     if inside.predicted is None:
         return Numbers(why=inside.why)
     task, retrieved = (inside.predicted[name] for name in ("task", "retrieved"))
@@ -149,8 +167,16 @@ def retrieval(inside: Inside) -> Numbers:
     counts = np.bincount(task * size + retrieved, minlength=size * size).reshape(size, size)
     shares = 100 * counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     held = inside.record["task_to_set"]
+    right = np.zeros_like(counts)
+    np.add.at(right, (task, retrieved), owned(inside.predicted, inside.record))
+
+    def same(own: int, other: int) -> bool:  # of a cell with images: whether most get a set that owns them
+        if counts[own, other]:
+            return bool(2 * right[own, other] > counts[own, other])
+        return bool(held[own] == held[other])
+
     rows: list[Sequence[Value]] = [
-        (own + 1, other + 1, held[own] == held[other], int(counts[own, other]), float(shares[own, other]))
+        (own + 1, other + 1, same(own, other), int(counts[own, other]), float(shares[own, other]))
         for own in range(size)
         for other in range(size)
         if counts[own, other] or held[own] == held[other]

@@ -143,6 +143,21 @@ def test_retrieval_counts_a_shared_set_as_right(opened):
     assert found.facts[:2] == ["PRA 75.0 %", "chance 55.6 %"]
 
 
+def test_a_set_is_right_if_it_holds_any_task_with_the_class_and_domain():
+    """Class 0 comes again in task 3, in the domain of task 1; a set of another domain is wrong."""
+    record = {
+        "task_to_set": [0, 1, 2],
+        "task_classes": [[0, 1], [0], [0]],
+        "domains": ["photo", "sketch", "photo"],
+    }
+    columns = {
+        "task": np.array([0, 0, 0, 0, 1]),
+        "true": np.array([0, 0, 0, 1, 0]),
+        "set": np.array([0, 1, 2, 2, 2]),
+    }
+    assert inside.owned(columns, record).tolist() == [True, False, True, False, False]
+
+
 def test_growth_tells_sets_and_all_evidence(opened):
     """Which set each task got; per candidate value, error and threshold, and why one was excluded."""
     flow = inside.flow(opened)
@@ -286,7 +301,8 @@ def test_a_fork_and_a_continued_run_say_how_they_came(write_full_run, installed)
 def test_mistakes_are_of_two_kinds(opened):
     """A wrong set, or the right set and a wrong class; a shared set is no wrong one."""
     found = [
-        (int(opened.predicted["task"][row]), row, why) for row, why in mistakes(opened.predicted, [0, 1, 0])
+        (int(opened.predicted["task"][row]), row, why)
+        for row, why in mistakes(opened.predicted, {"task_to_set": [0, 1, 0]})
     ]
     assert found == [
         (0, 3, RETRIEVED),
