@@ -176,6 +176,11 @@ class GivenBenchmark:
                 f"benchmark.stream: {config.stream!r} cuts tasks, and the tasks are given",
                 "leave it out, set 'domains' where each task is a domain, or give one (train, test)",
             )
+        if listed and config.imbalance > 1 and sum(len(part.labels) for part in planned) > len(order):
+            raise ConfigError(
+                "benchmark.imbalance: a class in several given tasks could lose all images of one",
+                "leave it out, or give fewer images",
+            )
         if not listed:
             order = [order[place] for place in ordered(config, [names[label] for label in order])]
         local = "the images are objects of the Python program that started the run"

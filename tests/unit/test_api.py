@@ -170,6 +170,8 @@ def test_classes_may_come_again():
     assert stream.tasks[2].train.ids[0] == "task-3/train/0"
     domains = GivenBenchmark(GivenConfig(stream="domains"), [task(0, 1), task(1, 2)]).stream()
     assert [(part.domain, len(part.test)) for part in domains.tasks] == [("domain-1", 4), ("domain-2", 4)]
+    with pytest.raises(ConfigError, match="could lose all images of one"):
+        GivenBenchmark(GivenConfig(imbalance=4.0), again).stream()
     cut = GivenBenchmark(GivenConfig(increment=1, stream="repetition", tasks=4), task(0, 1)).stream()
     assert len(cut.tasks) == 4
 
