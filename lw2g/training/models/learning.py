@@ -73,26 +73,7 @@ def learn(
     device: str | None = None,
     weights: Path | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Let an exported model learn from new images, and write the result into a new folder.
-
-    Args:
-        directory: The export; it is not changed.
-        folder: ``CLASS/IMAGE``; a known name adds images to that class, any other is a new class.
-        catalogue: Where components come from.
-        out: The new folder; None for the next free ``MODEL-2``, ``MODEL-3``.
-        test: Images of the same form that check the result; None for a fifth of the new ones, which join
-            afterwards.
-        max_loss: Accuracy in points that old classes may lose, as measured or estimated.
-        device: Where it computes.
-        weights: A file with the backbone's weights.
-
-    Returns:
-        The new model, and the report: what was learned and what the checks say.
-
-    Raises:
-        DataError: The model, the folder or an image cannot be used.
-        ConfigError: The head cannot learn, the folder ``out`` is in use, or the old classes lose too much.
-    """
+    """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
     saved = read_saved(directory)
 
     def build(manifest: Manifest) -> ModelParts:
@@ -164,26 +145,7 @@ def start(
     test: Path | None = None,
     device: str | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Make a first model from a folder of images, without a run: a closed-form head on a frozen backbone.
-
-    Args:
-        folder: ``CLASS/IMAGE``.
-        out: The folder of the model.
-        catalogue: Where components come from.
-        backbone: Its name; None for the embedded one, which knows small drawings and no photos.
-        weights: A file with its weights.
-        image_size: Side of its input in pixels; None for its own.
-        head: ``lda``, ``cosine`` or ``mahalanobis``.
-        test: As for :func:`learn`.
-        device: Where it computes.
-
-    Returns:
-        As :func:`learn`.
-
-    Raises:
-        DataError: The folder, an image or the weights cannot be used.
-        ConfigError: A name is unknown, or the folder ``out`` is in use.
-    """
+    """Make a first model from a folder of images, as :func:`lw2g.start` says."""
     if head not in ("lda", "cosine", "mahalanobis"):
         raise ConfigError(f"head: {head!r} chooses its constants by a stream", "lda, cosine or mahalanobis")
     require_free(out)
@@ -261,23 +223,7 @@ def unlearn(
     device: str | None = None,
     weights: Path | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Take a class or the last step back, and write the result into a new folder.
-
-    Args:
-        directory: The export; it is not changed.
-        name: The class; None for the last step.
-        catalogue: Where components come from.
-        out: As for :func:`learn`.
-        device: As for :func:`learn`.
-        weights: As for :func:`learn`.
-
-    Returns:
-        The new model, and what is gone and what of it may be left.
-
-    Raises:
-        DataError: There is no such class or step.
-        ConfigError: The head's sums do not tell the class from others, or nothing would be left.
-    """
+    """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
     saved = read_saved(directory)
     out = out or free_folder(directory)
     require_free(out)
