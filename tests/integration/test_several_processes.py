@@ -123,6 +123,7 @@ def test_two_processes_agree_after_every_task(
         torch.testing.assert_close(both, alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_the_same_bits(
     together: Together, catalogue: Catalogue, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
