@@ -82,8 +82,8 @@ def shift(before: Tensor, after: Tensor, share: float) -> Motion:
     if share == float("inf"):
         return Motion(rows=lambda rows: rows + drift.mean(0))
     apart = torch.pdist(before[:: -(-len(before) // _ROWS)]).square()
-    apart = apart[apart > 0]
-    width = share * (float(apart.median()) if len(apart) else 1.0)
+    apart = apart[apart > 0].sort().values  # torch.median is not deterministic on every device
+    width = share * (float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0)
 
     def moved(rows: Tensor) -> Tensor:
         nearness = -torch.cdist(rows, before, compute_mode="donot_use_mm_for_euclid_dist").square() / (

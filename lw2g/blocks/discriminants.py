@@ -159,8 +159,8 @@ class KernelDiscriminant(Discriminant):
         """Add all features of a task; those of the first task fix the bandwidth."""
         if not self.bandwidth:
             apart = torch.pdist(features[:: -(-len(features) // _ROWS)].double()).square()
-            apart = apart[apart > 0]
-            self.bandwidth.fill_(1 / float(apart.median()) if len(apart) else 1.0)
+            apart = apart[apart > 0].sort().values  # torch.median is not deterministic on every device
+            self.bandwidth.fill_(1 / float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0)
         super().learn(features, labels, generator, owner)
 
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:

@@ -44,7 +44,7 @@ def test_the_trained_model_answers(
     faa, pra = values[0]
     assert faa > 50
     assert pra > 50
-    assert values[1] == (tuple(str(digit) for digit in range(10)), 1, torch.device("cpu"))
+    assert values[1] == (tuple(str(digit) for digit in range(10)), 2, torch.device("cpu"))
     assert values[2] == (100, 10)
     assert values[3][0] == 100
     assert values[4][0] == 100
