@@ -239,7 +239,10 @@ def _benchmark(run: ReportedRun, catalogue: Catalogue) -> str:
 
 def _task_size(run: ReportedRun) -> Iterator[str]:
     if run.record:
-        yield f"{len(run.record['class_order'])} classes"
+        yield f"{len(run.record['class_names'])} classes"
+    if (stream := run.options.get("benchmark.stream", "classes")) != "classes":
+        yield f"{run.tasks} tasks of {stream}"
+        return
     increment = run.options.get("benchmark.increment")
     if increment is not None:
         yield f"{increment}{' a task' if run.record else ' classes a task'}"
