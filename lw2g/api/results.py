@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,12 @@ Row = Mapping[str, Any]
 _OF_RUNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "done", "tasks", "faa")
 
 
-class _Tabular:
+class _Tabular(ABC):
     """A result that is a table: one mapping of plain values per row."""
 
+    @abstractmethod
     def rows(self) -> Sequence[Row]:
         """Return the rows of the table, each a mapping from column to value."""
-        raise NotImplementedError
 
     def to_dataframe(self) -> DataFrame:
         """Return the rows as a pandas DataFrame.
