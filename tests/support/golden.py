@@ -79,7 +79,7 @@ def _chosen(baseline: str, policy: str | None, **options: Any) -> list[str]:
 
 
 def _plain(baseline: str, policy: str | None = None, **options: Any) -> Callable[[Path], None]:
-    tasks = 1 if baseline == "joint" else _TASKS  # which has all classes in one
+    tasks = 1 if baseline.startswith("joint") else _TASKS  # joint ones have all classes in one
 
     def run(out: Path) -> None:
         _lw2g("run", *_chosen(baseline, policy, **options), "--tasks", tasks, "--out", out)
