@@ -65,7 +65,7 @@ def measured(method: str, arguments: argparse.Namespace, folder: Path) -> Meter:
     fields = attrs.fields_dict(catalogue.get("baseline", method).config)
     overrides: dict[str, Any] = {
         "benchmark.tasks": arguments.tasks,
-        "benchmark.increment": 1,
+        "benchmark.increment": 2,
         "benchmark.train": 4,
         "benchmark.test": 2,
         "run.device": "cpu",

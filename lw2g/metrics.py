@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,9 +82,9 @@ def faa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
     Raises:
         ValueError: as :func:`faa`, or ``samples`` is not one positive count per task.
     """
-    last = _learned(matrix)[:, -1:].ravel()
-    _check_samples(samples, last)
-    return _pooled(last, np.asarray(samples)) if len(last) else None
+    last = _learned(matrix)[:, -1:]
+    _check_samples(samples, last.ravel())
+    return _pooled(last, np.asarray(samples))[0] if len(last) else None
 
 
 def caa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
@@ -97,7 +98,7 @@ def caa_samples(matrix: AccuracyMatrix, samples: Sequence[int]) -> float | None:
     """
     learned, counts = _learned(matrix), np.asarray(samples)
     _check_samples(samples, learned[:, -1:].ravel())
-    return _mean(np.array([_pooled(column, counts) for column in learned.T]))
+    return _mean(np.array(_pooled(learned, counts)))
 
 
 def caa(matrix: AccuracyMatrix) -> float | None:
@@ -277,10 +278,9 @@ def owning_tasks(
             owners.setdefault((domains[index], target), []).append(index)
     width = 1 + int(true.max(initial=0))
     pairs, rows = np.unique(task.astype(np.int64) * width + true, return_inverse=True)
+    own = [owners[domains[pair // width], pair % width] for pair in pairs.tolist()]
     table = np.zeros((len(pairs), len(classes)), dtype=bool)
-    for row, pair in enumerate(pairs.tolist()):
-        first, target = divmod(pair, width)
-        table[row, owners[domains[first], target]] = True
+    table[np.repeat(np.arange(len(own)), [len(tasks) for tasks in own]), list(chain(*own))] = True
     return rows, table
 
 
@@ -396,11 +396,14 @@ def _check_samples(samples: Sequence[int], last: Array) -> None:
         raise ValueError(f"expected {len(last)} positive sample counts but got {list(samples)!r}")
 
 
-def _pooled(column: Array, samples: Integers) -> float:
-    """Return the accuracy on all samples of the tasks that have any."""
-    tested = np.isfinite(column)
-    total = int(samples[tested].sum())
-    return math.fsum(column[tested] * samples[tested]) / total if total else math.nan
+def _pooled(accuracy: Array, samples: Integers) -> list[float]:
+    """Return for each column ``[T]`` the accuracy on all samples of the tasks that have any."""
+    tested = np.isfinite(accuracy)
+    right = np.where(tested, accuracy, 0.0) * samples[:, None]
+    return [
+        math.fsum(column) / total if total else math.nan
+        for column, total in zip(right.T.tolist(), (samples @ tested).tolist(), strict=True)
+    ]
 
 
 def _mean(values: Array) -> float | None:

@@ -33,6 +33,7 @@ class KeyCosine(RetrievalStrategy):
         self.key = nn.ParameterList(
             nn.Parameter(torch.empty(dim).uniform_(-1, 1)) for _ in range(context.num_tasks)
         )
+        self._keys = tuple(self.key)  # a ParameterList looks each entry up by name: many times the time
         self.set_of_task: Tensor
         self.register_buffer("set_of_task", torch.zeros(context.num_tasks, dtype=torch.long))
         self.to(context.device)
@@ -67,8 +68,7 @@ class KeyCosine(RetrievalStrategy):
         tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
         sets = self.set_of_task[tasks]
         owners = tasks if self.config.keys == "per-task" else sets
-        # parameters(), because a ParameterList looks each of its entries up by name: twice the time
-        keys = functional.normalize(torch.stack(tuple(self.key.parameters())), dim=-1)[owners]
+        keys = functional.normalize(torch.stack(self._keys), dim=-1)[owners]
         cosines = functional.normalize(query, dim=-1) @ keys.T
         if self.config.vote == "batch":
             # the release votes after the hop from tasks to sets
