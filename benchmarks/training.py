@@ -45,12 +45,21 @@ class Known(Resident):
     _found: Tensor | None = None
 
 
-def ours(lab: Any, model: str, size: int, baseline: str, precision: str, batch: int, steps: int) -> Work:
+def ours(
+    lab: Any,
+    model: str,
+    size: int,
+    baseline: str,
+    precision: str,
+    batch: int,
+    steps: int,
+    images_of: type[Resident] = Known,
+) -> Work:
     """Return the seconds of steps of the host phase of a second task, the first of each epoch left out."""
     options = {"backbone.model": model, "backbone.image_size": size, "run.precision": precision}
     names = {"benchmark": "noise", "backbone": "random"}
     stage = staged(lab, Lab.resolve(lab, baseline, "one", options, **names))
-    images = Known(stage.session, stage.context.task.classes, batch * (steps + 1), batch)
+    images = images_of(stage.session, stage.context.task.classes, batch * (steps + 1), batch)
 
     def work() -> list[float]:
         marks: list[float] = []
