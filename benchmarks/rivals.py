@@ -74,12 +74,19 @@ def tiny_in(module: ModuleType, size: int) -> None:
     theirs = module.VisionTransformer
 
     def build(*_: Any, **options: Any) -> nn.Module:
-        for name in ("pretrained", "pretrained_cfg", "drop_block_rate", "pretrained_filter_fn"):
+        for name in ("pretrained", "pretrained_cfg", "drop_block_rate", "base_class", "filter_fn"):
             options.pop(name, None)
         return theirs(**(options | TINY | {"img_size": size}))  # type: ignore[no-any-return]
 
     module.VisionTransformer = build  # type: ignore[attr-defined]
     module._create_vision_transformer = build  # type: ignore[attr-defined]
+
+
+def _copied() -> SimpleNamespace:
+    """Return torch with zeros that are no leaves: their code adds to the copy that moving to a GPU makes."""
+    given = {key: getattr(torch, key) for key in dir(torch)}
+    given["zeros"] = lambda *size, **options: torch.zeros(*size, **options).clone()
+    return SimpleNamespace(**given)
 
 
 def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
@@ -114,6 +121,8 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
         timm.create_model = lambda _, pretrained=False, **options: build(**options)
         coda = nets.CodaPrompt
         nets.CodaPrompt = lambda _, *options: coda(DIM, *options, key_dim=DIM)
+        if method == "coda-prompt":
+            module.torch = _copied()
     learner = importlib.import_module(f"models.{name}").Learner(given)
     network = learner._network
     if method == "coda-prompt":
@@ -140,8 +149,14 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
 def mammoth(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
     """Return the seconds of steps of Mammoth's ``observe`` in a first task."""
     name = method.replace("dual-prompt", "dualprompt").replace("-", "_")
-    vits = {"dualprompt": "vision_transformer", "coda_prompt": "vit"}[name]
-    tiny_in(importlib.import_module(f"models.{name}_utils.{vits}"), size)
+    for absent in ("kornia", "kornia.augmentation", "kornia.augmentation.container", "kornia.constants", "wandb",
+                   "kornia.augmentation.container.params", "setproctitle", "datasets", "datasets.utils",
+                   "datasets.utils.continual_dataset", "utils.kornia_utils"):  # fmt: skip
+        sys.modules[absent] = mock.MagicMock()
+    where = {"dualprompt": "vision_transformer", "coda_prompt": "vit"}[name]
+    vits = importlib.import_module(f"models.{name}_utils.{where}")
+    tiny_in(vits, size)
+    vits.create_vision_transformer = vits.VisionTransformer
     method_module, parts = (importlib.import_module(f"models.{name}{end}") for end in ("", "_utils.model"))
     theirs = getattr(method_module, {"dualprompt": "DualPrompt", "coda_prompt": "CodaPrompt"}[name])
     parser = argparse.ArgumentParser()
@@ -151,11 +166,10 @@ def mammoth(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
     if name == "dualprompt":
         net = parts.Model(options, 100)
     else:
-        coda, linear = parts.CodaPrompt, nn.Linear
-        parts.VisionTransformer = importlib.import_module(f"models.{name}_utils.{vits}").VisionTransformer
+        coda, vits.torch, parts.VisionTransformer = parts.CodaPrompt, _copied(), vits.VisionTransformer
         parts.CodaPrompt = lambda _, *more: coda(DIM, *more, key_dim=DIM)
         net = parts.Model(100, False, [10, [options.pool_size, options.prompt_len, options.ortho_mu]])
-        net.last, net.task_id = linear(DIM, 100), 0
+        net.last, net.task_id = nn.Linear(DIM, 100), 0
     learner = theirs.__new__(theirs)
     nn.Module.__init__(learner)
     trained = [value for value in net.parameters() if value.requires_grad]
