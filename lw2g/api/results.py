@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lw2g.reports.runs import ReportedRun
     from lw2g.reports.table import Table
     from lw2g.sweeps.store import Status
-    from lw2g.training.files.verification import Verdict
+    from lw2g.training.files.verdicts import Verdict
 
 __all__ = ["Report", "RunRecord", "Runs", "SweepResult", "Verification"]
 

@@ -21,7 +21,8 @@ from lw2g.reports.columns import COLUMNS, further_columns
 from lw2g.testing import tiny_catalogue
 from lw2g.training.files.ledger import Ledger
 from lw2g.training.files.sealed import seal_json, unseal_json
-from lw2g.training.files.verification import Verdict, verify
+from lw2g.training.files.verdicts import Verdict
+from lw2g.training.files.verification import verify
 from lw2g.training.runner import start
 
 WORST = Metric(

@@ -16,7 +16,19 @@ from lw2g.config.structure import misfits
 from lw2g.errors import DataError
 from lw2g.training.files.sealed import sha256_of, unseal_json
 
-__all__ = ["Goal", "Record", "Seeds", "Summary", "read_record", "read_sealed", "require_fit"]
+__all__ = [
+    "PREDICTIONS",
+    "Goal",
+    "Record",
+    "Seeds",
+    "Summary",
+    "prediction_name",
+    "read_record",
+    "read_sealed",
+    "require_fit",
+]
+
+PREDICTIONS = "predictions"
 
 Values = dict[str, float | None]
 Rows = list[list[float | None]]
@@ -167,6 +179,9 @@ class Record:
     routing: _Routing | None = None
     flops: Values = attrs.field(factory=dict)
     images_per_second: float | None = None
+    protocol_id: str | None = None
+    protocol_hash: str | None = None
+    protocol_facts: dict[str, Any] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -199,6 +214,11 @@ class Goal:
     """``goal.json``: after how many tasks a run stops."""
 
     tasks: int
+
+
+def prediction_name(task: int) -> str:
+    """Return where in a run's directory the predictions after a task lie."""
+    return f"{PREDICTIONS}/task-{task:03d}.safetensors"
 
 
 def read_sealed(path: Path, kind: type[Any]) -> dict[str, Any]:

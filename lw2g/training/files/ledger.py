@@ -21,7 +21,7 @@ from lw2g.training.devices.engine import environment
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
-from lw2g.training.files.record import prediction_name
+from lw2g.training.files.contents import prediction_name
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
 from lw2g.training.session import Session

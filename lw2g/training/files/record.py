@@ -26,18 +26,23 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Event, Stepped, Tracker
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.evaluation.evaluator import Predictions
-from lw2g.training.files.contents import Goal, Record, read_record, read_sealed
+from lw2g.training.files.contents import (
+    PREDICTIONS,
+    Goal,
+    Record,
+    prediction_name,
+    read_record,
+    read_sealed,
+)
 from lw2g.training.files.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
 
 __all__ = [
     "EventLog",
     "RunDirectory",
     "packed",
-    "prediction_name",
     "samples_name",
 ]
 
-PREDICTIONS = "predictions"
 _SECONDS_BETWEEN_NOTES = 2.0
 _SOURCE, _SAMPLES = re.compile(r"source-\d+\.toml"), re.compile(r"samples(-\d+)?\.json")
 
@@ -294,11 +299,6 @@ def packed(predictions: Predictions) -> bytes:
 def samples_name(source: int) -> str:
     """Return where in a run's directory the ids of a source's test samples lie."""
     return "samples.json" if source == 0 else f"samples-{source + 1}.json"
-
-
-def prediction_name(task: int) -> str:
-    """Return where in a run's directory the predictions after a task lie."""
-    return f"{PREDICTIONS}/task-{task:03d}.safetensors"
 
 
 class EventLog:
