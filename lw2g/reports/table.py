@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import plain
+from lw2g.config.protocols import OFFICIAL
 from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
@@ -22,6 +23,7 @@ from lw2g.reports.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, sett
 from lw2g.reports.paper import Printed, differences_of, printed_for
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.statistics import Difference, MeanStd, paired_difference, summary
+from lw2g.training.files.protocol import digest_of, protocol_name
 
 __all__ = ["Row", "Table", "tables_of"]
 
@@ -122,9 +124,10 @@ def tables_of(
     for group in groups.values():
         counted = [run for run in group if run.state == "finished" or (so_far and run.record)]
         data = _splits(counted)
-        parts: dict[str, list[ReportedRun]] = defaultdict(list)
+        parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
         for run in counted:
-            parts["" if "splits" in mix else data(run)].append(run)
+            own = _official(run) if "protocols" not in mix else ""
+            parts["" if "splits" in mix else data(run), own].append(run)
         others = [run for run in group if run not in counted]
         for part in parts.values() or [[]]:
             tables.append(_table(part, others, catalogue, mix))
@@ -148,14 +151,15 @@ def _data_name(run: ReportedRun, homes: dict[str, str]) -> str:
 
 
 def _told_apart(tables: Sequence[Table]) -> list[Table]:
-    """Append the fingerprints of their data to equal titles."""
-    counts = Counter(table.title for table in tables)
-    return [
-        attrs.evolve(table, title=", ".join([table.title, *table.conditions[-1:]]))
-        if counts[table.title] > 1
-        else table
-        for table in tables
-    ]
+    """Append to equal titles the conditions that distinguish their tables."""
+    titles = Counter(table.title for table in tables)
+    shared = Counter((table.title, condition) for table in tables for condition in table.conditions)
+
+    def longer(table: Table) -> str:
+        own = [text for text in table.conditions if shared[table.title, text] < titles[table.title]]
+        return ", ".join([table.title, *own])
+
+    return [attrs.evolve(table, title=longer(table)) for table in tables]
 
 
 def _table(
@@ -164,7 +168,7 @@ def _table(
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    ways = (_checkpoint, _splits(counted), lambda run: str(run.record["protocol"]))
+    ways = (_checkpoint, _splits(counted), _protocols(counted))
     kinds: dict[str, Callable[[ReportedRun], str]] = dict(zip(MIXABLE, ways, strict=True))
     mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
     for kind in mixed:
@@ -256,7 +260,7 @@ def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str]) -> Iterator[s
     if "checkpoints" not in mixed:
         yield f"backbone {_checkpoint(run)}"
     if "protocols" not in mixed:
-        yield f"protocol {run.record['protocol']}"
+        yield f"protocol {_protocols(runs)(run)}"
     if "splits" not in mixed and run.options.get("benchmark.split"):
         yield f"split {run.options['benchmark.split']}"
     prints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
@@ -268,6 +272,40 @@ def _checkpoint(run: ReportedRun) -> str:
     backbone = run.record["backbone"]
     names = dict.fromkeys((run.config["backbone"]["name"], backbone["timm_name"]))
     return f"{' '.join(names)} {backbone['sha256'][:8]}"
+
+
+def _official(run: ReportedRun) -> str:
+    """Return an official protocol, which is a method's own and ranks with no other; empty if it is none.
+
+    Records from before protocols had hashes stay together.
+    """
+    official = run.record["protocol"] == OFFICIAL and run.record.get("protocol_hash")
+    return protocol_name(run.record) if official else ""
+
+
+def _protocols(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+    """Return a function that names a run's protocol, with a hash if runs with one name differ in its facts.
+
+    Checkpoints, splits and class orders are compared elsewhere; here it is transforms and definitions.
+    """
+
+    def facts(run: ReportedRun) -> str:
+        noted = run.record.get("protocol_facts") or {}
+        return digest_of([noted.get(key) for key in ("test_transform", "train_transform", "metrics")])[:8]
+
+    def named(run: ReportedRun) -> str:
+        return _official(run) or str(run.record["protocol"])
+
+    kinds = defaultdict(set)
+    for run in runs:
+        if run.record.get("protocol_hash"):
+            kinds[named(run), _checkpoint(run)].add(facts(run))
+
+    def of(run: ReportedRun) -> str:
+        several = len(kinds[named(run), _checkpoint(run)]) > 1
+        return f"{named(run)} {facts(run)}" if several else named(run)
+
+    return of
 
 
 def _splits(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import attrs
 import numpy as np
@@ -28,6 +29,7 @@ from lw2g.training.devices.precision import PrecisionChoice
 from lw2g.training.evaluation.evaluator import Evaluator, Predictions
 from lw2g.training.evidence.d_sub import DSub
 from lw2g.training.evidence.stored import StoredStatistics
+from lw2g.training.files.protocol import noted_facts
 from lw2g.training.images.decoding import chunks, require_open_files
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
@@ -105,6 +107,11 @@ class Session(ModelParts):
         limit, parts = self.config.run.image_memory * 2**20, [task.test for task in self.stream.tasks]
         images = self.image_set(Originals(parts, self.engine.device, limit=limit, keep=False), train=False)
         return Evaluator(images, [len(part) for part in parts], self.config.run.evaluation_batch)
+
+    @cached_property
+    def noted_facts(self) -> dict[str, Any]:
+        """What the record tells of the protocol and of nothing else: test images, transforms, definitions."""
+        return noted_facts(self.stream, self.transforms, self.config.benchmark.config)
 
     @property
     def fixed(self) -> bool:

@@ -22,6 +22,7 @@ from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
 from lw2g.training.files.contents import prediction_name
+from lw2g.training.files.protocol import protocol_keys
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
 from lw2g.training.session import Session
@@ -233,7 +234,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
     planted, domains = session.stream.planted_groups, [info.domain for info in session.infos]
     training = ledger.seconds.get("training", 0.0)
     parameters = _parameters(session)
-    return {
+    record = {
         "lw2g_version": __version__,
         "protocol": session.config.run.protocol,
         "protocol_changes": resolved.protocol_changes,
@@ -286,6 +287,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": ledger.checksums(),
     }
+    return record | protocol_keys(record, session.noted_facts)
 
 
 def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
