@@ -321,12 +321,19 @@ def verify(run: str | Path) -> Verification:
     """Compare every file of a run with its checksum, and every metric with its recomputed value.
 
     Args:
-        run: The directory of a run, or of the runs of several seeds.
+        run: The directory of a run, of the runs of several seeds, or of a pack of a store.
 
     Raises:
-        DataError: There is neither.
+        DataError: There is none.
     """
     from lw2g.api.results import Verification
+    from lw2g.store.packs import is_pack
+
+    if is_pack(Path(run)):
+        from lw2g.registry.catalogue import load_catalogue
+        from lw2g.store.packs import verify as of_pack
+
+        return Verification(of_pack(Path(run), load_catalogue()))
     from lw2g.training.files.verification import verify as examine
 
     return Verification(examine(Path(run)))

@@ -30,6 +30,7 @@ from lw2g.cli.report import report
 from lw2g.cli.resume import resume
 from lw2g.cli.runs import runs
 from lw2g.cli.show import show
+from lw2g.cli.store import store, submit
 from lw2g.cli.sweep import sweep
 from lw2g.cli.verify import verify
 from lw2g.errors import ComponentError, Lw2gError, nearest
@@ -158,6 +159,8 @@ for command in (
     plugins,
     show,
     verify,
+    submit,
+    store,
     config,
     new_plugin,
     check,

@@ -17,7 +17,7 @@ _MARKS = {True: "holds", False: "does not hold", None: "-"}
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def verify(ctx: click.Context, run: Path, as_json: bool) -> None:
-    """Check the run, or the runs of several seeds, in the directory RUN.
+    """Check the run, the runs of several seeds, or the pack of a store (without torch) in the directory RUN.
 
     It compares every file with its checksum, and every matrix and metric with its value recomputed from the
     stored predictions. The exit code is 1 if anything does not hold. The log events.jsonl is not covered.

@@ -19,7 +19,7 @@ Keys: TypeAlias = npt.NDArray[np.uint64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SPLITS = {"train": 1, "test": 2}
+_SPLITS = {"train": 1, "test": 2, "fresh": 3}
 
 
 def mix(values: Keys) -> Keys:
@@ -38,8 +38,13 @@ def class_key(namespace: str, seed: int, family: str, index: int) -> int:
 
 
 def sample_keys(key: int, split: str, count: int) -> Keys:
-    """Return the keys of samples 0..count-1 of a class in one split, uint64 [count]."""
-    counters = np.arange(count, dtype=np.uint64) + np.uint64(_SPLITS[split] << 32)
+    """Return the keys of samples 0..count-1 of a class in one split, uint64 [count].
+
+    The splits are ``train``, ``test`` and ``fresh-SEED`` for a seed below 2**31.
+    """
+    name, _, seed = split.partition("-")
+    number = _SPLITS[name] + int(seed or 0)
+    counters = np.arange(count, dtype=np.uint64) + np.uint64(number << 32)
     return mix(mix(counters) ^ np.full(count, key, dtype=np.uint64))
 
 

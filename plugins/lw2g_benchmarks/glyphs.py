@@ -38,6 +38,13 @@ class GlyphsBenchmark:
         Raises:
             ConfigError: If the increment does not divide the number of classes.
         """
+        return self._stream("test")
+
+    def fresh(self, seed: int) -> TaskStream:
+        """Return the same stream with other test images of its classes: those of a seed, drawn on demand."""
+        return self._stream(f"fresh-{seed}")
+
+    def _stream(self, test: str) -> TaskStream:
         config = self.config
         names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
         sizes = sizes_of(config, len(names))
@@ -52,7 +59,7 @@ class GlyphsBenchmark:
         return build_stream(
             name="glyphs",
             train=self._render("train", config.train_per_class, names),
-            test=self._render("test", config.test_per_class, names),
+            test=self._render(test, config.test_per_class, names),
             class_names=names,
             order=order,
             sizes=sizes,

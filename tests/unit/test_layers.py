@@ -21,7 +21,7 @@ LAYERS = (
     {"config"},
     {"training"},
     {"testing"},
-    {"data", "doctor", "scaffold", "reports"},
+    {"data", "doctor", "scaffold", "reports", "store"},
     {"sweeps"},
     {"api", "cli"},
 )

@@ -1,0 +1,211 @@
+"""``lw2g submit`` packs a run for a store of results; ``lw2g store`` makes and checks one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lw2g.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from lw2g.store.badges import Badge
+    from lw2g.store.packs import Pack
+
+__all__ = ["store", "submit"]
+
+_RUN = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(short_help="Pack a run for a store of results; uploads nothing.")
+@click.argument("run", metavar="RUN", type=_RUN)
+@click.option(
+    "--out", type=_RUN, default="submission", show_default=True, help="A store, or a folder for packs."
+)
+@click.option("--who", metavar="NAME", help="Your name or a pseudonym. [required]")
+@click.option(
+    "--licence",
+    type=click.Choice(["CC0-1.0", "CC-BY-4.0"]),
+    help="Terms under which you give the run away. [required]",
+)
+@click.option(
+    "--tuned-on", metavar="TEXT", help="What was tuned, and on which images; `nothing` counts. [required]"
+)
+@click.option("--runs", type=click.IntRange(min=1), help="Number of runs made for this one. [required]")
+@click.option("--hardware", default="", help="What it ran on, if the record should not be the only word.")
+@click.option("--contact", default="", help="Where to reach you.")
+@click.option("--paper", default="", help="Address of a paper.")
+@click.option(
+    "--replaces", default="", metavar="SHA256", help="The record of a stored run that this one corrects."
+)
+def submit(run: Path, out: Path, **told: Any) -> None:
+    """Verify the run in the directory RUN and pack its record, configuration and predictions.
+
+    Paths, user and system of this machine and the names of classes are left out. Nothing is uploaded: add the
+    folder to a checkout of the store and open a pull request.
+    """
+    from lw2g.cli.output import in_units, printable
+
+    needed = ("who", "licence", "tuned_on", "runs")
+    if missing := [f"--{name.replace('_', '-')}" for name in needed if not str(told[name] or "").strip()]:
+        raise ConfigError(
+            f"submit: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            "say who gives the run, under which licence, what was tuned on which images, and how many runs "
+            "were made for this one",
+        )
+    for name, value in told.items():
+        if isinstance(value, str) and (len(value) > 1_000 or not value.isprintable()):
+            raise ConfigError(
+                f"--{name.replace('_', '-')}: more than one line or 1,000 letters", "shorten it"
+            )
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.submit import submit as pack
+
+    packed = pack(run, load_catalogue(), out, told)
+    for name, size in packed.sizes.items():
+        click.echo(f"  {name}: {in_units(size)}")
+    click.echo(printable(f"{packed.path}: {in_units(sum(packed.sizes.values()))}; nothing was uploaded"))
+
+
+@click.group(short_help="Make and check a store of results.")
+def store() -> None:
+    """Make and check a store of results, a git repository that others add runs to."""
+
+
+@store.command(short_help="Make an empty store.")
+@click.argument("directory", metavar="DIR", type=_RUN)
+def init(directory: Path) -> None:
+    """Make the layout of a store in the new folder DIR, with README, licence, schema and CI workflow."""
+    from lw2g.store.layout import init as make
+
+    for name in make(directory):
+        click.echo(f"{directory / name}")
+
+
+@store.command(short_help="Add the protocol of a run to a store.")
+@click.argument("directory", metavar="DIR", type=_RUN)
+@click.argument("run", metavar="RUN", type=_RUN)
+@click.option(
+    "--seed", "seeds", type=int, multiple=True, help="A seed that runs may have; repeatable. [default: any]"
+)
+def protocol(directory: Path, run: Path, seeds: Sequence[int]) -> None:
+    """Write what RUN was evaluated under into the store DIR, as the next version of its name."""
+    from lw2g.store.layout import add_protocol, is_store
+    from lw2g.training.files.contents import read_record
+
+    if not is_store(directory):
+        raise DataError(f"{str(directory)!r} is no store", "lw2g store init DIR")
+    click.echo(f"{add_protocol(directory, read_record(run), list(seeds))}")
+
+
+@store.command(short_help="Check a store, or a change of it.")
+@click.argument("directory", metavar="DIR", type=_RUN)
+@click.option(
+    "--changed",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True, allow_dash=True),
+    metavar="FILE",
+    help="Check the one run that a change adds: the output of `git diff --name-status BASE HEAD`.",
+)
+@click.pass_context
+def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
+    """Check all runs and badges of the store DIR, without torch and without running anybody's code.
+
+    Paths, sizes, seals, the protocol, every metric from the predictions, and copies. The exit code is 1 if
+    anything does not hold.
+    """
+    from lw2g.cli.output import printable
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.checks import check_store
+
+    lines = None
+    if changed is not None:
+        with click.open_file(str(changed), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    verdicts = check_store(directory, load_catalogue(), lines)
+    for verdict in verdicts:
+        click.echo(printable(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.what}: {verdict.text}"))
+    broken = sum(verdict.holds is False for verdict in verdicts)
+    click.echo(
+        f"{broken} of {len(verdicts)} do not hold" if broken else f"everything holds ({len(verdicts)})"
+    )
+    ctx.exit(1 if broken else 0)
+
+
+_STORE = click.option(
+    "--store", "place", type=_RUN, metavar="DIR", help="Write the badges that hold into this store."
+)
+
+
+@store.command(short_help="Predict again with a run's exported model.")
+@click.argument("pack", metavar="PACK", type=_RUN)
+@click.argument("model", metavar="MODEL", type=_RUN)
+@click.option("--data", type=_RUN, metavar="ROOT", help="The root of the data, for benchmarks that have one.")
+@click.option(
+    "--fresh",
+    type=click.IntRange(0, 2**31 - 1),
+    metavar="SEED",
+    help="Also draw new test images with this seed (glyphs).",
+)
+@click.option("--device", default="cpu", show_default=True, help="Where the model computes.")
+@_STORE
+@click.pass_context
+def repredict(
+    ctx: click.Context,
+    pack: Path,
+    model: Path,
+    data: Path | None,
+    fresh: int | None,
+    device: str,
+    place: Path | None,
+) -> None:
+    """Compare the predictions in PACK with those of the exported MODEL, image by image in random order.
+
+    The plugins of the model run here: use a model of components that you trust. The exit code is 1 if they
+    differ in more than 0.1 %, or if new images are answered worse by more than three standard errors.
+    """
+    from lw2g.store.badges import predicted_again
+
+    opened = _opened(pack)
+    _award(ctx, opened, predicted_again(opened, model, data=data, fresh=fresh, device=device), place)
+
+
+@store.command(short_help="Compare a run with another party's run of its configuration.")
+@click.argument("pack", metavar="PACK", type=_RUN)
+@click.argument("other", metavar="OTHER_PACK", type=_RUN)
+@_STORE
+@click.pass_context
+def rerun(ctx: click.Context, pack: Path, other: Path, place: Path | None) -> None:
+    """Compare PACK with OTHER_PACK, another party's run of the same configuration and lw2g version.
+
+    FAA and CAA must agree within three standard deviations over the stored runs of the method, or within 0.5
+    points if these are fewer than three, and the first tasks must have got the same sets.
+    """
+    from lw2g.store.badges import compare_runs
+    from lw2g.store.checks import values_beside
+
+    opened = _opened(pack)
+    _award(ctx, opened, [compare_runs(opened, _opened(other), values_beside(pack))], place)
+
+
+def _opened(directory: Path) -> Pack:
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.packs import examine
+
+    verdicts, pack = examine(directory, load_catalogue())
+    if broken := [verdict for verdict in verdicts if verdict.holds is False]:
+        raise DataError(f"{str(directory)!r}: {broken[0].what}: {broken[0].text}", f"lw2g verify {directory}")
+    assert pack is not None
+    return pack
+
+
+def _award(ctx: click.Context, pack: Pack, badges: Sequence[Badge], place: Path | None) -> None:
+    from lw2g.cli.output import printable
+    from lw2g.store.badges import add_badge
+
+    for badge in badges:
+        click.echo(printable(f"{'holds' if badge.holds else 'FAILS'}  {badge.badge}: {badge.text}"))
+        if place is not None and badge.holds:
+            click.echo(f"{add_badge(place, pack, badge)}")
+    ctx.exit(0 if all(badge.holds for badge in badges) else 1)

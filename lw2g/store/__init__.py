@@ -1,0 +1,1 @@
+"""The store of results: packs of runs, which anybody can check; packing and badges alone need torch."""

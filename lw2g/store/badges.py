@@ -1,0 +1,202 @@
+"""Badges: how far somebody else than the submitter has confirmed a run, with the evidence."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+
+from lw2g import __version__
+from lw2g.config.structure import misfits
+from lw2g.errors import DataError
+from lw2g.store.bounds import read_json
+from lw2g.store.layout import BADGES
+from lw2g.store.packs import Pack
+
+__all__ = ["Badge", "add_badge", "compare_runs", "predicted_again", "read_badges"]
+
+_AGREE, _POINTS, _DEVIATIONS, _FIRST, _SEEDS = 99.9, 0.5, 3, 3, 3
+
+
+@attrs.frozen(kw_only=True)
+class Badge:
+    """What was confirmed of a run.
+
+    Attributes:
+        badge: Which one.
+        holds: Whether it was confirmed.
+        text: The evidence in one line.
+        lw2g_version: The version that looked.
+        hardware: Where.
+    """
+
+    badge: Literal["recomputed", "re-predicted", "re-predicted, fresh", "re-run"]
+    holds: bool
+    text: str
+    lw2g_version: str = __version__
+    hardware: str = attrs.field(factory=platform.machine)
+
+
+@attrs.frozen(kw_only=True)
+class _Badges:
+    run: str
+    badges: list[Badge]
+
+
+def read_badges(path: Path) -> list[dict[str, Any]]:
+    """Return the badges in a file.
+
+    Raises:
+        DataError: It is no such file.
+    """
+    content = read_json(path)
+    if problems := misfits(content, _Badges):
+        raise DataError(f"{path.name!r} is no file of badges: {problems[0][:200]}")
+    if content["run"] != path.stem:
+        raise DataError(f"{path.name!r} is of run {content['run'][:40]!r}")
+    badges: list[dict[str, Any]] = content["badges"]
+    return badges
+
+
+def add_badge(store: Path, pack: Pack, badge: Badge) -> Path:
+    """Write a badge that holds into a store, in place of an older one of its kind; return the file.
+
+    Raises:
+        DataError: It does not hold.
+    """
+    if not badge.holds:
+        raise DataError(f"no badge {badge.badge!r}: {badge.text}")
+    run = pack.record["sha256"][:12]
+    path = store / BADGES / f"{run}.json"
+    others = [
+        other for other in (read_badges(path) if path.exists() else []) if other["badge"] != badge.badge
+    ]
+    path.parent.mkdir(exist_ok=True)
+    content = {"run": run, "badges": [*others, attrs.asdict(badge)]}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def compare_runs(pack: Pack, other: Pack, siblings: list[float]) -> Badge:
+    """Return whether another party's run of the same configuration confirms a run.
+
+    Args:
+        pack: The run.
+        other: The other party's.
+        siblings: The FAA of the stored runs of this method; their deviation counts from three on.
+    """
+    one, two = (_of_method(each.record["config"]) for each in (pack, other))
+    differing = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
+    versions = [each.record["lw2g_version"] for each in (pack, other)]
+    complaints = [f"other {differing[0]}"] if differing else []
+    if pack.record["protocol_hash"] != other.record["protocol_hash"]:
+        complaints.append("another protocol")
+    if pack.submission["who"] == other.submission["who"]:
+        complaints.append("both are from one submitter")
+    if versions[0] != versions[1]:
+        complaints.append(f"lw2g {versions[0]} and {versions[1]}")
+    several = len(siblings) >= _SEEDS
+    limit = _DEVIATIONS * statistics.stdev(siblings) if several else _POINTS
+    whose = f"3 deviations of {len(siblings)} runs" if several else "points"
+    apart = {
+        name: abs(pack.record["metrics"][name] - other.record["metrics"][name]) for name in ("faa", "caa")
+    }
+    complaints += [f"{name.upper()} differs by {value:.2f}" for name, value in apart.items() if value > limit]
+    sets = [each.record["task_to_set"][:_FIRST] for each in (pack, other)]
+    if sets[0] != sets[1]:
+        complaints.append(f"sets of the first {_FIRST} tasks {sets[0]} and {sets[1]}")
+    far = ", ".join(f"{name.upper()} {value:.2f} apart" for name, value in apart.items())
+    text = (
+        ", ".join(complaints)
+        or f"{far} (limit {limit:.2f}, {whose}), same first sets, by {other.submission['who']}"
+    )
+    return Badge(badge="re-run", holds=not complaints, text=text)
+
+
+def _of_method(config: Mapping[str, Any]) -> dict[str, Any]:
+    from lw2g.config.toml import flat
+    from lw2g.reports.runs import OF_THE_MACHINE
+
+    return {key: value for key, value in flat(config).items() if key not in OF_THE_MACHINE}
+
+
+def predicted_again(
+    pack: Pack, model: Path, *, data: Path | None, fresh: int | None, device: str
+) -> list[Badge]:
+    """Return whether an exported model makes a run's predictions, image by image in random order.
+
+    Args:
+        pack: The run.
+        model: The export.
+        data: The root of the data; None for benchmarks that draw their images.
+        fresh: Seed of further test images, drawn after the submission; None for none.
+        device: Where the model computes.
+
+    Raises:
+        DataError: Model, protocol and data do not belong together, or the benchmark draws no images.
+    """
+    from lw2g.config.structure import structure
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.training.files.protocol import noted_facts
+    from lw2g.training.models.saved import open_model
+
+    catalogue = load_catalogue()
+    trained = open_model(model, catalogue, device=device, batch_size=1)
+    if trained.backbone.fingerprint.sha256 != pack.record["backbone"]["sha256"]:
+        raise DataError("the model is on another backbone than the run")
+    options = {key: value for key, value in pack.record["config"]["benchmark"].items() if key != "name"}
+    component = catalogue.get("benchmark", pack.record["config"]["benchmark"]["name"])
+    options |= {"root": str(data)} if data is not None and "root" in options else {}
+    config, problems = structure(
+        component.config, {k: "none" if v is None else v for k, v in options.items()}
+    )
+    if config is None:
+        raise DataError(f"benchmark {component.name!r}: {problems[0][0]}: {problems[0][1]}")
+    benchmark = component.build(config)
+    stream, backbone = benchmark.stream(), trained.backbone
+    numbers = backbone.fingerprint
+    transforms = benchmark.transforms(numbers.image_size, numbers.mean, numbers.std)
+    noted = json.loads(json.dumps(noted_facts(stream, transforms, config)))
+    if (
+        stream.fingerprint != pack.record["fingerprints"]["benchmark"]
+        or noted != pack.record["protocol_facts"]
+    ):
+        raise DataError(
+            "the data are not those of the run's protocol", "give the root of its data with --data"
+        )
+    seed = int(pack.record["sha256"][:8], 16)
+    last = pack.evaluations[-1]
+    again, _ = _answers(trained, stream, seed)
+    same = 100 * float(np.mean(again == last["predicted"]))
+    text = f"{same:.2f} % of {len(again)} predictions, one by one in random order, on {device}"
+    badges = [Badge(badge="re-predicted", holds=same >= _AGREE, text=text)]
+    if fresh is not None:
+        if not hasattr(benchmark, "fresh"):
+            raise DataError(f"benchmark {component.name!r} draws no images", "leave out --fresh")
+        told, true = _answers(trained, benchmark.fresh(fresh), seed)
+        before = 100 * float(np.mean(last["predicted"] == last["true"]))
+        now = 100 * float(np.mean(told == true))
+        error = 100 * (2 * max(before, 1) / 100 * max(100 - before, 1) / 100 / len(true)) ** 0.5
+        text = f"{now:.2f} % of {len(true)} new images (seed {fresh}), {before:.2f} % of those submitted"
+        badges.append(
+            Badge(badge="re-predicted, fresh", holds=before - now <= _DEVIATIONS * error, text=text)
+        )
+    return badges
+
+
+def _answers(model: Any, stream: Any, seed: int) -> tuple[Any, Any]:
+    """Return predicted and true class of each test image, in the order of the stream."""
+    targets = np.asarray(stream.targets or range(stream.num_classes))
+    images = [(task.test.source, int(index)) for task in stream.tasks for index in task.test.indices]
+    true = np.concatenate([targets[task.test.labels] for task in stream.tasks])
+    predicted = np.full(len(images), -1)
+    for place in np.random.default_rng(seed).permutation(len(images)):
+        source, index = images[place]
+        predicted[place] = model.predict(source.image(index))[0]["class_index"]
+    return predicted, true

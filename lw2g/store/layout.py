@@ -1,0 +1,141 @@
+"""The layout of a store: where protocols, runs and badges lie, and how an empty one is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from lw2g.errors import ConfigError, DataError
+from lw2g.store.bounds import read_json
+from lw2g.store.packs import require_hash
+from lw2g.training.files.protocol import digest_of, facts_of
+
+__all__ = [
+    "BADGES",
+    "PROTOCOLS",
+    "RUNS",
+    "add_protocol",
+    "init",
+    "is_store",
+    "packs_in",
+    "protocol_of",
+    "run_folder",
+]
+
+PROTOCOLS, RUNS, BADGES = "protocols", "runs", "badges"
+_NAME, _PLAIN = r"[a-z0-9][a-z0-9.-]{0,60}", r"[a-z0-9][a-z0-9._-]{0,150}"
+PROTOCOL_ID = re.compile(rf"{_NAME}/{_NAME}(?:/{_NAME})?@[1-9][0-9]{{0,3}}")
+RUN_FOLDER = re.compile(
+    rf"{RUNS}/(?P<protocol>{PROTOCOL_ID.pattern})/(?P<method>{_PLAIN})/(?P<sha>[0-9a-f]{{12}})"
+)
+
+
+def is_store(directory: Path) -> bool:
+    """Return whether a directory is a store."""
+    return (directory / PROTOCOLS).is_dir()
+
+
+def init(directory: Path) -> list[str]:
+    """Make an empty store and return the names of its files.
+
+    Raises:
+        ConfigError: There is something already.
+    """
+    if directory.exists() and any(path.name != ".git" for path in directory.iterdir()):
+        raise ConfigError(f"{str(directory)!r} is not empty", "name a new folder")
+    names = []
+    for item in sorted((files("lw2g.store") / "template").iterdir(), key=lambda item: item.name):
+        # `__` stands for a folder's end and `dot-` for a leading dot
+        name = item.name.replace("dot-", ".").replace("__", "/")
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(item.read_bytes())
+        names.append(name)
+    for folder in (PROTOCOLS, RUNS, BADGES, "reported"):
+        (directory / folder).mkdir()
+        (directory / folder / ".gitkeep").touch()
+    return names
+
+
+def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int]) -> Path:
+    """Write the protocol that a run was made under, as the next version of its name, and return its file.
+
+    Raises:
+        DataError: The store has it already, or the record is older than protocols.
+    """
+    require_hash(record)
+    if (known := protocol_of(store, record, required=False)) is not None:
+        raise DataError(f"the store has this protocol already: {known['id']}")
+    facts = facts_of(record)
+    name = f"{facts['benchmark']}/{facts['protocol']}"
+    number = 1
+    while (path := store / PROTOCOLS / f"{name}@{number}.json").exists():
+        number += 1
+    if not PROTOCOL_ID.fullmatch(f"{name}@{number}"):
+        raise DataError(f"{name!r} cannot be the name of a folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"id": f"{name}@{number}", "hash": digest_of(facts), "seeds": seeds, "facts": facts}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def read_protocol(store: Path, name: str) -> dict[str, Any]:
+    """Return a protocol of a store.
+
+    Raises:
+        DataError: There is none of this name, or its file is damaged.
+    """
+    path = store / PROTOCOLS / f"{name}.json"
+    if not PROTOCOL_ID.fullmatch(name) or not path.is_file():
+        raise DataError(f"the store has no protocol {name[:100]!r}")
+    content: dict[str, Any] = read_json(path)
+    if (
+        not isinstance(content, dict)
+        or not isinstance(content.get("facts"), dict)
+        or content.get("id") != name
+    ):
+        raise DataError(f"{name!r} is no protocol")
+    if digest_of(content["facts"]) != content.get("hash"):
+        raise DataError(f"the hash of protocol {name!r} is not that of its facts")
+    return content
+
+
+def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True) -> dict[str, Any] | None:
+    """Return the protocol of a store that a record fits; None outside of a store.
+
+    Raises:
+        DataError: The store has none, and one is required.
+    """
+    if not is_store(store):
+        return None
+    for path in sorted((store / PROTOCOLS).rglob("*@*.json")):
+        name = path.relative_to(store / PROTOCOLS).with_suffix("").as_posix()
+        protocol = read_protocol(store, name)
+        if protocol["hash"] == record["protocol_hash"]:
+            return protocol
+    if required:
+        raise DataError(
+            f"the store has no protocol with the hash of the run ({record['protocol_id']}, "
+            f"{record['protocol_hash'][:12]})",
+            f"a maintainer adds it: lw2g store protocol {store} RUN",
+        )
+    return None
+
+
+def run_folder(store: Path, protocol: Mapping[str, Any], method: str, sealed: str) -> Path:
+    """Return where a run lies in a store."""
+    return store / RUNS / protocol["id"] / method / sealed[:12]
+
+
+def packs_in(store: Path) -> Iterator[str]:
+    """Yield the folders of all runs of a store, as paths inside it; links are not followed."""
+    for folder, below, names in os.walk(store / RUNS):
+        below.sort()
+        if names and names != [".gitkeep"]:
+            below.clear()
+            yield Path(folder).relative_to(store).as_posix()

@@ -1,0 +1,323 @@
+"""Packs: what a run leaves for others, and the checks that a pack can be given wherever numpy runs."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g.config.directory import CONFIG, RECORD
+from lw2g.config.structure import misfits
+from lw2g.config.toml import flat, read_toml
+from lw2g.errors import DataError, Lw2gError, error_text, shown
+from lw2g.registry.catalogue import Catalogue
+from lw2g.store.bounds import Integers, names_in, read_columns, read_json, require_sizes
+from lw2g.training.files.contents import Record
+from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
+from lw2g.training.files.recomputed import Columns
+from lw2g.training.files.sealed import sha256_of, unseal_json
+from lw2g.training.files.verdicts import Verdict, consistent, recomputed
+
+__all__ = [
+    "PREDICTED",
+    "SUBMISSION",
+    "Pack",
+    "Submission",
+    "examine",
+    "is_pack",
+    "joined",
+    "method_of",
+    "require_hash",
+    "require_no_control",
+    "split",
+    "verify",
+]
+
+PREDICTED, SUBMISSION = "predictions.safetensors", "submission.json"
+FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
+LICENCES = ("CC0-1.0", "CC-BY-4.0")
+_KEPT_ONCE = ("sample", "true", "task")
+_NEEDED = ("faa", "caa", "ffm", "bwt")
+_MISSING = -2
+_OF_A_MACHINE = re.compile(r"/home/|/Users/|/root/|\b[A-Za-z]:\\\\")
+
+
+@attrs.frozen(kw_only=True)
+class Submission:
+    """``submission.json``: who gives a run, what it was tuned on, and what it was made from."""
+
+    lw2g_version: str
+    record: str
+    original: str
+    who: str
+    licence: str = attrs.field(validator=attrs.validators.in_(LICENCES))
+    tuned_on: str = attrs.field(validator=attrs.validators.min_len(1))
+    runs: int = attrs.field(validator=attrs.validators.ge(1))
+    method: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z0-9][a-z0-9._-]{0,150}"))
+    components: dict[str, str]
+    hardware: str = ""
+    contact: str = ""
+    paper: str = ""
+    replaces: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Pack:
+    """A pack that was read.
+
+    Attributes:
+        path: Its folder.
+        record: Its record.
+        submission: Its submission.
+        evaluations: The predictions after each task.
+    """
+
+    path: Path
+    record: Mapping[str, Any]
+    submission: Mapping[str, Any]
+    evaluations: Sequence[Columns]
+
+
+def method_of(record: Mapping[str, Any]) -> str:
+    """Return the method as a name of a folder, made from the record."""
+    config = record["config"]
+    grows = record["metrics"].get("ssp") is not None
+    parts = [
+        config["baseline"]["name"],
+        *([config["policy"]["name"], *sorted(config["constraints"])] if grows else []),
+    ]
+    parts += [config["baseline"].get("head"), (config.get("retrieval") or {}).get("name")]
+    return re.sub(r"[^a-z0-9._-]", "-", "_".join(str(part) for part in parts if part).lower())[:150]
+
+
+def is_pack(directory: Path) -> bool:
+    """Return whether a directory is a pack, not a run."""
+    return (directory / SUBMISSION).is_file()
+
+
+# -- columns ---------------------------------------------------------------------------------------------
+
+
+def joined(evaluations: Sequence[Columns]) -> dict[str, Integers]:
+    """Return the predictions of all evaluations as few columns: what does not change is kept once.
+
+    Other columns hold the evaluations one after another, without columns of -1 alone.
+    """
+    last = evaluations[-1]
+    columns = {name: last[name] for name in _KEPT_ONCE[1:]}
+    for name in dict.fromkeys(name for each in evaluations for name in each):
+        if name in _KEPT_ONCE:
+            continue
+        parts = [each.get(name, np.full(len(each["true"]), _MISSING)) for each in evaluations]
+        whole = np.concatenate(parts)
+        if name in ("hard", "told", "within") or (whole != -1).any():
+            columns[name] = whole
+    return {name: _small(column) for name, column in columns.items()}
+
+
+def _small(column: Any) -> Integers:
+    fits = np.abs(column).max(initial=0) <= np.iinfo(np.int16).max
+    return np.asarray(column, dtype="<i2" if fits else "<i4")
+
+
+def split(columns: Mapping[str, Integers], tasks: int) -> list[Columns]:
+    """Return the predictions after each task.
+
+    Args:
+        columns: What :func:`joined` returned.
+        tasks: The number of evaluations.
+
+    Raises:
+        DataError: The columns have other lengths.
+    """
+    if not {"true", "task", "predicted"} <= columns.keys() or len(columns["true"]) != len(columns["task"]):
+        raise DataError(f"{PREDICTED!r} has no columns true, task and predicted of fitting lengths")
+    counts = [int(np.sum(columns["task"] <= after)) for after in range(tasks)]
+    ends = np.cumsum(counts)
+    if not counts or counts[-1] != len(columns["task"]) or counts[0] == 0:
+        raise DataError(f"{PREDICTED!r} holds samples of other tasks than 1 to {tasks}")
+    evaluations: list[Columns] = []
+    for count, end in zip(counts, ends, strict=True):
+        each = {"sample": np.arange(count)} | {name: columns[name][:count] for name in _KEPT_ONCE[1:]}
+        for name in {"predicted", "retrieved", "set", "rank", *columns} - each.keys():
+            whole = columns.get(name)
+            if whole is not None and len(whole) != ends[-1]:
+                raise DataError(f"{PREDICTED!r}: {name[:40]!r} has {len(whole)} rows, not {ends[-1]}")
+            part = np.full(count, -1) if whole is None else whole[end - count : end]
+            if not (part == _MISSING).any():
+                each[name] = part
+        evaluations.append({name: column.astype(np.int32) for name, column in each.items()})
+    return evaluations
+
+
+# -- checks ----------------------------------------------------------------------------------------------
+
+
+def verify(directory: Path, catalogue: Catalogue) -> list[Verdict]:
+    """Examine a pack by itself: its files, its seals, its protocol's hash, and every metric."""
+    return examine(directory, catalogue)[0]
+
+
+def examine(
+    directory: Path, catalogue: Catalogue, protocol: Mapping[str, Any] | None = None
+) -> tuple[list[Verdict], Pack | None]:
+    """Examine a pack, step by step until one does not hold.
+
+    Args:
+        directory: Its folder.
+        catalogue: Knows controls, and has the metrics of plugins.
+        protocol: The store's file of the protocol that it is to have; None outside of a store.
+
+    Returns:
+        The results, and the pack unless it cannot be read.
+    """
+    read: dict[str, Any] = {}
+    steps: dict[str, Callable[[], str | None]] = {
+        "files": lambda: names_in(directory, FILES),
+        "sizes": lambda: f"{require_sizes(directory) / 1e3:.0f} kB",
+        "json": lambda: read.update(_contents(directory)),
+        "seal": lambda: _require_sealed(directory, read["record"], read["submission"]),
+        "header": lambda: read.update(evaluations=_columns(directory, read["record"])),
+        "machine": lambda: _require_public(directory),
+        "control": lambda: require_no_control(read["record"], catalogue),
+        "protocol": lambda: _require_protocol(read["record"], read["evaluations"], protocol),
+    }
+    verdicts = []
+    for what, step in steps.items():
+        verdicts.append(_verdict(what, step))
+        if not verdicts[-1].holds:
+            return verdicts, None
+    pack = Pack(path=directory, **read)
+    return [*verdicts, *_follows(pack, catalogue)], pack
+
+
+def _verdict(what: str, step: Callable[[], str | None]) -> Verdict:
+    try:
+        return Verdict(what=what, holds=True, text=step() or "as it should be")
+    except Lw2gError as error:
+        return Verdict(what=what, holds=False, text=str(error))
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        return Verdict(what=what, holds=False, text=f"does not fit ({error_text(error)[:200]})")
+
+
+def _contents(directory: Path) -> dict[str, Any]:
+    contents = {}
+    for name, kind in ((RECORD, Record), (SUBMISSION, Submission)):
+        content = read_json(directory / name)
+        if problems := misfits(content, kind):
+            raise DataError(f"{name!r}: {problems[0][:200]}")
+        contents[name.partition(".")[0]] = content
+    for key, value in contents["submission"].items():
+        if isinstance(value, str) and (len(value) > 1_000 or not value.isprintable()):
+            raise DataError(f"{SUBMISSION!r}: {key[:40]} has control characters or more than 1,000 letters")
+    if not contents["submission"]["who"].strip() or not contents["submission"]["tuned_on"].strip():
+        raise DataError(f"{SUBMISSION!r} must tell who gives the run and what it was tuned on")
+    return contents
+
+
+def _require_sealed(directory: Path, record: Mapping[str, Any], submission: Mapping[str, Any]) -> None:
+    for name in (RECORD, SUBMISSION):
+        unseal_json(directory / name)
+    if record["sha256"] != submission["record"]:
+        raise DataError(f"{SUBMISSION!r} is of another record")
+    if method_of(record) != submission["method"]:
+        raise DataError(
+            f"{SUBMISSION!r} calls the method {submission['method']!r}, its record {method_of(record)!r}"
+        )
+    for name in (CONFIG, PREDICTED):
+        if sha256_of(directory / name) != record["files"].get(name):
+            raise DataError(f"{name!r} does not match its checksum in {RECORD!r}")
+    written, recorded = (_told(flat(table)) for table in (read_toml(directory / CONFIG), record["config"]))
+    for key in sorted(written.keys() | recorded.keys()):
+        if written.get(key) != recorded.get(key):
+            raise DataError(
+                f"{CONFIG!r} and {RECORD!r} differ in {key}: "
+                f"{shown(written.get(key))}, {shown(recorded.get(key))}"
+            )
+
+
+def _told(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _columns(directory: Path, record: Mapping[str, Any]) -> list[Columns]:
+    evaluations = split(read_columns(directory / PREDICTED), len(record["accuracy_matrix"]))
+    if record["tasks"] != len(evaluations):
+        raise DataError(f"the run has finished {len(evaluations)} of {record['tasks']} tasks")
+    return evaluations
+
+
+def _require_public(directory: Path) -> None:
+    for name in (RECORD, CONFIG, SUBMISSION):
+        if found := _OF_A_MACHINE.search((directory / name).read_text(encoding="utf-8")):
+            raise DataError(f"{name!r} tells a path of a machine ({found[0]!r})", "pack it with lw2g submit")
+
+
+def require_no_control(record: Mapping[str, Any], catalogue: Catalogue) -> None:
+    """Refuse a run that is told what a learner cannot know.
+
+    Raises:
+        DataError: One of its components is a control.
+    """
+    for kind in ("baseline", "retrieval"):
+        name = (record["config"].get(kind) or {}).get("name")
+        for entry in catalogue.components():
+            component = entry.component
+            if (str(component.kind), component.name) == (kind, name) and component.control:
+                raise DataError(
+                    f"{kind} {name!r} is a control, no continual learner", "it is for comparison only"
+                )
+
+
+def _require_protocol(
+    record: Mapping[str, Any], evaluations: Sequence[Columns], protocol: Mapping[str, Any] | None
+) -> str:
+    require_hash(record)
+    facts = facts_of(record)
+    if digest_of(facts) != record["protocol_hash"]:
+        raise DataError("protocol_hash is not that of the record's facts")
+    if protocol is not None and facts != protocol["facts"]:
+        keys = sorted(facts.keys() | protocol["facts"].keys())
+        other = next(key for key in keys if facts.get(key) != protocol["facts"].get(key))
+        raise DataError(f"another {other} than {protocol['id']} has: {shown(facts.get(other))[:80]}")
+    seeds = None if protocol is None else protocol.get("seeds")
+    if seeds and record["seed"] not in seeds:
+        raise DataError(f"seed {record['seed']} is none of the protocol's: {', '.join(map(str, seeds))}")
+    last = evaluations[-1]
+    if sha_of_labels(last["true"], last["task"]) != facts["test_labels"]:
+        raise DataError("labels or tasks of the test samples are not the protocol's")
+    return str(record["protocol_id"])
+
+
+def require_hash(record: Mapping[str, Any]) -> None:
+    """Refuse a record from before protocols had hashes.
+
+    Raises:
+        DataError: It is one.
+    """
+    if not record.get("protocol_hash") or not record.get("protocol_facts"):
+        raise DataError(
+            "the record tells no hash of its protocol", "run it anew: lw2g run RUN/config.toml --out NEW"
+        )
+
+
+def _follows(pack: Pack, catalogue: Catalogue) -> Iterator[Verdict]:
+    """Yield whether predictions are possible, and whether matrices and metrics follow from them."""
+    record = pack.record
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for task in range(len(pack.evaluations)):
+                verdict = consistent(task, pack.evaluations[: task + 1], record)
+                yield attrs.evolve(verdict, what=f"{PREDICTED}: after task {task + 1}")
+            if missing := [name for name in _NEEDED if name not in record["metrics"]]:
+                yield Verdict(what=f"{RECORD}: metrics", holds=False, text=f"{missing[0]} is missing")
+            yield from recomputed(record, pack.evaluations, catalogue)
+    except Exception as error:  # invented numbers fit in no foreseeable way
+        text = f"does not fit the predictions ({error_text(error)[:200]})"
+        yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
