@@ -56,13 +56,13 @@ class ImageSource(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class StagedTransform:
-    """A deterministic transform in two steps with an image of bytes between them; prefer it if possible.
+    """A transform in two steps with an image of bytes between them; prefer it if possible.
 
-    The framework caches the bytes, which need a quarter of the memory of floats, and finishes whole batches
-    on the run's device. Called, it is an ordinary ``ImageTransform``.
+    The framework finishes whole batches on the run's device; bytes need a quarter of the memory of floats,
+    and are cached where the transform is deterministic. Called, it is an ordinary ``ImageTransform``.
 
     Attributes:
-        pixels: Maps uint8 [3, H, W] to uint8 [3, S, S]: resize and crop.
+        pixels: Maps uint8 [3, H, W] to uint8 [3, S, S]: resize and crop; alone may be random.
         finish: Maps uint8 [..., 3, S, S] to float32 of that shape, each value by itself and its channel, on
             any device: scale and normalise.
     """
@@ -107,7 +107,8 @@ class RandomTransform:
     """A random training transform that also exists for whole batches; prefer it if possible.
 
     Attributes:
-        image: Maps uint8 [3, H, W] to float32 [3, S, S]; draws from torch's global CPU generator.
+        image: Maps uint8 [3, H, W] to float32 [3, S, S]; draws from torch's global CPU generator. It may be
+            staged.
         batch: Transforms whole batches with the same distribution.
     """
 

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 from lw2g.blocks.augmentation import CROP_DRAWS, brightened, crop_boxes, resampled, shifted
 from lw2g.blocks.preprocessing import Preprocessing, channels_last, resampled_to
-from lw2g.interfaces.stream import ImageTransform, RandomTransform
+from lw2g.interfaces.stream import ImageTransform, RandomTransform, StagedTransform
 from lw2g_benchmarks.options import Normalisation, TransformOptions
 
 __all__ = ["TransformPair", "make_transforms"]
@@ -57,9 +57,8 @@ def make_transforms(
     )
     if options.train_transform == "none":
         return TransformPair(train=test, test=test, train_is_deterministic=True)
-    train = RandomTransform(
-        image=v2.Compose([*_augmentation(options, test), test.finish]), batch=_Batches(options, test)
-    )
+    one = StagedTransform(pixels=v2.Compose(_augmentation(options, test)), finish=test.finish)
+    train = RandomTransform(image=one, batch=_Batches(options, test))
     return TransformPair(train=train, test=test, train_is_deterministic=False)
 
 

@@ -62,9 +62,10 @@ class ImageSet:
         self.originals = originals
         self._augment: BatchAugmentation | None = None
         self._finish: ImageTransform = _as_it_is
-        if fast and isinstance(transform, RandomTransform):
-            self._augment, transform = transform.batch, transform.batch.pixels
-        elif isinstance(transform, StagedTransform):
+        if isinstance(transform, RandomTransform):
+            self._augment = transform.batch if fast else None
+            transform = transform.batch.pixels if fast else transform.image
+        if isinstance(transform, StagedTransform):
             self._finish, transform = transform.finish, transform.pixels
             _require_finite(self._finish)
         self._decoder = Decoder(originals, transform, workers)

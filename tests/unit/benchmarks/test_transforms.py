@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from lw2g.blocks.augmentation import canvas_of, uniforms
+from lw2g.blocks.augmentation import CROP_DRAWS, canvas_of, crop_boxes, uniforms
 from lw2g.blocks.presets import shared_rows
 from lw2g_benchmarks.options import NORMALISATIONS, TransformOptions
 from lw2g_benchmarks.transforms import make_transforms
@@ -213,6 +213,29 @@ def test_by_the_batch_images_have_the_distribution_of_single_ones(options, size)
     error = one.std(0) * (2 / 400) ** 0.5
     assert ((one.mean(0) - other.mean(0)).abs() < 5 * error + 0.01).all()
     torch.testing.assert_close(one.std(0), other.std(0), rtol=0.25, atol=0.01)
+
+
+@pytest.mark.parametrize("side", [28, 32, 112])
+def test_by_the_batch_pixels_are_exact_unless_images_are_larger_than_a_test_reads(side):
+    """For the same draws: the same bytes; noise in a large image loses contrast, but less than half."""
+    given = image(side, side)
+    transforms = make(normalise="unit")
+    found = by_the_batch(transforms, [given] * 40)
+    draws = uniforms(3, torch.arange(40), CROP_DRAWS + 2)
+    boxes = crop_boxes(draws[:, :CROP_DRAWS], torch.tensor([[side, side]]).expand(40, 2), least=0.05)
+    mode = v2.InterpolationMode.BILINEAR
+    exact = torch.stack(
+        [v2.functional.resized_crop(given, *box, [28, 28], mode, antialias=True) for box in boxes.tolist()]
+    )
+    mirrored = draws[:, CROP_DRAWS] < 0.5
+    assert 8 < mirrored.sum() < 32
+    exact[mirrored] = exact[mirrored].flip(-1)
+    error = (255 * found - exact).abs()
+    if side <= 32:
+        assert error.max() < 1.01  # a level, by which older kernels of torch round otherwise
+        assert error.mean() < 0.1
+    else:
+        assert 0.5 < found.std() / (exact / 255).std() < 0.97
 
 
 def test_what_is_kept_for_batches_is_no_larger_than_a_test_reads():
