@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lw2g.cli.completion import complete_component
+from lw2g.cli.options import settings_option
 from lw2g.cli.output import console, note, table
 from lw2g.errors import ConfigError, DataError, UnknownComponentError
 from lw2g.interfaces.component import BenchmarkComponent
@@ -303,3 +304,54 @@ def _list_sha256(ids: list[str]) -> str:
     import hashlib
 
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+@data.command(short_help="Find the class order whose neighbouring tasks are most, or least, alike.")
+@click.argument("name", shell_complete=complete_component("benchmark"))
+@click.argument("kind", type=click.Choice(["similar", "dissimilar"]))
+@click.option("--backbone", metavar="NAME", help="The frozen backbone whose features are compared.")
+@click.option("--weights", metavar="FILE", type=click.Path(path_type=Path), help="Its weights file.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Where the search begins. [default: 0]")
+@settings_option("An option of the benchmark or backbone, such as benchmark.root=FOLDER; repeatable.")
+def order(
+    name: str,
+    kind: str,
+    backbone: str | None,
+    weights: Path | None,
+    seed: int,
+    settings: Sequence[tuple[str, Any]],
+) -> None:
+    """Print a configuration with the classes of the benchmark NAME in such an order: `... > order.toml`.
+
+    Tasks are compared by the mean features of 20 training images a class, before anything is trained. The
+    order is knowledge of the protocol, not of a method: the record of a run holds it as a list.
+    """
+    import tomli_w
+
+    from lw2g.config.resolve import resolve
+    from lw2g.data.orders import adjacent_similarity, class_means, order_by_similarity
+    from lw2g.registry.catalogue import load_catalogue
+
+    catalogue = load_catalogue()
+    config = resolve(
+        catalogue,
+        overrides=dict(settings),
+        baseline="simple-cil",
+        benchmark=name,
+        backbone=backbone,
+        weights=weights,
+    ).config
+    benchmark = catalogue.get("benchmark", name).build(config.benchmark.config)
+    stream: TaskStream = benchmark.stream()
+    if len(stream.tasks) < 2 or stream.targets is not None:
+        raise ConfigError("only disjoint tasks of classes have such an order", "use benchmark.stream=classes")
+    chosen = config.backbone
+    model = catalogue.get("backbone", chosen.name).build(chosen.config, chosen.weights, chosen.image_size)
+    known = model.fingerprint
+    still = benchmark.transforms(known.image_size, known.mean, known.std).test
+    means, sizes = class_means(stream, model, still), [len(task.classes) for task in stream.tasks]
+    found = order_by_similarity(means, sizes, alike=kind == "similar", seed=seed)
+    before, after = adjacent_similarity(means, sizes), adjacent_similarity(means[found], sizes)
+    note(f"mean cosine of neighbouring tasks: {after:.3f}, in the order as it was {before:.3f}")
+    names = [stream.class_names[row] for row in found]
+    click.echo(tomli_w.dumps({"benchmark": {"name": name, "class_order": names}}), nl=False)
