@@ -15,17 +15,9 @@ from attrs.validators import ge
 from click.testing import CliRunner
 
 import lw2g
+from fake_components import CATALOGUE
 from lw2g.cli.main import main
 from lw2g.errors import DataError
-from lw2g.interfaces.component import (
-    BackboneComponent,
-    BaselineComponent,
-    BenchmarkComponent,
-    ConstraintComponent,
-    EvidenceComponent,
-    PolicyComponent,
-    RetrievalComponent,
-)
 from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
@@ -37,67 +29,21 @@ class BaselineConfig:
     epochs: int = option(50, "passes over the images", validator=ge(1), published=40)
 
 
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    pass
-
-
-def component(kind, name, config=NoOptions, **more):
-    """Return a record."""
-    return kind(name=name, config=config, summary=f"summary of {name}", build=print, **more)
-
-
-def fake_plugins(*, broken=False):
-    """Return a plugin with the components of the default experiment, and a broken one beside it if asked."""
-    records = {
-        "lw2g_baselines": [
-            component(
-                BaselineComponent,
-                "hide-prompt",
-                BaselineConfig,
-                retrieval="classifier",
-                citation="Somebody 2023",
-                presets={"cifar100": {"baseline.epochs": 40}},
-                tuned={"glyphs": {"baseline.epochs": 5}},
-                deviations=(
-                    Deviation(topic="a.b", value="ours", published="theirs", note="so", when="reuse"),
-                ),
-            ),
-            component(BaselineComponent, "still", growth="fixed"),
-        ],
-        "lw2g_retrievals": [component(RetrievalComponent, "classifier")],
-        "lw2g_policies": [
-            component(PolicyComponent, "min"),
-            component(PolicyComponent, "always", default_constraints=(), adds_always=True),
-        ],
-        "lw2g_evidence": [component(EvidenceComponent, "hindrance")],
-        "lw2g_constraints": [
-            component(ConstraintComponent, "orthogonal"),
-            component(ConstraintComponent, "cpk"),
-        ],
-        "lw2g_benchmarks": [
-            component(
-                BenchmarkComponent,
-                "glyphs",
-                family="glyphs",
-                embedded=True,
-                like_for_like={"backbone.name": "micro"},
-            )
-        ],
-        "lw2g_backbones": [component(BackboneComponent, "micro", embedded=True)],
-    }
-    good = ModuleType("good")
-    for hook, found in records.items():
-        setattr(good, hook, hookimpl(lambda found=tuple(found): found))
-    bad = ModuleType("bad")
-    bad.lw2g_policy = hookimpl(lambda: [])
-    return [good, bad] if broken else [good]
-
-
 @pytest.fixture
 def fake_catalogue(monkeypatch, tmp_path):
-    """Make the commands see the fake plugins alone, in an empty folder."""
-    loaded = load_catalogue(plugins=fake_plugins(), entry_points=False)
+    """Make the commands see fake components alone, with the facts that they print, in an empty folder."""
+    ours = Deviation(topic="a.b", value="ours", published="theirs", note="so", when="reuse")
+    loaded = CATALOGUE
+    for kind, name, facts in (
+        (
+            "baseline",
+            "hide-prompt",
+            {"config": BaselineConfig, "citation": "A 2023", "deviations": (ours,)},
+        ),
+        ("benchmark", "glyphs", {"embedded": True, "like_for_like": {"backbone.name": "micro"}}),
+        ("backbone", "micro", {"embedded": True}),
+    ):
+        loaded = loaded.with_component(attrs.evolve(loaded.get(kind, name), **facts))
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
     monkeypatch.chdir(tmp_path)
     return loaded
@@ -254,7 +200,7 @@ RECOMMENDED = (
             ],
         ),
         (
-            {"config": {"baseline": {"name": "still"}, "benchmark": {"name": "digits"}}},
+            {"config": {"baseline": {"name": "single"}, "benchmark": {"name": "digits"}}},
             [
                 "final accuracy 122.0 % (FAA)",
                 "forgetting 7.2 points (FFM)",
@@ -357,24 +303,26 @@ def test_plugins_lists_components_in_json(fake_catalogue):
     found = json.loads(invoke("plugins", "--json").stdout)
     assert [(entry["kind"], entry["name"]) for entry in found[:4]] == [
         ("baseline", "hide-prompt"),
-        ("baseline", "still"),
-        ("retrieval", "classifier"),
-        ("policy", "always"),
+        ("baseline", "misled"),
+        ("baseline", "single"),
+        ("baseline", "weighted"),
     ]
     assert found[0] == {
         "kind": "baseline",
         "name": "hide-prompt",
-        "summary": "summary of hide-prompt",
-        "plugin": "good",
+        "summary": "s",
+        "plugin": "fakes",
         "distribution": None,
         "version": None,
-        "citation": "Somebody 2023",
+        "citation": "A 2023",
     }
 
 
 def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     """What is wrong with a plugin is told after everything that works."""
-    loaded = load_catalogue(plugins=fake_plugins(broken=True), entry_points=False)
+    bad = ModuleType("bad")
+    bad.lw2g_policy = hookimpl(lambda: [])
+    loaded = attrs.evolve(CATALOGUE, problems=load_catalogue(plugins=[bad], entry_points=False).problems)
     monkeypatch.setattr("lw2g.registry.catalogue.load_catalogue", lambda: loaded)
     result = invoke("plugins")
     assert result.exit_code == 0
@@ -389,8 +337,8 @@ def test_plugins_describes_one_component(fake_catalogue):
     """Options with default, range, published value and help; presets; citation."""
     text = invoke("plugins", "hide-prompt").stdout
     for part in (
-        "baseline hide-prompt: summary of hide-prompt",
-        "citation: Somebody 2023",
+        "baseline hide-prompt: s",
+        "citation: A 2023",
         "retrieval: classifier",
         "passes over the images",
         "preset official cifar100: baseline.epochs=40",
