@@ -95,7 +95,13 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
         sys.modules[f"timm.models.layers{part}"] = importlib.import_module(f"timm.layers{part}")
     name = method.replace("dual-prompt", "dualprompt").replace("-", "_")
     found = json.loads((root / "exps" / f"{name}.json").read_text())
-    given = found | {"nb_classes": 100, "nb_tasks": 10, "device": ["cpu"], "pretrained": False, "tuned_epoch": 1}
+    given = found | {
+        "nb_classes": 100,
+        "nb_tasks": 10,
+        "device": ["cpu"],
+        "pretrained": False,
+        "tuned_epoch": 1,
+    }
     nets = importlib.import_module("utils.inc_net")
     if method == "ranpac":
         adapter = importlib.import_module("backbone.vit_adapter")

@@ -312,6 +312,7 @@ def _list_sha256(ids: list[str]) -> str:
 @click.option("--backbone", metavar="NAME", help="The frozen backbone whose features are compared.")
 @click.option("--weights", metavar="FILE", type=click.Path(path_type=Path), help="Its weights file.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Where the search begins. [default: 0]")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the output.")
 @settings_option("An option of the benchmark or backbone, such as benchmark.root=FOLDER; repeatable.")
 def order(
     name: str,
@@ -319,9 +320,10 @@ def order(
     backbone: str | None,
     weights: Path | None,
     seed: int,
+    out: Path | None,
     settings: Sequence[tuple[str, Any]],
 ) -> None:
-    """Print a configuration with the classes of the benchmark NAME in such an order: `... > order.toml`.
+    """Print a configuration with the classes of the benchmark NAME in such an order.
 
     Tasks are compared by the mean features of 20 training images a class, before anything is trained. The
     order is knowledge of the protocol, not of a method: the record of a run holds it as a list.
@@ -354,4 +356,8 @@ def order(
     before, after = adjacent_similarity(means, sizes), adjacent_similarity(means[found], sizes)
     note(f"mean cosine of neighbouring tasks: {after:.3f}, in the order as it was {before:.3f}")
     names = [stream.class_names[row] for row in found]
-    click.echo(tomli_w.dumps({"benchmark": {"name": name, "class_order": names}}), nl=False)
+    text = tomli_w.dumps({"benchmark": {"name": name, "class_order": names}})
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        out.write_text(text, encoding="utf-8")

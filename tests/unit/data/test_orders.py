@@ -41,8 +41,10 @@ def test_the_command_prints_a_configuration(tmp_path):
     done = CliRunner().invoke(main, ["data", "order", "digits", "dissimilar"])
     assert done.exit_code == 0, done.output
     assert sorted(tomllib.loads(done.stdout)["benchmark"]["class_order"]) == [str(n) for n in range(10)]
-    (tmp_path / "order.toml").write_text(done.stdout)
-    assert CliRunner().invoke(main, ["config", str(tmp_path / "order.toml")]).exit_code == 0
+    file = tmp_path / "order.toml"
+    CliRunner().invoke(main, ["data", "order", "digits", "dissimilar", "--out", str(file)])
+    assert file.read_text() == done.stdout
+    assert CliRunner().invoke(main, ["config", str(file)]).exit_code == 0
     again = ["--set", "benchmark.stream=repetition"]
     refused = CliRunner().invoke(main, ["data", "order", "digits", "similar", *again])
     assert refused.exit_code == 2
