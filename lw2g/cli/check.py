@@ -175,5 +175,4 @@ def _print_summary(out: Console, results: Iterable[CheckResult]) -> None:
     )
     for result in results:
         if result.status == "failed":
-            due = "" if result.cause is None else f" (due to {result.cause})"
-            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}{due}", style="red"))
+            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}", style="red"))

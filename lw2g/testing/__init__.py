@@ -15,7 +15,6 @@ from lw2g.testing import (  # noqa: F401
     retrieval_checks,
     site_checks,
     tracker_checks,
-    training_checks,
 )
 from lw2g.testing.kit import (
     CheckResult,

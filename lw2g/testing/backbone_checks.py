@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from lw2g.testing.guards import available, available_once, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
+from lw2g.testing.world import wiring
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
 from lw2g.vit.prefix import PrefixInjection
@@ -109,7 +109,7 @@ def check_injection_leaves_nothing_behind(subject: Subject) -> None:
     """Prompts act within a call alone: after it, weights, hooks and features are the same to the bit."""
     backbone = _backbone(subject)
     images = _images(backbone)
-    plain, before = backbone.features(images), _anatomy(backbone.model)
+    plain, before = backbone.features(images), _wires_and_weights(backbone)
     for name, injection in _injections(backbone).items():
         with bearing(f"a forward with {name}", "it must be an unmodified timm VisionTransformer"):
             prompted = backbone.features(images, [injection])
@@ -117,7 +117,7 @@ def check_injection_leaves_nothing_behind(subject: Subject) -> None:
             raise ContractViolation(
                 f"{name} change no feature; let the forward call timm's own blocks, where they are hooked"
             )
-        if _anatomy(backbone.model) != before:
+        if _wires_and_weights(backbone) != before:
             raise ContractViolation(
                 f"a forward with {name} leaves the model changed (weights, modules or hooks); keep no state "
                 "between forwards"
@@ -210,10 +210,5 @@ def _injections(backbone: Backbone) -> dict[str, Injection]:
     }
 
 
-def _anatomy(model: VisionTransformer) -> tuple[str, tuple[tuple[str, int, int, int], ...]]:
-    """Return weights by hash, and every module by name, identity and number of hooks."""
-    modules = tuple(
-        (name, id(module), len(module._forward_hooks), len(module._forward_pre_hooks))
-        for name, module in model.named_modules()
-    )
-    return state_sha256(model.state_dict()), modules
+def _wires_and_weights(backbone: Backbone) -> tuple[dict[str, frozenset[str]], str]:
+    return wiring(backbone.model), state_sha256(backbone.model.state_dict())

@@ -1,4 +1,4 @@
-"""Checks of presets, forwards and phases of baselines and retrieval strategies, without training."""
+"""Checks of baselines and retrieval strategies: presets, forwards, plans of phases, and small runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,37 @@ from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BaselineComponent, Kind, Presets
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.registry.catalogue import Registered
-from lw2g.testing.guards import seeded
-from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
-from lw2g.testing.scene import Scene, begin, scene
-from lw2g.testing.world import changed, everything, modules_of, opened
+from lw2g.testing.guards import bearing, seeded
+from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, error_line
+from lw2g.testing.scene import Scene, begin, declares, scene
+from lw2g.testing.world import (
+    Learned,
+    SmallRun,
+    changed,
+    evaluate,
+    everything,
+    learned,
+    modules_of,
+    opened,
+    resumed,
+    run_again,
+    same_predictions,
+    whole,
+    wiring,
+)
+from lw2g.training.boundary import BackboneChangedError
+from lw2g.training.evidence.collecting import collect_evidence
 from lw2g.training.evidence.gradients import each_its_own
+from lw2g.training.models.parts import lasting
+from lw2g.training.session import Session
 
 TOLERANCE = 1e-4
 """Absolute and relative difference of logits that rounding may cause in batches of another size."""
+PROTECTED = float(torch.finfo(torch.float32).eps)
+"""Largest change of linear outputs of unit activations inside a protected space, by rounding to float32.
+
+It is relative to the parameter's largest entry times the square root of its width.
+"""
 
 
 @check("baseline", applies=lambda subject: bool(subject.component.presets or subject.component.tuned))
@@ -200,3 +223,221 @@ def _require_a_plan(now: Scene, context: Any, kind: str) -> None:
                     f"{phase!r} of task {task} trains {name!r} of {owner}; train parameters of "
                     f"{' and '.join(sorted(mine))} alone, registered there so that a checkpoint holds them"
                 )
+
+
+@check("baseline", "retrieval")
+def check_learns_a_small_stream(subject: Subject) -> None:
+    """On a small backbone it learns three tasks, the second of which reuses a set."""
+    run = whole(subject)
+    if isinstance(run, Exception):
+        raise ContractViolation(
+            f"make {subject.component.name!r} learn the tiny benchmark (3 tasks of 2 and 3 classes, 4 to 6 "
+            "images each) on a ViT of 6 blocks, width 32 and 4 heads; where its defaults need more, give the "
+            f"check options. It raised {error_line(run)}"
+        ) from run
+
+
+@check("baseline", "retrieval")
+def check_backbone_is_untouched(subject: Subject) -> None:
+    """Learning leaves the backbone's weights, modules, hooks and features as they were, without gradients."""
+    ended = whole(subject)
+    if isinstance(ended, BackboneChangedError):  # which ends the run
+        raise ContractViolation(str(ended)) from ended
+    run = learned(subject)
+    backbone = run.session.backbone
+    for name, parameter in backbone.named_parameters():
+        if parameter.requires_grad or parameter.grad is not None:
+            raise ContractViolation(
+                f"backbone.{name} is left with a gradient or requires one; never ask for gradients of the "
+                "backbone"
+            )
+    now, nothing = wiring(backbone), frozenset[str]()
+    for name in dict.fromkeys((*run.wires, *now)):
+        before, after = run.wires.get(name, nothing), now.get(name, nothing)
+        if before != after:
+            gained, lost = (
+                ", ".join(sorted(facts)) or "nothing" for facts in (after - before, before - after)
+            )
+            raise ContractViolation(
+                f"module {name!r} of the backbone has gained {gained} and lost {lost}; inject within "
+                "backbone.features(images, injections), which takes everything out again"
+            )
+    images = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16).to(backbone.device)
+    plain = opened(subject).backbone
+    if changed({"": plain.features(images)}, {"": backbone.features(images)}):
+        raise ContractViolation("plain features differ after training; leave nothing of an injection behind")
+
+
+@check("baseline")
+def check_other_sets_stay(subject: Subject) -> None:
+    """Learning a task changes no set but the task's own."""
+    run = learned(subject)
+    for task in range(1, run.tasks):
+        before, own = run.after[task - 1].state, f"set {run.session.pool.task_to_set[task]}"
+        for name in changed(before, run.after[task].state):
+            if name.startswith("set ") and name.split(".", 1)[0] != own and name in before:
+                raise ContractViolation(
+                    f"learning task {task + 1}, which has {own}, changes {name!r}; let new_set clone what it "
+                    "takes from its source, and detach or freeze the other sets"
+                )
+
+
+@check("baseline")
+def check_cached_features_hold(subject: Subject) -> None:
+    """Features depend on no more than the scope declares, so that cached features stay valid."""
+    run = learned(subject)
+    last = run.tasks - 1
+    _, features = evaluate(run.session, last)
+    if changed({"": run.after[last].features}, {"": features}):
+        scope = run.session.baseline.scope
+        raise ContractViolation(
+            f"features of test samples have changed though the scope {str(scope)!r} says that they cannot "
+            "have; declare SET_SHARED where shared parameters take part, POOL where all sets do"
+        )
+
+
+@check(
+    "baseline",
+    "evidence",
+    applies=lambda subject: getattr(subject.component, "growth", "sets") == "sets",
+)
+def check_evidence_changes_nothing(subject: Subject) -> None:
+    """Collecting evidence changes no parameter, buffer, flag, mode or generator."""
+    run = learned(subject)
+    # at the beginning of the second task, when there is a set to measure
+    session = opened(subject, run.checkpoints[0])
+    session.begin_task(1)
+    modules = modules_of(session)
+    for number, module in enumerate(modules.values()):
+        module.train(number % 2 == 0)
+    task = session.stream.tasks[1]
+    d_sub = session.d_sub(task.index, session.image_set([task.train], train=False))
+
+    def flags() -> dict[str, object]:
+        state: dict[str, object] = {"torch's global generator": torch.get_rng_state().tolist()}
+        for owner, module in modules.items():
+            state |= {f"mode of {owner}.{name}": part.training for name, part in module.named_modules()}
+            state |= {
+                f"requires_grad or grad of {owner}.{name}": (parameter.requires_grad, parameter.grad is None)
+                for name, parameter in module.named_parameters()
+            }
+        return state
+
+    values, others = everything(modules), flags()
+    collect_evidence(session, d_sub)
+    moved = changed(values, everything(modules))
+    moved += [name for name, value in flags().items() if others.get(name) != value]
+    if moved:
+        raise ContractViolation(
+            f"collecting evidence changes {moved[0]!r}; let features, probe_loss, draw_head and measures "
+            "only read (draw_head may change parameters, which are put back)"
+        )
+
+
+@check("baseline", "retrieval")
+def check_resumes_to_the_same_bits(subject: Subject) -> None:
+    """A run resumed within a task ends with the parameters and predictions of the uninterrupted run."""
+    first, rest = learned(subject), resumed(subject)
+    task, what = _first_difference(first, rest)
+    if what is None:
+        return
+    again, unlike = _first_difference(first, run_again(subject))
+    if unlike is not None:
+        raise ContractViolation(
+            f"{unlike} of two runs with the same seed differ after task {again + 1}; draw from torch's "
+            "global generator (in a ComputePhase from TaskContext.generator)"
+        )
+    raise ContractViolation(
+        f"{what} of a resumed run and of an uninterrupted one differ after task {task + 1}; keep in "
+        "parameters or buffers whatever later steps depend on, and draw as the framework seeds"
+    )
+
+
+def _first_difference(first: SmallRun, second: SmallRun) -> tuple[int, str | None]:
+    """Return the first task after which two runs differ, and the name of what differs, else -1 and None."""
+    for task, state in sorted(second.after.items()):
+        if (what := first.after[task].difference(state)) is not None:
+            return task, what
+    return -1, None
+
+
+@check("baseline", "retrieval")
+def check_checkpoint_predicts_the_same(subject: Subject) -> None:
+    """Loaded from the checkpoint of a finished task, a run gives the predictions of that time."""
+    run = learned(subject)
+    for task in dict.fromkeys((0, run.tasks - 1)):
+        with bearing(
+            f"loading the checkpoint of task {task + 1}",
+            "give every tensor of a state dict the shape that it has in a newly built module (for a set: one "
+            "made by new_set(None))",
+        ):
+            session = opened(subject, run.checkpoints[task])
+        if not _predicts(session, task, run.after[task]):
+            raise ContractViolation(
+                f"loaded from the checkpoint of task {task + 1}, features or predictions are others than "
+                "before; register as parameter or buffer whatever a prediction depends on"
+            )
+
+
+@check("baseline", "retrieval", applies=lambda subject: declares(subject, "learning_only"))
+def check_answers_without_what_only_learning_reads(subject: Subject) -> None:
+    """State declared in learning_only changes no prediction: exported models leave it out."""
+    run = learned(subject)
+    last = run.tasks - 1
+    session = opened(subject, run.checkpoints[last])
+    for module in (session.baseline, session.retrieval):
+        if module is None:
+            continue
+        state = module.state_dict()
+        unread = [state[name] for name in state.keys() - lasting(module, state).keys()]
+        if module.learning_only and not unread:
+            raise ContractViolation(
+                f"learning_only {module.learning_only!r} names nothing in the state; correct it"
+            )
+        for value in unread:
+            value.fill_(torch.nan if value.is_floating_point() else 0)
+    if not _predicts(session, last, run.after[last]):
+        raise ContractViolation(
+            "predictions differ without what learning_only names; name only what nothing but learning reads"
+        )
+
+
+def _predicts(session: Session, task: int, before: Learned) -> bool:
+    predictions, features = evaluate(session, task)
+    return same_predictions(predictions, before.predictions) and not changed(
+        {"": before.features}, {"": features}
+    )
+
+
+def _is_protected(subject: Subject) -> bool:
+    component: BaselineComponent = subject.component
+    return not component.joint and declares(subject, "sites")
+
+
+@check("baseline", applies=_is_protected)
+def check_protection_holds(subject: Subject) -> None:
+    """Training a reused set changes its parameters, but no linear output of old activations."""
+    run = learned(subject)
+    before, after = run.after[0].sites, run.after[1].sites
+    free = trained = 0
+    for name, (old, space) in before.items():
+        if name not in after or space is None:
+            continue
+        new, _ = after[name]
+        moved = (new - old).double()
+        # the outputs of all activations in the space are combinations of those of its basis vectors
+        inside = float(space.to(dtype=moved.dtype).on(moved).abs().max())
+        tolerance = PROTECTED * float(torch.stack([old, new]).abs().max()) * space.dim**0.5
+        if inside > tolerance:
+            raise ContractViolation(
+                f"site {name!r} moves by {inside:.1e} inside the space of its old activations (tolerance "
+                f"{tolerance:.1e}) when task 2 is learned; change its parameter only in a TrainingPhase with "
+                "host=True, on which constraints act"
+            )
+        free += not space.is_full
+        trained += float(moved.abs().max()) > tolerance
+    if free and not trained:
+        raise ContractViolation(
+            "no site of a reused set, or shared one, is trained in task 2; put its parameter into the "
+            "groups of a TrainingPhase with host=True, whether the set is new or not"
+        )

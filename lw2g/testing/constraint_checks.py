@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import attrs
 import torch
@@ -54,52 +54,55 @@ class WatchedMemory(SubspaceMemory):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Stage:
-    """A session that a constraint is led through: the first task grows a set, the second reuses it.
+    """A constraint within a task: the first task grows a set, the second reuses it.
 
     Attributes:
-        session: The session.
-        memory: Spaces of old tasks.
+        session: The session, whose memory notes whether it was read.
+        constraint: The constraint.
+        context: What constraints are told of the task.
     """
 
     session: Session
-    memory: WatchedMemory
+    constraint: Constraint
+    context: TaskContext
 
-    @classmethod
-    def open(cls, subject: Subject) -> Stage:
-        """Return a session before its first task; always the same one."""
-        session = opened(subject)
-        memory = WatchedMemory(session.memory.options)
-        return cls(session=attrs.evolve(session, memory=memory), memory=memory)
-
-    def tasks(self, constraint: Constraint, *, bare: bool) -> Iterator[TaskContext]:
-        """Yield what constraints are told of each task, which is absorbed afterwards.
-
-        Args:
-            constraint: Absorbs it, too, where it asks for it.
-            bare: Whether the baseline has no retrieval strategy.
-        """
-        session = attrs.evolve(self.session, constraints={"checked": constraint})
-        for index, task in enumerate(session.stream.tasks):
-            context = begin(session, index)
-            d_sub = session.d_sub(index, session.image_set([task.train], train=False))
-            if bare:
-                context = attrs.evolve(context, retrieval=None)
-            yield context
-            absorb_task(session, context, d_sub)
-
-    def sites(self, context: TaskContext) -> tuple[Site, ...]:
-        """Return the sites that the task trains."""
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites that the task trains."""
         baseline = self.session.baseline
-        return (*baseline.sites(context.parameters), *baseline.shared_sites())
+        return (*baseline.sites(self.context.parameters), *baseline.shared_sites())
 
-    def step(self, context: TaskContext) -> tuple[Batch, StepOutput]:
+    def step(self) -> tuple[Batch, StepOutput]:
         """Return a batch and what the host's step gives for it, features with a gradient to the set."""
-        batch = next(iter(context.statistics(4)))
-        for site in self.sites(context):
+        batch = next(iter(self.context.statistics(4)))
+        for site in self.sites:
             site.parameter.requires_grad_(True)
         with torch.enable_grad():
-            features = self.session.baseline.features(batch, self.session.pool.force(context.set_id))
+            features = self.session.baseline.features(batch, self.session.pool.force(self.context.set_id))
         return batch, StepOutput(loss=features.square().mean(), features=features)
+
+    def restrictions(self) -> list[tuple[Site, Restriction]]:
+        """Return the restrictions by site."""
+        asked = ((site, self.constraint.restriction(site, self.context)) for site in self.sites)
+        return [(site, restriction) for site, restriction in asked if restriction is not None]
+
+    def extra_loss(self) -> Tensor | None:
+        """Return the loss that the constraint adds to a step."""
+        return self.constraint.extra_loss(*self.step(), self.context)
+
+    def effect(self) -> tuple[dict[str, tuple[float, tuple[int, ...], bytes]], bytes | None]:
+        """Return restrictions by site and the loss of one batch, as values that compare."""
+        rules = {
+            site.name: (
+                restriction.strength,
+                restriction.subspace.ranks,
+                restriction.subspace.basis.detach().cpu().contiguous().numpy().tobytes(),
+            )
+            for site, restriction in self.restrictions()
+        }
+        with seeded(1):
+            loss = self.extra_loss()
+        return rules, None if loss is None else loss.detach().cpu().numpy().tobytes()
 
 
 # -- checks -------------------------------------------------------------------------------------------------
@@ -110,26 +113,28 @@ def check_constraint_lives_through_a_run(subject: Subject) -> None:
     """It works from the first task on, for new and reused sets, with or without keys and features."""
     for bare in (False, True):
         with warnings.catch_warnings(action="ignore"):  # it may well say that it has nothing to do
-            for stage, constraint, context in _tasks(subject, bare=bare):
-                _require_a_step(stage, constraint, context, bare=bare)
+            for stage in _tasks(subject, bare=bare):
+                _require_a_step(stage, bare=bare)
 
 
-def _require_a_step(stage: Stage, constraint: Constraint, context: TaskContext, *, bare: bool) -> None:
-    batch, output = stage.step(context)
-    where, remedy = f"in task {context.task.index + 1}", "return None where nothing is absorbed yet"
+def _require_a_step(stage: Stage, *, bare: bool) -> None:
+    batch, output = stage.step()
+    where, remedy = f"in task {stage.context.task.index + 1}", "return None where nothing is absorbed yet"
     if bare:
         output = StepOutput(loss=output.loss)
         where, remedy = "without keys and features", "return None where it has nothing to act on"
     with bearing(f"{where}, restriction or extra_loss", remedy):
-        _restrictions(stage, constraint, context)
-        loss = constraint.extra_loss(batch, output, context)
+        stage.restrictions()
+        loss = stage.constraint.extra_loss(batch, output, stage.context)
     if loss is not None and not (isinstance(loss, Tensor) and loss.ndim == 0 and bool(loss.isfinite())):
         raise ContractViolation(
             f"{where}, extra_loss returns {loss!r}; return a finite tensor without dimensions, or None for "
             "no loss"
         )
-    if constraint.on not in _TARGETS:
-        raise ContractViolation(f"its attribute on is {constraint.on!r}; set it to 'update' or 'gradient'")
+    if stage.constraint.on not in _TARGETS:
+        raise ContractViolation(
+            f"its attribute on is {stage.constraint.on!r}; set it to 'update' or 'gradient'"
+        )
 
 
 def _overrides(method: str) -> Callable[[Subject], bool]:
@@ -137,7 +142,7 @@ def _overrides(method: str) -> Callable[[Subject], bool]:
 
     def class_of(subject: Subject) -> Any:
         try:
-            return type(subject.component.build(subject.config, Stage.open(subject).session.baseline.context))
+            return type(subject.component.build(subject.config, opened(subject).baseline.context))
         # a stranger's code may raise anything, which a check reports
         except Exception:
             return None
@@ -152,9 +157,9 @@ def _overrides(method: str) -> Callable[[Subject], bool]:
 @check("constraint", applies=_overrides("restriction"))
 def check_restrictions_take_away_alone(subject: Subject) -> None:
     """Restrictions fit their sites, keep zero, lengthen nothing; a hard one applied twice acts as once."""
-    for stage, constraint, context in _tasks(subject):
-        for site, restriction in _restrictions(stage, constraint, context):
-            _require_taking_away(site, restriction, hard=constraint.hard)
+    for stage in _tasks(subject):
+        for site, restriction in stage.restrictions():
+            _require_taking_away(site, restriction, hard=stage.constraint.hard)
 
 
 def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) -> None:
@@ -195,11 +200,12 @@ def _require_taking_away(site: Site, restriction: Restriction, *, hard: bool) ->
 @check("constraint")
 def check_asks_for_what_it_reads(subject: Subject) -> None:
     """It declares needs_memory if it reads the memory, and absorbs if it overrides absorb."""
-    for stage, constraint, context in _tasks(subject):
-        stage.memory.was_read = False
-        _restrictions(stage, constraint, context)
-        constraint.extra_loss(*stage.step(context), context)
-        if stage.memory.was_read and not constraint.needs_memory:
+    for stage in _tasks(subject):
+        constraint, memory = stage.constraint, cast(WatchedMemory, stage.session.memory)
+        memory.was_read = False
+        stage.restrictions()
+        stage.extra_loss()
+        if memory.was_read and not constraint.needs_memory:
             raise ContractViolation(
                 "it reads context.memory and declares needs_memory = False; declare it True, else the "
                 "memory stays empty"
@@ -213,34 +219,35 @@ def check_asks_for_what_it_reads(subject: Subject) -> None:
 @check("constraint")
 def check_constraint_state_round_trips(subject: Subject) -> None:
     """Restored from its state dict, it gives the same restrictions and the same loss."""
-    for stage, constraint, context in _tasks(subject):
-        state = constraint.state_dict()
+    for stage in _tasks(subject):
+        state = stage.constraint.state_dict()
         wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
         if wrong:
             raise ContractViolation(
                 f"state_dict holds {wrong[0]!r}, which is no tensor; return tensors by name"
             )
-        restored = _constraint(subject, stage)
+        restored = _constraint(subject, stage.session)
         restored.load_state_dict({key: value.detach().clone() for key, value in state.items()})
-        restored.begin_task(context)
-        if _effect(stage, restored, context) != _effect(stage, constraint, context):
+        restored.begin_task(stage.context)
+        if attrs.evolve(stage, constraint=restored).effect() != stage.effect():
             raise ContractViolation(
-                f"restored from its state_dict it acts otherwise in task {context.task.index + 1}; keep "
-                "all that absorb and begin_task have learned in state_dict, and take it in load_state_dict"
+                f"restored from its state_dict it acts otherwise in task {stage.context.task.index + 1}; "
+                "keep all that absorb and begin_task have learned in state_dict, and take it in "
+                "load_state_dict"
             )
 
 
 @check("constraint", applies=_overrides("extra_loss"))
 def check_extra_loss_leaves_the_host_alone(subject: Subject) -> None:
     """Its loss changes no value of the host, sends the backbone no gradient, and draws from torch alone."""
-    for stage, constraint, context in _tasks(subject, still=True):
+    for stage in _tasks(subject, still=True):
         with seeded(1) as generators:
-            _restrictions(stage, constraint, context)
+            stage.restrictions()
             generators.refuse_draws("restriction", _DRAWS)
         losses = []
         for others in (1, 2):
             with seeded(1, others=others) as generators:
-                losses.append(_harmless_loss(stage, constraint, context))
+                losses.append(_harmless_loss(stage))
                 generators.refuse_draws("extra_loss", _DRAWS, "torch")
         if not _equal(*losses):
             raise ContractViolation(
@@ -249,17 +256,17 @@ def check_extra_loss_leaves_the_host_alone(subject: Subject) -> None:
             )
 
 
-def _harmless_loss(stage: Stage, constraint: Constraint, context: TaskContext) -> Tensor | None:
+def _harmless_loss(stage: Stage) -> Tensor | None:
     """Return the loss of one step; it has left the host as it was and sends the backbone no gradient."""
-    parameters = [site.parameter for site in stage.sites(context)]
-    batch, output = stage.step(context)
+    parameters = [site.parameter for site in stage.sites]
+    batch, output = stage.step()
 
     def values() -> list[Tensor]:
         held = (*parameters, output.loss, batch.images, batch.query, batch.labels)
         return [tensor.detach().clone() for tensor in held]
 
     before = values()
-    loss = constraint.extra_loss(batch, output, context)
+    loss = stage.constraint.extra_loss(batch, output, stage.context)
     same = all(map(torch.equal, before, values()))
     if not same or any(parameter.grad is not None for parameter in parameters):
         raise ContractViolation(
@@ -281,62 +288,40 @@ def _harmless_loss(stage: Stage, constraint: Constraint, context: TaskContext) -
 # -- leading a constraint through tasks ---------------------------------------------------------------------
 
 
-def _constraint(subject: Subject, stage: Stage) -> Constraint:
+def _constraint(subject: Subject, session: Session) -> Constraint:
     def build() -> Constraint:
-        made: Constraint = subject.component.build(subject.config, stage.session.baseline.context)
+        made: Constraint = subject.component.build(subject.config, session.baseline.context)
         return made
 
     return available(build)
 
 
-def _tasks(
-    subject: Subject, *, still: bool = False, bare: bool = False
-) -> Iterator[tuple[Stage, Constraint, TaskContext]]:
+def _tasks(subject: Subject, *, still: bool = False, bare: bool = False) -> Iterator[Stage]:
     """Lead a fresh constraint through three tasks and yield it within each.
 
     Args:
         subject: The constraint's component.
-        still: Whether a draw from a global generator at either end of a task is a violation.
+        still: Whether a draw from a global generator in ``begin_task`` is a violation.
         bare: Whether the baseline has no retrieval strategy.
     """
     with seeded(0):
-        stage = Stage.open(subject)
-        constraint = _constraint(subject, stage)
-    tasks = stage.tasks(constraint, bare=bare)
-    for _ in stage.session.infos:
-        with seeded(1), bearing("absorb", "it is called for every site of a finished task"):
-            context = next(tasks)
+        session = opened(subject)
+        session = attrs.evolve(session, memory=WatchedMemory(session.memory.options))
+        constraint = _constraint(subject, session)
+        session = attrs.evolve(session, constraints={"checked": constraint})
+    for index, task in enumerate(session.stream.tasks):
+        with seeded(1):
+            context = begin(session, index)
+            d_sub = session.d_sub(index, session.image_set([task.train], train=False))
+            if bare:
+                context = attrs.evolve(context, retrieval=None)
         with seeded(1) as generators, bearing("begin_task", "it is called for every task, the first too"):
             available(lambda: constraint.begin_task(context))  # noqa: B023
             if still:
                 generators.refuse_draws("begin_task", _DRAWS)
-        yield stage, constraint, context
-    with bearing("absorb", "it is called for every site of a finished task"):
-        next(tasks, None)
-
-
-def _restrictions(
-    stage: Stage, constraint: Constraint, context: TaskContext
-) -> list[tuple[Site, Restriction]]:
-    asked = ((site, constraint.restriction(site, context)) for site in stage.sites(context))
-    return [(site, restriction) for site, restriction in asked if restriction is not None]
-
-
-def _effect(
-    stage: Stage, constraint: Constraint, context: TaskContext
-) -> tuple[dict[str, tuple[float, tuple[int, ...], bytes]], bytes | None]:
-    """Return restrictions by site and the loss of one batch, as values that compare."""
-    rules = {
-        site.name: (
-            restriction.strength,
-            restriction.subspace.ranks,
-            restriction.subspace.basis.detach().cpu().contiguous().numpy().tobytes(),
-        )
-        for site, restriction in _restrictions(stage, constraint, context)
-    }
-    with seeded(1):
-        loss = constraint.extra_loss(*stage.step(context), context)
-    return rules, None if loss is None else loss.detach().cpu().numpy().tobytes()
+        yield Stage(session=session, constraint=constraint, context=context)
+        with seeded(1), bearing("absorb", "it is called for every site of a finished task"):
+            absorb_task(session, context, d_sub)
 
 
 def _equal(first: Tensor | None, second: Tensor | None) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unittest import SkipTest
@@ -28,8 +28,7 @@ from unittest import SkipTest
 import attrs
 import torch
 
-from lw2g.errors import UnknownComponentError, nearest
-from lw2g.interfaces.component import KINDS, BaselineComponent, Component, Kind
+from lw2g.interfaces.component import Component, Kind
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import HOOKS
 from lw2g.registry.markers import hookimpl
@@ -52,18 +51,6 @@ T = TypeVar("T")
 
 class ContractViolation(AssertionError):
     """A component breaks a promise; the message says what its author must do."""
-
-
-class CausedElsewhere(ContractViolation):
-    """Another component than the one under test breaks a promise.
-
-    Attributes:
-        cause: Kind and name of that component.
-    """
-
-    def __init__(self, cause: str, message: str) -> None:
-        super().__init__(message)
-        self.cause = cause
 
 
 class NotApplicable(SkipTest):
@@ -90,14 +77,12 @@ class Subject:
         component: The record under test.
         catalogue: All installed components, the tiny ones, and the one under test.
         options: Options of the component that differ from their defaults.
-        retrieval: The retrieval strategy of a baseline, by name; None for the baseline's own.
         device: Device of small runs, as ``run.device``; tensors that checks build themselves are on the CPU.
     """
 
     component: Any
     catalogue: Catalogue
     options: Mapping[str, Any] = attrs.field(factory=dict)
-    retrieval: str | None = None
     device: str = "cpu"
     _kept: dict[Hashable, Any] = attrs.field(factory=dict, init=False)
 
@@ -139,8 +124,6 @@ class Check:
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
 
-_PLAIN = "tiny"
-
 CHECKS: list[Check] = []
 """All checks, in the order in which they run."""
 
@@ -174,7 +157,6 @@ class CheckResult:
         status: ``"passed"``, ``"failed"`` or ``"skipped"`` (the check cannot run here).
         message: What the author must do, or why it was skipped.
         seconds: Duration.
-        cause: Kind and name of another component that causes the failure.
     """
 
     kind: Kind
@@ -184,7 +166,6 @@ class CheckResult:
     status: Literal["passed", "failed", "skipped"]
     message: str
     seconds: float
-    cause: str | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -202,7 +183,6 @@ class ContractCase:
 
         Raises:
             ContractViolation: The component breaks the promise, or its code raises an error.
-            CausedElsewhere: The baseline's retrieval strategy breaks it.
             NotApplicable: Something that the component needs is missing on this machine, or another check
                 reports why this one cannot run.
         """
@@ -212,40 +192,25 @@ class ContractCase:
             raise
         except Exception as error:  # a plugin's code may raise anything
             message = str(error) if isinstance(error, ContractViolation) else error_line(error)
-            if self._retrieval_is_the_cause():
-                strategy = self.subject.component.retrieval
-                raise CausedElsewhere(
-                    f"retrieval {strategy}",
-                    f"retrieval {strategy!r}, not the baseline, is the cause (with the nearest mean query in "
-                    f"its place the promise holds); see `lw2g check {strategy}`. Found: {message}",
-                ) from error
+            strategy = getattr(self.subject.component, "retrieval", None)
+            if strategy is not None and not _keeps_its_promises(strategy, self.subject):
+                message = (
+                    f"retrieval {strategy!r} breaks a promise of its own; see `lw2g check {strategy}` first. "
+                    f"Found: {message}"
+                )
             raise ContractViolation(message) from error
-
-    def _retrieval_is_the_cause(self) -> bool:
-        """Return whether a baseline's strategy breaks a promise of its own, and another one mends this."""
-        subject = self.subject
-        name = subject.component.retrieval if isinstance(subject.component, BaselineComponent) else None
-        if name in (None, _PLAIN) or _keeps_its_promises(subject.catalogue.get("retrieval", name), subject):
-            return False
-        other = subject.once("plain", lambda: attrs.evolve(subject, retrieval=_PLAIN))
-        try:
-            self.check.function(other)
-        except Exception:  # the baseline does not keep the promise with another strategy either
-            return False
-        return True
 
     def result(self) -> CheckResult:
         """Run the check and return its result; an error in the component's code is a failure too."""
         began = time.perf_counter()
         status: Literal["passed", "failed", "skipped"] = "passed"
-        message, cause = "", None
+        message = ""
         try:
             self.run()
         except NotApplicable as reason:
             status, message = "skipped", str(reason)
         except ContractViolation as violation:
             status, message = "failed", str(violation)
-            cause = violation.cause if isinstance(violation, CausedElsewhere) else None
         return CheckResult(
             kind=self.check.kind,
             component=self.subject.component.name,
@@ -254,7 +219,6 @@ class ContractCase:
             status=status,
             message=message,
             seconds=time.perf_counter() - began,
-            cause=cause,
         )
 
 
@@ -284,7 +248,7 @@ def contract_cases(
             catalogue = tiny_catalogue(*(_Offer(record) for record in new))
     chosen: list[Component] = [catalogue.get(record.kind, record.name) for record in records]
     for name in components:
-        chosen += _called(catalogue, name) if isinstance(name, str) else []
+        chosen += [entry.component for entry in catalogue.called(name)] if isinstance(name, str) else []
     if not components:
         chosen = [entry.component for entry in catalogue.components() if entry.component.name != "tiny"]
     return [case for component in chosen for case in _cases(component, catalogue, options or {}, device)]
@@ -303,24 +267,13 @@ _SOUND: dict[tuple[int, str], tuple[Component, bool]] = {}
 """Strategies that were checked in this process, by identity and device, and whether they passed."""
 
 
-def _keeps_its_promises(strategy: Component, host: Subject) -> bool:
+def _keeps_its_promises(name: str, host: Subject) -> bool:
+    strategy = host.catalogue.get("retrieval", name)
     key = (id(strategy), host.device)
     if key not in _SOUND:
         cases = _cases(strategy, host.catalogue, {}, host.device)
         _SOUND[key] = strategy, all(case.result().status != "failed" for case in cases)
     return _SOUND[key][1]
-
-
-def _called(catalogue: Catalogue, name: str) -> Sequence[Component]:
-    if components := [catalogue.get(kind, name) for kind in KINDS if name in catalogue.names(kind)]:
-        return components
-    for kind, other in catalogue.refused:
-        if other == name:
-            catalogue.get(kind, name)  # raises the reason for which it is refused
-    names = sorted({entry.component.name for entry in catalogue.components()})
-    raise UnknownComponentError(
-        f"no component is called {name!r}{nearest(name, names)}", "run `lw2g plugins` for all names"
-    )
 
 
 class _Offer:

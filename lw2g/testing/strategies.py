@@ -9,12 +9,10 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
-from torch import Tensor, nn
+from torch import Tensor
 
-from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.growth import CandidateEvidence, Evidence
-from lw2g.interfaces.pool import Pool
 from lw2g.testing.evidence import measured_set
 
 __all__ = [
@@ -24,8 +22,6 @@ __all__ = [
     "feature_matrices",
     "gradients",
     "orthonormal_bases",
-    "pools",
-    "second_moments",
     "space_pairs",
     "subspaces",
     "task_splits",
@@ -122,22 +118,6 @@ def gradients(
     return _normal(draw(_SEEDS), *shape) * 10.0 ** draw(st.integers(-12, 6))
 
 
-@st.composite
-def second_moments(
-    draw: DrawFn,
-    *,
-    widths: SearchStrategy[int] = _DIMS,
-    heads: SearchStrategy[int] = _HEADS,
-    rows: SearchStrategy[int] = _MANY_ROWS,
-) -> SecondMoment:
-    """Draw the second moment of feature rows of ``heads`` heads, each ``widths`` wide."""
-    width, count, num_rows = draw(widths), draw(heads), draw(rows)
-    one_head = feature_matrices(dims=st.just(width), rows=st.just(num_rows))
-    moment = SecondMoment(width * count, count)
-    moment.update(torch.cat([draw(one_head) for _ in range(count)], dim=1))
-    return moment
-
-
 def energies() -> SearchStrategy[float]:
     """Draw an energy threshold in (0, 1], often a usual one."""
     return st.sampled_from([0.5, 0.9, 0.95, 0.99, 1.0]) | st.floats(0.01, 1.0)
@@ -171,31 +151,6 @@ def task_to_set_maps(draw: DrawFn, *, num_tasks: SearchStrategy[int] = _NUM_TASK
     for task in range(draw(num_tasks)):
         result[task] = draw(st.integers(0, len(set(result.values()))))
     return result
-
-
-@st.composite
-def pools(
-    draw: DrawFn,
-    *,
-    num_tasks: SearchStrategy[int] = _NUM_TASKS,
-    lengths: SearchStrategy[int] = _FEW_ROWS,
-    dims: SearchStrategy[int] = _DIMS,
-) -> Pool:
-    """Draw a pool after some tasks: sets with one parameter ``prompt`` [length, dim], and the map to them.
-
-    All sets have one shape, like those of a baseline; a reused set has another version.
-    """
-    shape, seed = (draw(lengths), draw(dims)), draw(_SEEDS)
-    pool = Pool()
-    for task, set_id in draw(task_to_set_maps(num_tasks=num_tasks)).items():
-        if set_id in pool.ids:
-            pool.reuse(set_id)
-        else:
-            parameters = nn.Module()
-            parameters.prompt = nn.Parameter(_normal(seed + task, *shape))
-            pool.grow(parameters)
-        pool.touch(set_id)
-    return pool
 
 
 @st.composite

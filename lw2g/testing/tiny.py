@@ -1,12 +1,12 @@
-"""A tiny benchmark, backbone and retrieval strategy as real components; a whole run takes a second.
+"""A tiny benchmark and backbone as real components; a whole run takes a second.
 
-``tiny_catalogue()`` holds all installed plugins and the three components named ``tiny``; give it further
+``tiny_catalogue()`` holds all installed plugins and the two components named ``tiny``; give it further
 plugin objects of your own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,11 +16,8 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
-from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent, RetrievalComponent
-from lw2g.interfaces.context import BuildContext, TaskContext
+from lw2g.interfaces.component import BackboneComponent, BenchmarkComponent
 from lw2g.interfaces.options import option
-from lw2g.interfaces.phase import ComputePhase
-from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform, IndexArray, RandomTransform, Task, TaskData, TaskStream
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.markers import hookimpl
@@ -176,52 +173,8 @@ def _part(source: _Source, labels: IndexArray, first: int, end: int) -> TaskData
     return TaskData(source=source, indices=indices, labels=labels[indices])
 
 
-@attrs.frozen(kw_only=True)
-class TinyRetrievalConfig:
-    """The tiny retrieval strategy has no options."""
-
-
-class TinyRetrieval(RetrievalStrategy):
-    """The simplest retrieval strategy that keeps every promise: the task with the nearest mean query."""
-
-    mean: Tensor
-
-    def __init__(self, config: TinyRetrievalConfig, context: BuildContext) -> None:
-        super().__init__(context)
-        self.register_buffer("mean", torch.zeros(context.num_tasks, context.backbone.dim))
-        self.to(context.device)
-
-    def phases(self, context: TaskContext) -> Sequence[ComputePhase]:
-        """Return the only phase, which averages the task's queries."""
-
-        def run(progress: Callable[[int, int], None]) -> None:
-            queries = torch.cat([self.query(batch) for batch in context.statistics(64)])
-            self.mean[context.task.index] = queries.mean(0)
-
-        return (ComputePhase(name="retrieval", run=run),)
-
-    def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return minus the distance to each seen task's mean, ``[B, len(seen)]``."""
-        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
-        # the expanded square would depend on the rest of the batch
-        distance = torch.cdist(query, self.mean[tasks], compute_mode="donot_use_mm_for_euclid_dist")
-        return -distance
-
-
 class TinyPlugin:
     """A plugin object that registers the components under the name ``tiny``."""
-
-    @hookimpl
-    def lw2g_retrievals(self) -> list[RetrievalComponent]:
-        """Return the tiny retrieval strategy."""
-        return [
-            RetrievalComponent(
-                name="tiny",
-                config=TinyRetrievalConfig,
-                build=TinyRetrieval,
-                summary="the nearest mean query, for tests",
-            )
-        ]
 
     @hookimpl
     def lw2g_benchmarks(self) -> list[BenchmarkComponent]:

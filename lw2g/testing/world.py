@@ -90,7 +90,7 @@ def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
     if isinstance(subject.component, RetrievalComponent):
         return subject.component
     own = _host_of(subject).retrieval
-    return None if own is None else subject.catalogue.get("retrieval", subject.retrieval or own)
+    return None if own is None else subject.catalogue.get("retrieval", own)
 
 
 def resolved(subject: Subject) -> Resolved:

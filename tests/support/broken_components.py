@@ -44,13 +44,18 @@ class Broken:
 
         return note
 
-    def tests(self, kind: str, sane: Any = None) -> Iterator[Callable[..., None]]:
-        """Yield tests: each component fails its check, each check has one that fails it, ``sane`` passes."""
+    def fail(self) -> Callable[..., None]:
+        """Return a test: each component fails its check, which says what the author must do."""
 
         @pytest.mark.parametrize(("record", "check", "words"), self.cases)
         def fails_with_what_to_do(record: Any, check: str, words: str) -> None:
             with torch.random.fork_rng():
                 require_failure(record, check, words)
+
+        return fails_with_what_to_do
+
+    def tests(self, kind: str, sane: Any = None) -> Iterator[Callable[..., None]]:
+        """Yield tests: each component fails its check, each check has one that fails it, ``sane`` passes."""
 
         def every_check_is_broken() -> None:
             checks = {check.name for check in CHECKS if check.kind == kind}
@@ -61,7 +66,7 @@ class Broken:
             assert [result.message for result in results if result.status != "passed"] == []
             assert torch.is_grad_enabled()
 
-        yield fails_with_what_to_do
+        yield self.fail()
         yield every_check_is_broken
         if sane is not None:
             yield what_they_derive_from_passes
@@ -86,13 +91,9 @@ def _registered() -> list[ContractCase]:
     return contract_cases()
 
 
-def kept(kind: str, *modules: str) -> list[ContractCase]:
-    """Return the checks of all registered components of a kind, or those of some modules.
-
-    A component's checks share one run, in whichever test modules they stand.
-    """
-    cases = [case for case in _registered() if case.check.kind == kind]
-    return [case for case in cases if not modules or case.check.function.__module__.endswith(modules)]
+def kept(kind: str) -> list[ContractCase]:
+    """Return the checks of all registered components of a kind; a component's checks share one run."""
+    return [case for case in _registered() if case.check.kind == kind]
 
 
 def require_failure(record: Any, check: str, words: str) -> None:

@@ -168,7 +168,6 @@ def test_json_is_a_list_of_results() -> None:
         "status",
         "message",
         "seconds",
-        "cause",
     }
 
 
