@@ -79,6 +79,10 @@ class LowRankSet(nn.Module):
             self.load_state_dict(source.state_dict())
         return self
 
+    def factor_pairs(self) -> tuple[tuple[nn.Parameter, nn.Parameter], ...]:
+        """Return the factors, which are merged by their products."""
+        return ((self.down, self.up),)
+
     def increments(self) -> Tensor:
         """Return the dense increments ``up @ down``, ``[num_blocks, num_targets, dim, dim]`` float32."""
         with torch.autocast(self.up.device.type, enabled=False):

@@ -63,7 +63,9 @@ def milestone(event: Event, tasks: int) -> str | None:
 
 def _decision(decision: dict[str, Any]) -> str:
     chosen = decision["set"]
-    text = f"new set #{chosen}" if decision["decision"] == "grow" else f"reuses set #{chosen}"
+    text = {"grow": "new set", "merge": "merges into set"}.get(decision["decision"], "reuses set")
+    weight = decision.get("weight")
+    text += f" #{chosen}" + ("" if weight is None else f" by {number(weight)}")
     by_measure: dict[str, list[str]] = {}
     for candidate in decision.get("candidates", ()):
         for name, measured in candidate["measures"].items():

@@ -85,6 +85,12 @@ class BackboneChoice:
     image_size: int | None = None
 
 
+def _is_a_share(_instance: object, field: attrs.Attribute[Any], value: float | str) -> None:
+    """From 0 to 1, or 'average'."""
+    if value != "average" and not 0 <= float(value) <= 1:
+        raise ValueError(f"'{field.name}' must be a share from 0 to 1, or 'average': {value}")
+
+
 @attrs.frozen(kw_only=True)
 class GrowthConfig:
     """How representation subspaces are built and how evidence is collected."""
@@ -145,6 +151,13 @@ class GrowthConfig:
     protect: Literal["assigned", "visible"] = option(
         "assigned",
         "sets whose memory keeps activations of a finished task: its own set, or every set it can meet",
+    )
+    merge: float | Literal["average"] = option(
+        1.0,
+        "share of what a task trains that a reused set takes up: 1: all of it, 0: none, average: one part in "
+        "the number of its tasks; below 1 a head in closed form must predict",
+        validator=_is_a_share,
+        published=1.0,
     )
 
 

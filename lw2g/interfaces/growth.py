@@ -1,4 +1,4 @@
-"""Growth: the evidence for a decision, the two decisions, and the contract of a policy."""
+"""Growth: the evidence for a decision, the three decisions, and the contract of a policy."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "GrowthPolicy",
     "Limiting",
     "Measurement",
+    "Merge",
     "Planned",
     "Reuse",
     "error_of_difference",
@@ -173,7 +174,26 @@ class Reuse:
     confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
 
 
-Decision = Grow | Reuse
+@attrs.frozen
+class Merge:
+    """Train a copy of a set on the task, and move the set towards it: ``(1 - weight) set + weight copy``.
+
+    Weight 1 is :class:`Reuse`, 0 leaves the set as it is, and 1 / (number of its tasks, this one included)
+    is the running average of its copies. Heads must follow: a head in closed form is fitted to the merged
+    set, a trained one would fit the copy.
+
+    Attributes:
+        set: The set's id.
+        weight: From 0 to 1.
+        confidence: As for :class:`Grow`.
+    """
+
+    set: int
+    weight: float = attrs.field(validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)])
+    confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
+
+
+Decision = Grow | Reuse | Merge
 
 Burden = Literal["grow", "reuse"]
 """Which decision the evidence must prove; if it is too noisy, the policy takes the other one."""
@@ -181,7 +201,7 @@ Burden = Literal["grow", "reuse"]
 
 @runtime_checkable
 class GrowthPolicy(Protocol):
-    """A growth policy: it decides whether a task gets a new set or reuses one, whatever the evidence."""
+    """A growth policy: it decides whether a task gets a new set, reuses one or merges into one."""
 
     margin: float
     """Standard errors by which a measure must prove the decision of :attr:`burden`; 0 in the LW2G paper."""

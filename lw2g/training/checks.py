@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, ContractError, shown
-from lw2g.interfaces.growth import Decision, Grow, Measurement, Reuse
+from lw2g.interfaces.growth import Decision, Grow, Measurement, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
 
@@ -17,6 +17,7 @@ __all__ = [
     "require_finite",
     "require_graph",
     "require_measurements",
+    "require_mergeable",
     "require_one_task_each",
     "require_phases",
     "require_scores",
@@ -36,6 +37,19 @@ def require_several_classes(task: int, classes: int, baseline: str) -> None:
         raise ConfigError(
             f"task {task + 1} has one class, and {baseline} learns nothing from a loss over one class alone",
             "use 'simple-cil', or 'ranpac' with adapt = 'none', or give tasks more classes",
+        )
+
+
+def require_mergeable(baseline: nn.Module, name: str) -> None:
+    """Refuse to merge sets under a trained head, which would fit the copy and not the merged set.
+
+    Raises:
+        ConfigError: No head in closed form predicts.
+    """
+    if getattr(baseline, "closed_form", None) is None:
+        raise ConfigError(
+            f"baseline {name!r} cannot merge sets: its trained head fits the copy, not the merged set",
+            "choose a head in closed form, such as baseline.head=lda with baseline.head_carry=affine",
         )
 
 
@@ -175,15 +189,17 @@ def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
     match decision:
         case Grow():
             return decision
-        case Reuse(set=int(chosen)) if chosen in pool.ids and not isinstance(chosen, bool):
+        case Reuse(set=int(chosen)) | Merge(set=int(chosen)) if chosen in pool.ids and not isinstance(
+            chosen, bool
+        ):
             return decision
-        case Reuse(set=chosen):
+        case Reuse(set=chosen) | Merge(set=chosen):
             what = f"reuses set {shown(chosen)}"
         case _:
             what = f"returned {shown(decision)}"
     raise ContractError(
         f"policy {policy!r}, decide: {what}",
-        f"return Grow(), or Reuse(set) with one of the live sets {list(pool.ids)}",
+        f"return Grow(), or Reuse(set) or Merge(set, weight) with one of the live sets {list(pool.ids)}",
         f"policy {policy!r}",
     )
 

@@ -11,9 +11,10 @@ from typing import Literal
 
 import torch
 
+from lw2g.blocks.merging import merge_set
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
-from lw2g.training.checks import require_decision
+from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.training.checks import require_decision, require_mergeable
 from lw2g.training.evaluation.routing import learn_routing
 from lw2g.training.evidence.collecting import collect_evidence, store_statistics, unmeasured
 from lw2g.training.evidence.spaces import absorb_task
@@ -65,10 +66,13 @@ class Learner:
         context = session.task_context(self._index, self.images, self._d_sub)
         if not start.within:
             self._remember(context, "begin")
-        self._training = TaskTraining(session, context, self._moving, self._observer, self._steps)
+        self._training = TaskTraining(
+            session, context, self._moving, self._observer, self._steps, after_hosts=self._merge
+        )
         self._training.begin(resumed=start.within)
         self._training.run(start)
         self._learn_routing(context)
+        session.merging.clear()
         self._absorb(context)
         self._remember(context, "end")
         return context
@@ -94,6 +98,7 @@ class Learner:
                 pool,
             )
         )
+        decision = self._merging(decision)
         match decision:
             case Grow():
                 torch.manual_seed(session.seed_of(self._index, "new set"))
@@ -101,7 +106,28 @@ class Learner:
             case Reuse(set=chosen):
                 set_id = pool.reuse(chosen)
                 self._warn_if_full(chosen, evidence)
+            case Merge(set=chosen, weight=weight):
+                require_mergeable(session.baseline, session.config.baseline.name)
+                set_id = pool.reuse(chosen)
+                start = {name: value.detach().clone() for name, value in pool[chosen].named_parameters()}
+                session.merging.update(start, weight=torch.tensor(weight))
         self._observer.decided(self._index, evidence, decision, set_id)
+
+    def _merging(self, decision: Decision) -> Decision:
+        """Return the decision, a merge in place of a reuse if the run is configured so."""
+        share, pool = self._session.config.growth.merge, self._session.pool
+        if share == 1 or not isinstance(decision, Reuse):
+            return decision
+        weight = 1 / (1 + len(pool.tasks_of(decision.set))) if share == "average" else float(share)
+        return Merge(decision.set, weight, confidence=decision.confidence)
+
+    def _merge(self) -> None:
+        """Move the set from what it was towards what the task has trained, if that was decided."""
+        start = dict(self._session.merging)
+        if weight := start.pop("weight", None):
+            newest = self._session.pool.newest
+            assert newest is not None
+            merge_set(newest, start, float(weight))
 
     def _warn_if_full(self, set_id: int, evidence: Evidence) -> None:
         full = [

@@ -24,7 +24,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.training.boundary import build
-from lw2g.training.checks import require_several_classes
+from lw2g.training.checks import require_mergeable, require_several_classes
 from lw2g.training.devices.precision import PrecisionChoice
 from lw2g.training.evaluation.evaluator import Evaluator, Predictions
 from lw2g.training.evidence.d_sub import DSub
@@ -61,6 +61,7 @@ class Session(ModelParts):
     Attributes:
         measures: The measures before each decision, by name; empty where nothing grows.
         stored: The statistics of old tasks that they have stored.
+        merging: Within a task that merges its set, what the set was before, and the weight; else empty.
         infos: What is known of each task before it is learned.
     """
 
@@ -79,6 +80,7 @@ class Session(ModelParts):
     memory: SubspaceMemory
     stored: StoredStatistics
     held_back: tuple[TaskData | None, ...]
+    merging: dict[str, Tensor] = attrs.field(factory=dict, init=False)
     still: ImageTransform = attrs.field(init=False)
     infos: tuple[TaskInfo, ...] = attrs.field(init=False)
 
@@ -342,6 +344,8 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
     )
     baseline, retrieval = build_methods(config, catalogue, context)
     growth = config.growth
+    if growth.merge != 1:
+        require_mergeable(baseline, component.name)
     options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
     return Session(
         config=config,

@@ -67,6 +67,7 @@ class TaskTraining:
         images: Its training images under the training transform.
         observer: Called at every step.
         steps: How many optimizer steps each training phase takes at most; None: all of them.
+        after_hosts: Called when the last host phase ends.
 
     Attributes:
         protection: The constraints at the sites that the host phases train; empty before these.
@@ -79,9 +80,10 @@ class TaskTraining:
         images: ImageSet,
         observer: Observer,
         steps: int | None = None,
+        after_hosts: Callable[[], None] = lambda: None,
     ) -> None:
         self._session, self._context, self._images = session, context, images
-        self._observer, self._steps = observer, steps
+        self._observer, self._steps, self._after_hosts = observer, steps, after_hosts
         self.protection = Protection()
 
     def begin(self, *, resumed: bool = False) -> None:
@@ -132,6 +134,8 @@ class TaskTraining:
                 else:
                     torch.manual_seed(session.seed_of(context.task.index, phase.name))
                     phase.run(reporter.advance)
+            if number == max(hosts, default=-1):
+                self._after_hosts()
         if not held(context, session.constraints):
             session.pool.touch(context.set_id)
 

@@ -82,6 +82,10 @@ class SlowSet(nn.Module):
         """The low-rank part."""
         return (*self.down.values(), *self.up.values())
 
+    def factor_pairs(self) -> tuple[tuple[nn.Parameter, nn.Parameter], ...]:
+        """Return the factors of each layer, which are merged by their products."""
+        return tuple(zip(self.down.values(), self.up.values(), strict=True))
+
     @property
     def others(self) -> tuple[nn.Parameter, ...]:
         """Norms, biases and the class token."""

@@ -59,7 +59,7 @@ def measured(record: Mapping[str, Any]) -> Iterator[MeasureRow]:
                     task=entry["task"],
                     set=candidate["set"],
                     nulls={kind: null for kind, null in measure.nulls.items() if null is not None},
-                    reused=entry["decision"] == "reuse" and entry["set"] == candidate["set"],
+                    reused=entry["decision"] != "grow" and entry["set"] == candidate["set"],
                     excluded=candidate.get("excluded") or measure.excluded,
                 )
 

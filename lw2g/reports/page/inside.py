@@ -226,7 +226,7 @@ def decisions(inside: Inside) -> Numbers:
         half = measure.error or 0.0
         ends = (None, None) if measure.value is None else (measure.value - half, measure.value + half)
         entry = entries[measure.task]
-        outcome = "grow" if entry["decision"] == "grow" else f"reuse #{entry['set']}"
+        outcome = "grow" if entry["decision"] == "grow" else f"{entry['decision']} #{entry['set']}"
         kind = "reused" if measure.reused else "excluded" if measure.excluded else "not taken"
         values = (measure.name, measure.value, measure.error, *ends, measure.threshold)
         _, *difference = measure.apart or (None,) * 3

@@ -86,6 +86,7 @@ class _Decision:
     candidates: list[_Candidate]
     margin: float = 0.0
     confidence: float | None = None
+    weight: float | None = None
     limits: dict[str, Values] = attrs.field(factory=dict)
 
 

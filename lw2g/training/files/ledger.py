@@ -14,7 +14,7 @@ from lw2g.config.structure import unstructure
 from lw2g.config.toml import to_mapping
 from lw2g.errors import DataError
 from lw2g.interfaces.context import TaskInfo
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, GrowthPolicy, Limiting
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, GrowthPolicy, Limiting, Merge
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices.engine import environment
@@ -114,7 +114,7 @@ class Ledger:
         entry: dict[str, Any] = {
             "task": task,
             "candidates": [candidate.as_mapping() for candidate in evidence.candidates if _tells(candidate)],
-            "decision": "grow" if isinstance(decision, Grow) else "reuse",
+            "decision": type(decision).__name__.lower(),
             "set": set_id,
             "margin": getattr(policy, "margin", 0.0),
             "burden": getattr(policy, "burden", None),
@@ -122,6 +122,8 @@ class Ledger:
             "limits": _limits(policy, evidence),
             "ranks_after": {},
         }
+        if isinstance(decision, Merge):
+            entry["weight"] = decision.weight
         self.decisions.append(entry)
         return entry
 

@@ -73,6 +73,7 @@ def snapshot(
     tensors = {
         **tensors_of(session, _sets(session.pool, base)),
         **under("evidence", session.stored.state_dict()),
+        **under("merging", session.merging),
         **(_of(base, "memory") if position.within and base else under("memory", session.memory.state_dict())),
     }
     for name, constraint in session.constraints.items():
@@ -165,6 +166,8 @@ def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Positio
         fill(session, tensors, checkpoint.ledger["task_to_set"], adapt)
         session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
         session.stored.load_state_dict(part(tensors, "evidence"), session.measures.keys())
+        before = part(tensors, "merging").items()
+        session.merging.update({name: value.to(session.engine.device) for name, value in before})
         for name, constraint in session.constraints.items():
             constraint.load_state_dict(part(tensors, f"constraint.{name}"))
     return position_of(checkpoint)
