@@ -7,13 +7,14 @@ the other way round. Nothing is ever merged into the backbone, so that a set can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.heads import HeadedBaseline
+from lw2g.blocks.merging import interpolate
 from lw2g.blocks.options import LowRankOptions, UpOnReuse
 from lw2g.blocks.prefixes import check_blocks
 from lw2g.interfaces.batch import Batch
@@ -79,9 +80,9 @@ class LowRankSet(nn.Module):
             self.load_state_dict(source.state_dict())
         return self
 
-    def factor_pairs(self) -> tuple[tuple[nn.Parameter, nn.Parameter], ...]:
-        """Return the factors, which are merged by their products."""
-        return ((self.down, self.up),)
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
+        """Merge the products of the factors (:func:`~lw2g.blocks.merging.merge_set`)."""
+        interpolate(self, start, weight, [(self.down, self.up)])
 
     def increments(self) -> Tensor:
         """Return the dense increments ``up @ down``, ``[num_blocks, num_targets, dim, dim]`` float32."""

@@ -7,47 +7,56 @@ and is cut to the set's by its singular values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Mergeable", "merge_set", "merged_product"]
+__all__ = ["Mergeable", "interpolate", "merge_set", "merged_product"]
 
 
 @runtime_checkable
 class Mergeable(Protocol):
-    """A set whose factors are merged by their products."""
+    """A set whose parameters are not merged one by one."""
 
-    def factor_pairs(self) -> tuple[tuple[nn.Parameter, nn.Parameter], ...]:
-        """Return the pairs ``down [..., n, rank, in]`` and ``up [..., n or more, out, rank]``.
-
-        Where ``up`` has several matrices for one ``down``, they share it.
-        """
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
+        """Become ``(1 - weight) start + weight self`` in function; weight 0 is the start to the bit."""
 
 
 @torch.no_grad()
 def merge_set(trained: nn.Module, start: Mapping[str, Tensor], weight: float) -> None:
-    """Turn a trained copy into ``(1 - weight) start + weight copy``; 0 and 1 are equal to either to the bit.
+    """Turn a trained copy of a set into ``(1 - weight) start + weight copy``.
 
     Args:
         trained: The copy.
         start: The parameters that it started from, by name.
-        weight: From 0 to 1.
+        weight: From 0 to 1; 1 changes nothing.
     """
     if weight == 1:
         return
+    if isinstance(trained, Mergeable):
+        trained.merge(start, weight)
+    else:
+        interpolate(trained, start, weight)
+
+
+def interpolate(
+    trained: nn.Module,
+    start: Mapping[str, Tensor],
+    weight: float,
+    pairs: Iterable[tuple[nn.Parameter, nn.Parameter]] = (),
+) -> None:
+    """Interpolate parameters, and those of ``pairs`` (``down`` and ``up``) by :func:`merged_product`."""
     names = {id(value): name for name, value in trained.named_parameters()}
-    pairs = trained.factor_pairs() if isinstance(trained, Mergeable) and weight > 0 else ()
-    for down, up in pairs:
-        before = start[names.pop(id(down))], start[names.pop(id(up))]
-        for parameter, value in zip((down, up), merged_product(before, (down, up), weight), strict=True):
+    for pair in pairs if weight else ():
+        before = start[names.pop(id(pair[0]))], start[names.pop(id(pair[1]))]
+        for parameter, value in zip(pair, merged_product(before, pair, weight), strict=True):
             parameter.copy_(value)
     for value in trained.parameters():
         if id(value) in names:
-            before_it = start[names[id(value)]]
-            value.copy_(before_it if weight == 0 else before_it.lerp(value, weight))
+            old = start[names[id(value)]]
+            value.copy_(old.lerp(value, weight) if weight else old)
 
 
 def merged_product(

@@ -123,11 +123,9 @@ class Learner:
 
     def _merge(self) -> None:
         """Move the set from what it was towards what the task has trained, if that was decided."""
-        start = dict(self._session.merging)
-        if weight := start.pop("weight", None):
-            newest = self._session.pool.newest
-            assert newest is not None
-            merge_set(newest, start, float(weight))
+        start, newest = dict(self._session.merging), self._session.pool.newest
+        if start and newest is not None:
+            merge_set(newest, start, float(start.pop("weight")))
 
     def _warn_if_full(self, set_id: int, evidence: Evidence) -> None:
         full = [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.blocks.merging import interpolate
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import attention_of
 from lw2g.vit.lora import LayerInjection, LinearLayer, LowRank
@@ -82,9 +84,9 @@ class SlowSet(nn.Module):
         """The low-rank part."""
         return (*self.down.values(), *self.up.values())
 
-    def factor_pairs(self) -> tuple[tuple[nn.Parameter, nn.Parameter], ...]:
-        """Return the factors of each layer, which are merged by their products."""
-        return tuple(zip(self.down.values(), self.up.values(), strict=True))
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
+        """Merge the products of each layer's factors, and interpolate the others."""
+        interpolate(self, start, weight, zip(self.down.values(), self.up.values(), strict=True))
 
     @property
     def others(self) -> tuple[nn.Parameter, ...]:

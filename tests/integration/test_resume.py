@@ -98,8 +98,12 @@ def test_a_crash_at_any_event_changes_nothing_in_the_end(
     baseline, policy, events, catalogue, quick, tmp_path
 ):
     """Crashed at one event after another and resumed each time, the record is that of a quiet run."""
-    carried = {"baseline.head": "lda", "baseline.head_carry": "auto"} if policy == "one" else {}
-    resolved = quick({"benchmark.random_crops": True, **carried}, baseline=baseline, policy=policy)
+    carried = {"baseline.head": "lda", "baseline.head_carry": "auto", "growth.merge": 0.5}
+    resolved = quick(
+        {"benchmark.random_crops": True, **(carried if policy == "one" else {})},
+        baseline=baseline,
+        policy=policy,
+    )
     counter = Watch()
     reference = start(resolved, catalogue, tmp_path / "quiet", [counter])
     directory = tmp_path / "crashed"
