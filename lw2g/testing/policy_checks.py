@@ -48,16 +48,18 @@ def check_decides_on_any_evidence(subject: Subject) -> None:
             raise ContractViolation(
                 f"decide changes the evidence it is given ({_shown(evidence)}); work on copies"
             )
-        if not isinstance(decision, Grow | Reuse):
-            raise ContractViolation(f"decide returns {decision!r} {where}; return Grow() or Reuse(set)")
+        if not isinstance(decision, Grow | Reuse | Merge):
+            raise ContractViolation(
+                f"decide returns {decision!r} {where}; return Grow(), Reuse(set) or Merge(set, weight)"
+            )
         exclusions = {candidate.set: candidate.excluded for candidate in evidence.candidates}
-        if isinstance(decision, Reuse) and decision.set not in exclusions:
+        if isinstance(decision, Reuse | Merge) and decision.set not in exclusions:
             raise ContractViolation(
                 f"decide reuses set {decision.set!r} {where}; return the set attribute of a candidate, not "
                 "its position, and Grow() where there is none"
             )
         # a policy that reads no measure never gets excluded sets
-        if isinstance(decision, Reuse) and exclusions[decision.set] and _read(subject):
+        if isinstance(decision, Reuse | Merge) and exclusions[decision.set] and _read(subject):
             raise ContractViolation(
                 f"decide reuses set {decision.set} {where}, though it is excluded "
                 f"({exclusions[decision.set]}); choose among evidence.eligible, or declare measures = ()"
