@@ -176,7 +176,7 @@ def predicted_again(
     same = 100 * float(np.mean(again == last["predicted"]))
     text = f"{same:.2f} % of {len(again)} predictions, one by one in random order, on {device}"
     badges = [Badge(badge="re-predicted", holds=same >= _AGREE, text=text)]
-    if fresh is not None:
+    if fresh is not None and badges[0].holds:  # another model would say nothing about this run
         if not hasattr(benchmark, "fresh"):
             raise DataError(f"benchmark {component.name!r} draws no images", "leave out --fresh")
         told, true = _answers(trained, benchmark.fresh(fresh), seed)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ Integers = npt.NDArray[np.signedinteger[Any]]
 _MB = 1_000_000
 _FILE, _FOLDER, _JSON = 10 * _MB, 25 * _MB, 5 * _MB
 _FILES, _DEPTH, _TENSORS, _HEADER = 10, 20, 1_000, _MB
-_TYPES = {"I16": np.dtype("<i2"), "I32": np.dtype("<i4")}
+_TYPES: Mapping[str, np.dtype[Any]] = {"I16": np.dtype("<i2"), "I32": np.dtype("<i4")}
 _STRING, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL), re.compile(rb"[\[\]{}]")
 
 

@@ -1,0 +1,559 @@
+"""A store of results: packs of honest runs hold; each fraud fails the check that is there for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import tomli_w
+from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save
+
+from lw2g.cli.main import main
+from lw2g.config.resolve import resolve
+from lw2g.errors import DataError
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.store.badges import compare_runs, predicted_again
+from lw2g.store.checks import check_store
+from lw2g.store.layout import add_protocol, init
+from lw2g.store.packs import Pack, examine, joined, split, verify
+from lw2g.store.submit import public, submit
+from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
+from lw2g.training.files.recomputed import Streamed, matrices, metrics, read_columns
+from lw2g.training.files.sealed import seal_json, unseal_json
+from lw2g.training.files.verification import verify as verify_run
+from lw2g.training.models.saved import export_run
+from lw2g.training.runner import start
+
+TOLD = {"who": "somebody", "licence": "CC0-1.0", "tuned_on": "nothing", "runs": 1}
+SMALL = {"classes_per_family": 2, "increment": 2, "train_per_class": 8, "test_per_class": 10}
+
+
+@pytest.fixture(scope="module")
+def known() -> Catalogue:
+    return load_catalogue()
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory, known: Catalogue) -> tuple[Path, Path, Path]:
+    """A run on glyphs, a store with its pack, and the pack's folder."""
+    place = tmp_path_factory.mktemp("honest")
+    options = {f"benchmark.{key}": value for key, value in SMALL.items()}
+    options |= {"run.device": "cpu", "run.evaluation_batch": 16, "run.seed": 3, "baseline.features": 200}
+    resolved = resolve(known, overrides=options, baseline="ranpac", benchmark="glyphs")
+    record = start(resolved, known, place / "run")
+    init(place / "store")
+    add_protocol(place / "store", record, [3, 4])
+    return place / "run", place / "store", submit(place / "run", known, place / "store", TOLD).path
+
+
+@pytest.fixture
+def store(honest: tuple[Path, Path, Path], tmp_path: Path) -> Path:
+    """A copy of the store."""
+    return Path(shutil.copytree(honest[1], tmp_path / "store"))
+
+
+@attrs.define
+class Forged:
+    """What somebody may change before sealing everything anew."""
+
+    record: dict[str, Any]
+    submission: dict[str, Any]
+    columns: dict[str, Any]
+    files: dict[str, bytes] = attrs.field(factory=dict)
+
+    def hash_anew(self) -> None:
+        self.record["protocol_hash"] = digest_of(facts_of(self.record))
+
+    def follow(self) -> None:
+        """Let matrices and metrics follow from the columns."""
+        tasks = len(self.record["accuracy_matrix"])
+        evaluations = split(self.columns, tasks)
+        streamed, held = Streamed.of(self.record, tasks), self.record["task_to_set"]
+        accuracy = matrices(evaluations, held, streamed)[0]
+        rows = [[None if math.isnan(value) else value for value in row] for row in accuracy.tolist()]
+        values = metrics(evaluations, held, streamed, sets=self.record["storage"]["prompt_vectors"] > 0)
+        self.record["accuracy_matrix"] = rows
+        self.record["metrics"] |= {
+            name: None if value is None else float(value)
+            for name, value in values.items()
+            if name in self.record["metrics"]
+        }
+
+
+def forge(folder: Path, change: Callable[[Forged], Any]) -> Path:
+    """Change a pack and put every checksum and the folder's name right; return the folder."""
+    columns = {name: column.copy() for name, column in load_file(folder / "predictions.safetensors").items()}
+    forged = Forged(unseal_json(folder / "record.json"), unseal_json(folder / "submission.json"), columns)
+    change(forged)
+    written = {key: value for key, value in forged.record["config"].items() if value is not None}
+    written = {
+        name: {key: "none" if value is None else value for key, value in table.items()}
+        for name, table in written.items()
+    }
+    files = {"predictions.safetensors": save(forged.columns), "config.toml": tomli_w.dumps(written).encode()}
+    files |= forged.files
+    forged.record["files"] |= {
+        name: sha256(content).hexdigest() for name, content in files.items() if name in forged.record["files"]
+    }
+    try:
+        files.setdefault("record.json", seal_json(forged.record))
+    except ValueError:  # NaN is no JSON, but somebody else's program may write it
+        files["record.json"] = json.dumps(forged.record | {"sha256": "0" * 64}).encode()
+    forged.submission["record"] = json.loads(files["record.json"])["sha256"]
+    files["submission.json"] = seal_json(forged.submission)
+    place = folder.with_name(forged.submission["record"][:12])
+    shutil.rmtree(folder)
+    place.mkdir()
+    for name, content in files.items():
+        (place / name).write_bytes(content)
+    return place
+
+
+def only(store: Path) -> Path:
+    return next(iter(store.glob("runs/*/*/*/*")))
+
+
+def failed(store: Path, known: Catalogue) -> list[str]:
+    return [verdict.text for verdict in check_store(store, known) if verdict.holds is False]
+
+
+# -- honest packs ----------------------------------------------------------------------------------------
+
+
+def test_a_pack_holds_and_says_of_metrics_what_its_run_says(
+    honest: tuple[Path, Path, Path], known: Catalogue
+) -> None:
+    """Verification of a pack equals that of its run, and nothing in it is of the machine."""
+    run, store, folder = honest
+    of_run, of_pack = (
+        [verdict for verdict in verdicts if verdict.what.startswith("record.json:")]
+        for verdicts in (verify_run(run, known), verify(folder, known))
+    )
+    assert of_pack == of_run
+    assert len(of_run) > 10
+    assert not failed(store, known)
+    told = b"".join(path.read_bytes() for path in folder.iterdir())
+    for word in ("/home", "/Users", "C:\\", socket.gethostname(), os.uname().release, str(run)):
+        assert word.encode() not in told
+
+
+def test_columns_come_back_as_they_were(finished: tuple[Path, dict[str, Any]]) -> None:
+    """Predictions with retrieval, a prefix of each other, are packed without loss in int16."""
+    files = sorted((finished[0] / "predictions").iterdir())
+    before = [read_columns(path) for path in files]
+    columns = joined(before)
+    assert {column.dtype.itemsize for column in columns.values()} == {2}
+    for one, other in zip(before, split(columns, len(before)), strict=True):
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_packs_are_checked_without_torch(honest: tuple[Path, Path, Path]) -> None:
+    """`verify` of a pack and `store check` run where neither torch nor timm can be imported."""
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'torchvision', 'timm'): sys.modules[name] = None\n"
+        "from lw2g.cli.main import main\n"
+        "main(sys.argv[1:], prog_name='lw2g')\n"
+    )
+    for words in (["verify", str(honest[2])], ["store", "check", str(honest[1])]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "everything holds" in done.stdout
+
+
+def test_what_is_of_the_machine_stays_out() -> None:
+    """Roots, weights, paths in texts, the kernel, trackers and class names are not in a public record."""
+    config = {
+        "benchmark": {"name": "cifar100", "root": "/home/me/data", "more_roots": ["/x/y"], "title": "mine"},
+        "backbone": {"name": "vit", "weights": "/data/me/vit.npz"},
+        "trackers": {"wandb": {"entity": "me"}},
+    }
+    record = {
+        "config": config,
+        "sources": [{"benchmark": config["benchmark"]}],
+        "environment": {"platform": "Linux-6.1-secret-x86_64"},
+        "class_names": ["apple", "bear"],
+        "findings": {"note": "read from /mnt/disk/file.txt (twice)", "ratio": "1/2 and a/b"},
+        "files": {"samples.json": "0", "predictions/task-000.safetensors": "1"},
+    }
+    told = public(record, {})
+    assert told["config"]["benchmark"] == {
+        "name": "cifar100",
+        "root": "cifar100",
+        "more_roots": [],
+        "title": "none",
+    }
+    assert told["config"]["backbone"]["weights"] == "vit"
+    assert told["findings"] == {"note": "read from PATH (twice)", "ratio": "1/2 and a/b"}
+    assert told["files"] == {"samples.json": "0"}
+    text = json.dumps(told)
+    assert not [word for word in ("me/", "wandb", "secret", "apple", "/x") if word in text]
+
+
+# -- frauds ----------------------------------------------------------------------------------------------
+
+
+def _set(*path: Any, to: Any, anew: bool = False) -> Callable[[Forged], None]:
+    def change(forged: Forged) -> None:
+        *tables, key = path
+        table: Any = forged.record
+        for name in tables:
+            table = table[name]
+        table[key] = to
+        if anew:
+            forged.hash_anew()
+
+    return change
+
+
+def _labels(change: Callable[[dict[str, Any]], None], *, own_hash: bool = False) -> Callable[[Forged], None]:
+    def forged(pack: Forged) -> None:
+        change(pack.columns)
+        pack.follow()
+        if own_hash:
+            pack.record["protocol_facts"]["test_labels"] = sha_of_labels(
+                pack.columns["true"], pack.columns["task"]
+            )
+            pack.hash_anew()
+
+    return forged
+
+
+def _drop(columns: dict[str, Any]) -> None:
+    columns |= {name: column[:-1].copy() for name, column in columns.items()}
+
+
+def _relabel(columns: dict[str, Any]) -> None:
+    columns["true"][:] = columns["true"][::-1] * 0 + columns["task"] * 2
+
+
+def _file(name: str, content: bytes) -> Callable[[Forged], None]:
+    return lambda forged: forged.files.update({name: content})
+
+
+def _told(**submission: Any) -> Callable[[Forged], None]:
+    return lambda forged: forged.submission.update(submission)
+
+
+_BOMB = b'{"a":' * 30_000
+_LONG = (1 << 40).to_bytes(8, "little") + b"{}"
+_OVERLAP = (
+    b'{"true":{"dtype":"I16","shape":[9],"data_offsets":[0,18]},'
+    b'"b":{"dtype":"I16","shape":[9],"data_offsets":[0,18]}}'
+)
+FRAUDS = {
+    "edited metric": (_set("metrics", "faa", to=99.0), "record.json: metrics.faa: 99 written"),
+    "edited matrix": (
+        _set("accuracy_matrix", 0, 0, to=1.0),
+        "record.json: accuracy_matrix: task 1 after task 1",
+    ),
+    "no metric": (lambda forged: forged.record["metrics"].pop("faa"), "record.json: metrics: faa is missing"),
+    "impossible sets": (_set("task_to_set", to=[0, 0, 9**9, 0, 0]), "record.json: "),
+    "dropped images": (_labels(_drop), "protocol: labels or tasks of the test samples"),
+    "wrong labels": (_labels(_relabel), "protocol: labels or tasks of the test samples"),
+    "easier labels": (_labels(_relabel, own_hash=True), "protocol: another test_labels than glyphs/"),
+    "easier images": (_set("protocol_facts", "test_ids", to="0", anew=True), "protocol: another test_ids"),
+    "stale hash": (_set("protocol_facts", "test_ids", to="0"), "protocol: protocol_hash is not that"),
+    "other order": (_set("class_order", to=[*range(1, 10), 0], anew=True), "protocol: another class_order"),
+    "other backbone": (_set("backbone", "sha256", to="0" * 64, anew=True), "protocol: another backbone"),
+    "other data": (_set("fingerprints", "benchmark", to="0", anew=True), "protocol: another data"),
+    "best of seeds": (_set("seed", to=77), "protocol: seed 77 is none of the protocol's: 3, 4"),
+    "older record": (_set("protocol_hash", to=None), "run it anew: lw2g run RUN/config.toml"),
+    "unfinished": (_set("tasks", to=6), "header: the run has finished 5 of 6 tasks"),
+    "told the task": (
+        _set("config", "baseline", "name", to="joint"),
+        "seal: 'submission.json' calls the method",
+    ),
+    "another name": (_told(method="my-method"), "seal: 'submission.json' calls the method 'my-method'"),
+    "other options": (
+        _file("config.toml", b"[run]\nseed = 9\n"),
+        "seal: 'config.toml' and 'record.json' differ",
+    ),
+    "nobody": (_told(who=" "), "json: 'submission.json' must tell who"),
+    "escapes": (_told(who="a\x1b[2Jb"), "json: 'submission.json': who has control characters"),
+    "no licence": (_told(licence="mine"), "json: 'submission.json': "),
+    "NaN": (_set("metrics", "faa", to=math.nan), "json: 'record.json' is no JSON: NaN is no number"),
+    "nested record": (
+        _set("findings", to={"a": json.loads("[" * 25 + "]" * 25)}),
+        "json: 'record.json' is nested",
+    ),
+    "another type": (_set("accuracy_matrix", to=[["<b>"]]), "json: 'record.json': "),
+    "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' tells a path"),
+    "nested configuration": (_file("config.toml", b"a = " + b"[" * 9_999), "seal: "),
+    "long header": (
+        _file("predictions.safetensors", _LONG),
+        "header: 'predictions.safetensors': the header has",
+    ),
+    "shared bytes": (
+        _file("predictions.safetensors", len(_OVERLAP).to_bytes(8, "little") + _OVERLAP + b"0" * 18),
+        "header: 'predictions.safetensors': the tensors do not follow",
+    ),
+    "floats": (
+        _file("predictions.safetensors", save({"true": np.ones(3)})),
+        "is no vector of int16 or int32",
+    ),
+    "huge file": (
+        _file("predictions.safetensors", bytes(10_000_001)),
+        "sizes: 'predictions.safetensors' has 10.0 MB",
+    ),
+    "pickle": (_file("head.pkl", b"\x80\x04."), "files: 'head.pkl' is none of"),
+    "notebook": (_file("run.ipynb", b"{}"), "files: 'run.ipynb' is none of"),
+}
+
+
+@pytest.mark.parametrize("name", FRAUDS)
+def test_a_forged_pack_fails_the_check_that_is_there_for_it(store: Path, known: Catalogue, name: str) -> None:
+    """All checksums are right, and one line says which check the pack fails."""
+    change, said = FRAUDS[name]
+    forge(only(store), change)
+    texts = failed(store, known)
+    assert texts
+    assert said in texts[0]
+    assert all(len(text.splitlines()) == 1 for text in texts)
+
+
+def test_links_programs_bombs_and_strays_are_refused(store: Path, known: Catalogue, tmp_path: Path) -> None:
+    """What git can hold beside plain files is not opened; JSON is bounded before it is parsed."""
+    folder = only(store)
+    for break_it, said in (
+        (lambda path: path.chmod(0o755), "may be executed"),
+        (lambda path: path.write_bytes(_BOMB), "nested more than 20 levels"),
+        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), "is no plain file"),
+        (lambda path: path.unlink(), "is missing"),
+    ):
+        copy = Path(shutil.copytree(folder, tmp_path / said.replace(" ", "-")))
+        break_it(copy / "submission.json")
+        assert said in " ".join(verdict.text for verdict in examine(copy, known)[0])
+    folder.rename(folder.with_name("0" * 12))
+    shutil.copytree(only(store), store / "runs" / "glyphs" / "a\x1b[2J")
+    result = CliRunner().invoke(main, ["store", "check", str(store)])
+    assert result.exit_code == 1
+    assert "lies in '000000000000'" in result.output
+    assert "no folder of a run" in result.output
+    assert "\x1b" not in result.output
+
+
+def test_a_control_is_refused(store: Path, known: Catalogue) -> None:
+    """A method that is told what a learner cannot know has a flag, whatever it calls itself."""
+
+    def told(forged: Forged) -> None:
+        forged.record["config"]["baseline"]["name"] = "joint"
+        forged.submission["method"] = forged.submission["method"].replace("ranpac", "joint")
+
+    forge(only(store), told)
+    assert "control: baseline 'joint' is a control" in failed(store, known)[0]
+
+
+def test_somebodys_run_submitted_again_is_a_duplicate(store: Path, known: Catalogue) -> None:
+    """Another name, another seed and a few other predictions do not hide it; one's own other seed is fine."""
+    folder = only(store)
+
+    def again(forged: Forged) -> None:
+        forged.record["seed"] = forged.record["config"]["run"]["seed"] = 4
+
+    copied = forge(Path(shutil.copytree(folder, folder.with_name("copy"))), again)
+    assert not failed(store, known)
+    name = copied.relative_to(store).as_posix()
+
+    def stolen(forged: Forged) -> None:
+        forged.submission["who"] = "thief"
+        forged.columns["predicted"][0] ^= 1
+        forged.follow()
+
+    copied = forge(copied, stolen)
+    assert failed(store, known)[0].startswith("duplicates: ")
+    name = copied.relative_to(store).as_posix()
+    found = check_store(store, known, [f"A\t{name}/{path.name}" for path in copied.iterdir()])
+    assert [verdict.what for verdict in found if verdict.holds is False] == [name]
+
+
+RUN = "runs/glyphs/like-for-like@1/m/0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([f"M\t{RUN}/record.json"], "is changed or removed"),
+        ([f"D\t{RUN}/record.json"], "is changed or removed"),
+        ([f"R100\t{RUN}/record.json\t{RUN}/config.toml"], "is changed or removed"),
+        (["A\tbadges/0123456789ab.json"], "are the maintainers'"),
+        (["A\tprotocols/glyphs/like-for-like@2.json"], "are the maintainers'"),
+        (["A\t.github/workflows/check.yml"], "are the maintainers'"),
+        ([f"A\t{RUN}/../../x/record.json"], "are the maintainers'"),
+        ([f"A\t/{RUN}/record.json"], "are the maintainers'"),
+        ([f"A\t{RUN}/index.html"], "are the maintainers'"),
+        ([f'A\t"{RUN}/a\\nb"'], "are the maintainers'"),
+        ([f"A\t{RUN}/record.json", f"A\t{RUN[:-1]}c/record.json"], "2 runs at once"),
+        ([], "0 runs at once"),
+    ],
+)
+def test_a_change_adds_one_run_and_nothing_else(
+    honest: tuple[Path, Path, Path], known: Catalogue, lines: list[str], said: str
+) -> None:
+    """Nobody awards badges to oneself, edits protocols or tools, or reaches out of the folder."""
+    (verdict,) = check_store(honest[1], known, lines)
+    assert (verdict.what, verdict.holds) == ("paths", False)
+    assert said in verdict.text
+
+
+# -- badges ----------------------------------------------------------------------------------------------
+
+
+def test_invented_predictions_pass_as_recomputed_and_fail_to_be_predicted_again(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """What the checks of the store cannot see, the model shows; the honest pack passes, new images too."""
+    export_run(honest[0], known, tmp_path / "model")
+    honest_pack = examine(honest[2], known)[1]
+    assert honest_pack is not None
+    badges = predicted_again(honest_pack, tmp_path / "model", data=None, fresh=9, device="cpu")
+    assert [badge.holds for badge in badges] == [True, True]
+
+    def invent(forged: Forged) -> None:
+        counts = np.bincount(forged.columns["task"]).cumsum()
+        forged.columns["predicted"] = np.concatenate([forged.columns["true"][:count] for count in counts])
+        forged.follow()
+
+    folder = forge(only(store), invent)
+    assert not failed(store, known)
+    invented = examine(folder, known)[1]
+    assert invented is not None
+    assert invented.record["metrics"]["faa"] == 100
+    badges = predicted_again(invented, tmp_path / "model", data=None, fresh=9, device="cpu")
+    assert [(badge.badge, badge.holds) for badge in badges] == [("re-predicted", False)]
+
+
+def test_a_model_that_knows_the_test_images_fails_on_fresh_ones(
+    honest: tuple[Path, Path, Path], known: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test labels built into a model are predicted again, but images drawn afterwards are not answered."""
+    pack = examine(honest[2], known)[1]
+    assert pack is not None
+    benchmark = known.get("benchmark", "glyphs")
+    stream = benchmark.build(benchmark.config(**SMALL)).stream()
+    images = [task.test.source.image(int(index)) for task in stream.tasks for index in task.test.indices]
+    answers = {
+        image.numpy().tobytes(): int(own)
+        for image, own in zip(images, pack.evaluations[-1]["predicted"], strict=True)
+    }
+    print_of = known.get("backbone", "micro").build(known.get("backbone", "micro").config(), None, None)
+
+    class Memory:
+        backbone = print_of
+
+        def predict(self, image: Any) -> list[dict[str, Any]]:
+            return [{"class_index": answers.get(image.numpy().tobytes(), 0)}]
+
+    monkeypatch.setattr("lw2g.training.models.saved.open_model", lambda *_, **__: Memory())
+    badges = predicted_again(pack, Path("model"), data=None, fresh=9, device="cpu")
+    assert [badge.holds for badge in badges] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "siblings", "said"),
+    [
+        ({}, [], ""),
+        ({"who": "somebody"}, [], "both are from one submitter"),
+        ({"faa": 0.4}, [], ""),
+        ({"faa": 0.6}, [], "FAA differs by 0.60"),
+        ({"faa": 0.6}, [70.0, 71.0, 72.0], ""),
+        ({"caa": -3.1}, [70.0, 71.0, 72.0], "CAA differs by 3.10"),
+        ({"sets": [0, 1, 1]}, [], "sets of the first 3 tasks"),
+        ({"version": "9"}, [], "lw2g 0.1.0 and 9"),
+        ({"option": 7}, [], "other baseline.features"),
+    ],
+)
+def test_a_run_by_another_party_must_agree(
+    honest: tuple[Path, Path, Path],
+    known: Catalogue,
+    change: dict[str, Any],
+    siblings: list[float],
+    said: str,
+) -> None:
+    """Within 0.5 points, or three deviations over seeds; same configuration, version and first sets."""
+    pack = examine(honest[2], known)[1]
+    assert pack is not None
+    record = json.loads(json.dumps(pack.record))
+    for name in ("faa", "caa"):
+        record["metrics"][name] += change.get(name, 0)
+    record["task_to_set"] = change.get("sets", record["task_to_set"])
+    record["lw2g_version"] = change.get("version", record["lw2g_version"])
+    record["config"]["baseline"]["features"] = change.get("option", record["config"]["baseline"]["features"])
+    submission = {**pack.submission, "who": change.get("who", "another")}
+    other = Pack(path=pack.path, record=record, submission=submission, evaluations=pack.evaluations)
+    badge = compare_runs(pack, other, siblings)
+    assert badge.holds is not bool(said)
+    assert said in badge.text
+
+
+# -- submitting ------------------------------------------------------------------------------------------
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tasks": 9}, "the run has finished 5 of 9 tasks; lw2g resume"),
+        ({"origin": {"run": "x", "task": 0, "changed": []}}, "is a fork"),
+        ({"protocol_hash": None}, "run it anew: lw2g run RUN/config.toml"),
+        ({"control": True}, "baseline 'joint' is a control"),
+        ({"local": True}, "belongs to no installed distribution"),
+    ],
+)
+def test_runs_that_no_store_takes_are_refused(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """Unfinished runs, forks, controls, local components and old records: one line, and nothing is left."""
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    record = unseal_json(run / "record.json")
+    if "control" in change:
+        record["config"]["baseline"]["name"] = "joint"
+    if "local" in change:
+        record["config"]["baseline"]["name"] = "local-mine"
+    (run / "record.json").write_bytes(seal_json(record | {k: v for k, v in change.items() if k in record}))
+    with pytest.raises(DataError) as caught:
+        submit(run, known, tmp_path / "out", TOLD)
+    assert said in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
+    honest: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """One line with all missing options; then the files, their sizes, and that nothing was uploaded."""
+    run = honest[0]
+    result = invoke("submit", run, "--who", "me", "--out", tmp_path / "out")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "--licence, --tuned-on, --runs are missing" in result.stderr
+    words = ["submit", run, "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
+    result = invoke(*words, "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert "nothing was uploaded" in result.output
+    assert len(list((tmp_path / "out").glob("*/*"))) == 4
+    assert "is damaged" not in invoke("verify", next((tmp_path / "out").iterdir())).output
+    init(tmp_path / "empty")
+    result = invoke(*words, "--out", tmp_path / "empty")
+    assert "a maintainer adds it: lw2g store protocol" in result.stderr
+    flipped = Path(shutil.copytree(run, tmp_path / "flipped"))
+    (flipped / "samples.json").write_text("[]")
+    words[1] = flipped
+    assert "samples.json: does not match its checksum" in invoke(*words, "--out", tmp_path / "o").stderr
