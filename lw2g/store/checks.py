@@ -41,9 +41,9 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
     if not is_store(store):
         raise DataError(f"{str(store)!r} is no store: it has no folder {PROTOCOLS!r}", "lw2g store init DIR")
     stored = list(packs_in(store))
-    if changed is None:
-        verdicts, wanted = [], stored
-    else:
+    verdicts: list[Verdict] = []
+    wanted = stored
+    if changed is not None:
         verdicts, wanted = _path_rule(store, list(changed))
     protocols: dict[str, Any] = {}
     for folder in wanted:

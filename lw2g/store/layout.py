@@ -129,7 +129,7 @@ def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True
 
 def run_folder(store: Path, protocol: Mapping[str, Any], method: str, sealed: str) -> Path:
     """Return where a run lies in a store."""
-    return store / RUNS / protocol["id"] / method / sealed[:12]
+    return store / RUNS / str(protocol["id"]) / method / sealed[:12]
 
 
 def packs_in(store: Path) -> Iterator[str]:

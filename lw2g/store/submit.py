@@ -134,7 +134,7 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, A
 
     Class names stay out: the protocol's hash says which classes they are.
     """
-    told = _scrubbed({key: value for key, value in record.items() if key != "files"})
+    told: dict[str, Any] = _scrubbed({key: value for key, value in record.items() if key != "files"})
     told["config"]["trackers"] = {}
     for source in told["sources"]:
         source["benchmark"] = _of_the_data(source["benchmark"])
@@ -164,6 +164,6 @@ def _scrubbed(value: Any) -> Any:
 
 
 def _of_the_data(options: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {"root": options.get("name"), "more_roots": [], "title": "none"}
+    kept: dict[str, Any] = {"root": options.get("name"), "more_roots": [], "title": "none"}
     known = {key: value for key, value in kept.items() if options.get(key) not in (None, "none", [], ())}
     return {**options, **known}
