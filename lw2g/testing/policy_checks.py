@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from lw2g.errors import ConfigError, nearest
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measurement, Reuse
+from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measurement, Merge, Reuse
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check
 
