@@ -1,0 +1,167 @@
+"""The table and the picture of the map: who ends above one set, by how much, and how unlike the tasks are.
+
+    python experiments/map/table.py RUNS --streams DATA/map --weights FILE [--svg map.svg]
+
+RUNS holds ``GRID-ORDER``, one directory of ``lw2g sweep`` each. A difference is taken on equal test images,
+per task and then over tasks, as FAA is (of a set learned on all classes at once, too), and averaged over
+orders. Its 95 % interval is over test images: that of another training lies outside it. The slope over
+streams has an interval over streams, which holds all of it. H is that of README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+import vl_convert
+from PIL import Image
+from safetensors.numpy import load_file
+from scipy import stats
+
+ONE, EACH, LONG = "one set", "a set each, three asked", "one set of length 50"
+PAIRS = {
+    "a set each less one": (EACH, ONE),
+    "a set each less one as long as all": (EACH, LONG),
+    "by hand less a set each": ("sets by hand, three asked", EACH),
+    "LoRA: a set each less one": ("LoRA, a set each, three asked", "LoRA, one set"),
+    "slca-plus-plus less one": ("slca-plus-plus", ONE),
+}
+NAMES = ("comparison", "stream", "H", "mean", "low", "high")
+SIZES = {"long": 2, "pacs-alike": 3, "pacs-unlike": 3}
+
+Cells = Mapping[tuple[str, str, int], Mapping[str, bool]]
+"""Whether each test image, by its id, was right after the last task: by label, stream and order."""
+
+
+def read(runs: Path) -> Cells:
+    """Return the finished cells of all sweeps."""
+    found = {}
+    for sweep in sorted(runs.glob("*-*/sweep.json")):
+        order = int(sweep.parent.name.rpartition("-")[2])
+        for cell in json.loads(sweep.read_text())["cells"]:
+            run, root = sweep.parent / cell["name"], Path(cell["settings"]["benchmark.root"]).name
+            if not (run / "record.json").exists():
+                continue
+            record = json.loads((run / "record.json").read_text())
+            if len(record["task_to_set"]) < record["tasks"]:
+                continue
+            rows = load_file(run / "predictions" / f"task-{record['tasks'] - 1:03d}.safetensors")
+            ids = json.loads((run / "samples.json").read_text())
+            right = (rows["true"] == rows["predicted"]).tolist()
+            label = cell["label"].partition(", root")[0].partition(", increment")[0]
+            found[label, root, order] = {ids[at]: own for at, own in zip(rows["sample"], right, strict=True)}
+    return found
+
+
+def compared(cells: Cells, label: str, other: str | None, stream: str) -> tuple[float, float, int] | None:
+    """Return FAA of a row, or its difference from another, half its interval, and the number of orders."""
+    means, errors = [], []
+    for order in sorted({key[2] for key in cells}):
+        own, base = cells.get((label, stream, order)), cells.get((other or label, stream, order))
+        if own is None or base is None:
+            continue
+        tasks: dict[int, list[float]] = {}
+        for name, right in own.items():
+            task = int(name.split("/")[-2][:3]) // SIZES.get(stream, 5)
+            tasks.setdefault(task, []).append(right - (base[name] if other else 0.0))
+        means.append(np.mean([np.mean(row) for row in tasks.values()]))
+        errors.append(sum(np.var(row, ddof=1) / len(row) for row in tasks.values()) / len(tasks) ** 2)
+    if not means:
+        return None
+    return 100 * float(np.mean(means)), 196 * float(np.sqrt(sum(errors))) / len(means), len(means)
+
+
+def heterogeneity(folder: Path, size: int, weights: Path) -> float:
+    """Return H of the stream in a folder with ``size`` classes a task, on 20 training images a class."""
+    overlay = {"file": str(weights), "custom_load": False}
+    net = timm.create_model(
+        "vit_tiny_patch16_224", True, img_size=64, num_classes=0, pretrained_cfg_overlay=overlay
+    )
+    means, left = [], []
+    for classed in sorted((folder / "train").iterdir()):
+        images = [Image.open(file).convert("RGB") for file in sorted(classed.iterdir())[:20]]
+        pixels = np.stack([np.asarray(image.resize((64, 64), Image.Resampling.BICUBIC)) for image in images])
+        with torch.inference_mode():
+            rows = net.eval()(torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1).double().numpy()
+        means.append(rows.mean(0))
+        left.append(rows - rows.mean(0))
+    scatter = np.cov(np.concatenate(left).T)
+    scatter += 0.1 * np.trace(scatter) / len(scatter) * np.eye(len(scatter))
+    white = np.linalg.solve(np.linalg.cholesky(scatter), np.stack(means).T).T
+    tasks = white.reshape(-1, size, white.shape[1]).mean(1)
+    share, chance = tasks.var(0).sum() / white.var(0).sum(), (len(tasks) - 1) / (len(white) - 1)
+    return float((share - chance) / (1 - chance))
+
+
+def drawn(points: list[dict[str, Any]]) -> str:
+    """Return the picture as SVG: differences against heterogeneity, a colour for each comparison."""
+    x = {"field": "H", "type": "quantitative", "title": "heterogeneity H (0: tasks at random)"}
+    legend = {"orient": "top", "columns": 1, "title": None, "labelLimit": 400}
+    shared = {"x": x, "color": {"field": "comparison", "type": "nominal", "legend": legend}}
+    y = {"type": "quantitative", "title": "difference of FAA, points"}
+    interval = {**shared, "y": {"field": "low", **y}, "y2": {"field": "high"}}
+    layers: list[dict[str, Any]] = [
+        {"mark": "rule", "encoding": interval},
+        {"mark": {"type": "point", "filled": True}, "encoding": {**shared, "y": {"field": "mean", **y}}},
+        {"mark": {"type": "rule", "strokeDash": [4, 4]}, "encoding": {"y": {"datum": 0}}},
+        {
+            "transform": [
+                {"aggregate": [{"op": "max", "field": "high", "as": "top"}], "groupby": ["stream", "H"]}
+            ],
+            "mark": {"type": "text", "angle": 270, "align": "left", "dx": 4},
+            "encoding": {"x": x, "y": {"field": "top", **y}, "text": {"field": "stream"}},
+        },
+    ]
+    page = {"data": {"values": points}, "layer": layers, "width": 560, "height": 360, "background": "white"}
+    return str(vl_convert.vegalite_to_svg(page))
+
+
+def main() -> None:
+    """Print the tables, and draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--streams", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--svg", type=Path, help="where the picture goes")
+    arguments = parser.parse_args()
+    cells, unlike = read(arguments.runs), {}
+    for stream in dict.fromkeys(key[1] for key in cells):
+        orders = {key[2] for key in cells if key[1] == stream}
+        folders = [arguments.streams / str(order) / stream for order in orders]
+        each = [heterogeneity(folder, SIZES.get(stream, 5), arguments.weights) for folder in folders]
+        unlike[stream] = float(np.mean(each))
+    print(f"| {len(cells)} runs | {' | '.join(f'{name} ({at:+.2f})' for name, at in unlike.items())} |")
+    print("| --- |" + " ---: |" * len(unlike))
+    points: list[tuple[str, str, float, float, float, float]] = []
+    rows: dict[str, tuple[str, str | None]] = {label: (label, None) for label, _, _ in cells}
+    for name, (label, other) in {**rows, **PAIRS}.items():
+        found = {stream: compared(cells, label, other, stream) for stream in unlike}
+        told = [
+            "-" if one is None else f"{one[0]:{'+' if other else ''}.1f} ± {one[1]:.1f} ({one[2]})"
+            for one in found.values()
+        ]
+        print(f"| {name} | {' | '.join(told)} |")
+        for at, one in found.items():
+            if one is not None and other is not None and at != "long":
+                low, high = one[0] - one[1], one[0] + one[1]
+                points.append((name, at, unlike[at], one[0], low, high))
+    for name in PAIRS:
+        x, y = ([point[at] for point in points if point[0] == name] for at in (2, 3))
+        if len(x) > 3:
+            line, mean = stats.linregress(x, y), stats.t.ppf(0.975, len(y) - 1) * stats.sem(y)
+            slope = f"{line.slope / 10:+.1f} ± {stats.t.ppf(0.975, len(y) - 2) * line.stderr / 10:.1f}"
+            print(f"\n{name}: {np.mean(y):+.1f} ± {mean:.1f} over {len(y)} streams; {slope} for 0.1 of H")
+    if arguments.svg:
+        arguments.svg.write_text(drawn([dict(zip(NAMES, point, strict=True)) for point in points]))
+
+
+if __name__ == "__main__":
+    main()
