@@ -155,9 +155,12 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
 def mammoth(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
     """Return the seconds of steps of Mammoth's ``observe`` in a first task."""
     name = method.replace("dual-prompt", "dualprompt").replace("-", "_")
-    for absent in ("kornia", "kornia.augmentation", "kornia.augmentation.container", "kornia.constants", "wandb",
-                   "kornia.augmentation.container.params", "setproctitle", "datasets", "datasets.utils",
-                   "datasets.utils.continual_dataset", "utils.kornia_utils"):  # fmt: skip
+    absent_packages = (
+        "kornia kornia.augmentation kornia.augmentation.container kornia.augmentation.container.params "
+        "kornia.constants wandb setproctitle datasets datasets.utils datasets.utils.continual_dataset "
+        "utils.kornia_utils"
+    )
+    for absent in absent_packages.split():
         sys.modules[absent] = mock.MagicMock()
     where = {"dualprompt": "vision_transformer", "coda_prompt": "vit"}[name]
     vits = importlib.import_module(f"models.{name}_utils.{where}")
