@@ -23,8 +23,10 @@ from safetensors.numpy import load_file, save
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.reports.runs import read_run
+from lw2g.reports.table import tables_of
 from lw2g.store.badges import compare_runs, predicted_again
 from lw2g.store.checks import check_store
 from lw2g.store.layout import add_protocol, init
@@ -557,3 +559,28 @@ def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
     (flipped / "samples.json").write_text("[]")
     words[1] = flipped
     assert "samples.json: does not match its checksum" in invoke(*words, "--out", tmp_path / "o").stderr
+
+
+# -- reports ---------------------------------------------------------------------------------------------
+
+
+def test_reports_do_not_rank_across_protocols(honest: tuple[Path, Path, Path], known: Catalogue) -> None:
+    """Other transforms under one name are refused; official runs of two methods are two tables."""
+    run = read_run(honest[0])
+    assert run is not None
+    assert run.record["protocol_id"] == "glyphs/like-for-like"
+    facts = run.record["protocol_facts"] | {"train_transform": {"deterministic": False}}
+    other = attrs.evolve(run, record={**run.record, "protocol_facts": facts})
+    with pytest.raises(ConfigError, match="the runs mix protocols"):
+        tables_of([run, other], known)
+    assert len(tables_of([run, other], known, ["protocols"])) == 1
+    official = [
+        attrs.evolve(run, config=config, record={**run.record, "protocol": "official", "config": config})
+        for name in ("ranpac", "simple-cil")
+        for config in [run.config | {"baseline": {"name": name}}]
+    ]
+    tables = tables_of(official, known)
+    assert [table.title.split(", ")[-1] for table in tables] == [
+        "protocol official/ranpac",
+        "protocol official/simple-cil",
+    ]
