@@ -46,9 +46,11 @@ def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_js
 def _costs(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | Lw2gError]:
     """Yield the measured cost of each cell, or the error that prevented it.
 
-    Cells that differ only in the seed are measured once.
+    Cells that differ only in seeds and class orders are measured once.
     """
     from lw2g.config.resolve import resolve
+    from lw2g.config.toml import flat, to_mapping
+    from lw2g.reports.names import AVERAGED
     from lw2g.training.estimate import estimate
 
     measured: dict[str, Estimate | Lw2gError] = {}
@@ -58,7 +60,11 @@ def _costs(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | L
         except Lw2gError as error:
             yield error
             continue
-        key = repr(attrs.evolve(config, run=attrs.evolve(config.run, seed=0)))
+        settings = flat(to_mapping(config))
+        classes = sorted(map(str, settings.get("benchmark.class_order", ())))
+        key = repr(
+            (classes, sorted((name, value) for name, value in settings.items() if name not in AVERAGED))
+        )
         if key not in measured:
             try:
                 measured[key] = estimate(config, catalogue)

@@ -88,6 +88,8 @@ def _print_record(record: Record, terms: Mapping[str, str]) -> None:
             f"{100 * stale:.0f} % of the classes are stale: their features may have drifted since their "
             "statistics were taken" + ("; the head transports its own statistics" if carried else "")
         )
+    if ahead := record.get("next_domain"):
+        out.print(f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right")
     out.print(table("costs", ("part", "value"), _costs(record)))
     _print_deviations(record["deviations"])
 

@@ -233,6 +233,11 @@ class RunConfig:
         "the image under the test transform, once a task (faster; retrieval learns without augmentation)",
         published="augmented",
     )
+    next_domain: bool = option(
+        False,
+        "also test each task before it is learned, where all its classes are known from other domains; the "
+        "record notes it beside the accuracies",
+    )
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
     image_memory: int = option(
         1024,

@@ -209,6 +209,8 @@ class Run(Observer):
         self._store.wait()  # the files of a task lie beside the checkpoint of the task before
         if not ranks.number():
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
+        if self.resolved.config.run.next_domain:
+            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
         accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)
         self.reporter.send(
             TaskEvaluated(

@@ -262,6 +262,27 @@ class Session(ModelParts):
         """Return predictions and drift over the test samples of all tasks up to the last learned one."""
         return self.evaluator.evaluate(Predictor.of(self, index), reporter)
 
+    def evaluate_next(self, index: int, reporter: Reporter) -> float | None:
+        """Return the accuracy in percent on the test images of the task after one, before it is learned.
+
+        None where it brings a class that no learned task has, or no test images.
+        """
+        known = {
+            target: position
+            for info in self.infos[: index + 1]
+            for position, target in zip(info.classes, info.targets, strict=True)
+        }
+        for task, info in zip(self.stream.tasks[index + 1 :][:1], self.infos[index + 1 :], strict=False):
+            if len(task.test) and known.keys() >= set(info.targets):
+                labels = [known[info.targets[label - task.classes[0]]] for label in task.test.labels.tolist()]
+                data = attrs.evolve(task.test, labels=np.asarray(labels, dtype=task.test.labels.dtype))
+                originals = Originals([data], self.engine.device, limit=0, keep=False)
+                images = self.image_set(originals, train=False)
+                evaluator = Evaluator(images, [len(data)], self.config.run.evaluation_batch)
+                predictions, _ = evaluator.evaluate(Predictor.of(self, index), reporter)
+                return predictions.accuracies()[0]
+        return None
+
     def learned(self, set_id: int) -> dict[str, Tensor]:
         """Return the tensors that a task changes, of modules and spaces, by name."""
         modules = [*self.learning(set_id), *([] if self.mixer is None else [self.mixer])]

@@ -68,6 +68,8 @@ class Ledger:
         coverage: Per evaluation, the percentage (mean over tasks) of test samples whose own set is the first
             choice of retrieval, among the first two, and so on up to ten; empty where nothing is chosen.
         right: Per evaluation, how many test samples of each seen class are predicted rightly.
+        ahead: Per evaluation, the accuracy on the next task before it is learned, in percent, None where it
+            brings something unknown; empty where the run does not ask for it.
         metrics: Per evaluation, the values of all metrics by name.
         definitions: The definitions of plugins' metrics, by name.
         drift: Per evaluation and old task, the mean relative change of its test features since the last
@@ -90,6 +92,7 @@ class Ledger:
     retrieval: list[list[float | None]] = attrs.field(factory=list)
     coverage: list[list[float]] = attrs.field(factory=list)
     right: list[list[int]] = attrs.field(factory=list)
+    ahead: list[float | None] = attrs.field(factory=list)
     metrics: list[dict[str, float | None]] = attrs.field(factory=list)
     definitions: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     drift: list[list[float | None]] = attrs.field(factory=list)
@@ -289,7 +292,16 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": ledger.checksums(),
     }
-    return record | protocol_keys(record, session.noted_facts)
+    return record | protocol_keys(record, session.noted_facts) | _next_domain(ledger)
+
+
+def _next_domain(ledger: Ledger) -> dict[str, Any]:
+    """Return the accuracy on each task before it is learned, and the mean of those that are known."""
+    if not ledger.ahead:
+        return {}
+    by_task = [None, *ledger.ahead[:-1]]
+    known = [share for share in by_task if share is not None]
+    return {"next_domain": {"by_task": by_task, "mean": sum(known) / len(known) if known else None}}
 
 
 def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -186,3 +187,43 @@ def test_a_method_that_trains_refuses_a_class_alone(tmp_path):
     assert done.exit_code == 2
     (line,) = [line for line in done.output.splitlines() if line.startswith("error:")]
     assert "task 1 has one class, and baseline 'dual-prompt' learns nothing" in line
+
+
+def test_costs_of_other_orders_are_measured_once(tmp_path, monkeypatch):
+    """A dry run of a sweep measures one cell of those that differ in seeds and orders alone."""
+    measured = []
+    monkeypatch.setattr(
+        "lw2g.training.estimate.estimate", lambda config, _: measured.append(config) or _unknown()
+    )
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        'base = { benchmark = "digits", baseline = "simple-cil" }\n'
+        '[axes]\n"benchmark.order_seed" = [0, 1]\nseed = [0, 1]\n"benchmark.increment" = [2, 5]\n'
+    )
+    result = CliRunner().invoke(main, ["sweep", str(grid), "--dry-run"])
+    assert (result.exit_code, len(measured)) == (0, 2), result.output
+
+
+def _unknown():
+    raise ConfigError("not measured", "measure it")
+
+
+def test_the_next_domain_is_tested_before_it_is_learned(tree, tmp_path):
+    """Only where all its classes are known; one that comes with a new class has no value."""
+    out = tmp_path / "run"
+    arguments = ["run", "--baseline", "simple-cil", "--benchmark", "folder", "--out", str(out)]
+    for option in (
+        *("run.next_domain=true", "run.device=cpu", f"benchmark.root={tree}", "benchmark.stream=domains"),
+        *('benchmark.domain_order=["sketch","photo","art"]', "backbone.name=micro"),
+    ):
+        arguments += ["--set", option]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    found = json.loads((out / "record.json").read_text())["next_domain"]
+    first, second, third = found["by_task"]
+    assert (first, second) == (None, None)  # photo brings a new class
+    assert 0 <= third <= 100
+    assert found["mean"] == third
+    shown = CliRunner().invoke(main, ["show", str(out)]).output
+    assert "before their tasks are learned" in shown
+    assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
