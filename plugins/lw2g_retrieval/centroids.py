@@ -59,6 +59,8 @@ class Centroids(RetrievalStrategy):
         centroids = self.centroid[tasks].flatten(0, 1)
         if self.config.metric == "cosine":
             distance = -self._prepared(query) @ functional.normalize(centroids, dim=-1).T
+        elif self.config.metric == "manhattan":
+            distance = torch.cdist(self._prepared(query), centroids, p=1.0)
         else:
             # not the expanded square, which cancels for features far from the origin
             distance = torch.cdist(query, centroids, compute_mode="donot_use_mm_for_euclid_dist")
@@ -67,4 +69,4 @@ class Centroids(RetrievalStrategy):
         return -distance.reshape(len(query), len(tasks), -1).amin(dim=2)
 
     def _prepared(self, features: Tensor) -> Tensor:
-        return functional.normalize(features, dim=-1) if self.config.metric == "cosine" else features
+        return features if self.config.metric == "euclidean" else functional.normalize(features, dim=-1)

@@ -29,8 +29,10 @@ class CentroidsConfig:
     """Options of ``centroids``."""
 
     clusters: int = option(5, "k-means centroids per task", validator=ge(1))
-    metric: Literal["euclidean", "cosine"] = option(
-        "euclidean", "nearness of a query to a centroid; cosine normalises the features before clustering"
+    metric: Literal["euclidean", "cosine", "manhattan"] = option(
+        "euclidean",
+        "nearness of a query to a centroid; cosine and manhattan (S-Prompts' code) normalise the features "
+        "before clustering",
     )
 
 

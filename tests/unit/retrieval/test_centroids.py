@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn import functional
 
@@ -12,18 +13,17 @@ from lw2g_retrieval.options import CentroidsConfig, KeyCosineConfig
 TASK_OF_CLASS = torch.arange(8) // 2
 
 
-def test_nearest_is_nearest(world):
+@pytest.mark.parametrize(("metric", "norm"), [("euclidean", 2), ("manhattan", 1)])
+def test_nearest_is_nearest(world, metric, norm):
     """The choice equals a search by hand over all stored centroids of seen tasks."""
-    strategy = Centroids(CentroidsConfig(clusters=3), world.build)
+    strategy = Centroids(CentroidsConfig(clusters=3, metric=metric), world.build)
     for index in range(3):
         strategy.fit(index, torch.randn(20, 8) + index)
     query = torch.randn(30, 8) + 1
+    rows = functional.normalize(query, dim=1) if metric == "manhattan" else query
     by_hand = [
-        min(
-            (0, 2),
-            key=lambda task: min(float((row - c).norm()) for c in strategy.centroid[task]),
-        )
-        for row in query
+        min((0, 2), key=lambda task: min(float((row - c).norm(norm)) for c in strategy.centroid[task]))
+        for row in rows
     ]
     assert strategy.retrieve(query, [0, 2], TASK_OF_CLASS).tolist() == by_hand
 
