@@ -278,9 +278,9 @@ def owning_tasks(
             owners.setdefault((domains[index], target), []).append(index)
     width = 1 + int(true.max(initial=0))
     pairs, rows = np.unique(task.astype(np.int64) * width + true, return_inverse=True)
-    own = [owners[domains[pair // width], pair % width] for pair in pairs.tolist()]
+    owning = [owners[domains[pair // width], pair % width] for pair in pairs.tolist()]
     table = np.zeros((len(pairs), len(classes)), dtype=bool)
-    table[np.repeat(np.arange(len(own)), [len(tasks) for tasks in own]), list(chain(*own))] = True
+    table[np.repeat(np.arange(len(owning)), [len(tasks) for tasks in owning]), list(chain(*owning))] = True
     return rows, table
 
 
