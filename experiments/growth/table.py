@@ -29,7 +29,7 @@ import numpy as np
 from forks import GROW, read_forks
 from scipy import stats
 
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, GrowthPolicy, Measurement, Reuse
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Measurement
 from lw2g.registry.catalogue import load_catalogue
 
 Choice = int | str
@@ -313,7 +313,7 @@ def _decided(policy: GrowthPolicy, decision: Decision) -> Choice:
         Evidence(task=decision.task, candidates=tuple(map(candidate_from, decision.candidates))),
         np.random.default_rng(decision.task),
     )
-    return chosen.set if isinstance(chosen, Reuse) else GROW
+    return GROW if isinstance(chosen, Grow) else chosen.set
 
 
 # -- the page ------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Parameters of a common start are interpolated. Low-rank updates are merged by their products, since the
 product of averaged factors has terms that no task has trained; the sum of two products has twice the rank
-and is cut to the set's by its singular values.
+and is cut to the set's by its singular values. What the cut loses may lie in directions that a constraint
+protects.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Mergeable(Protocol):
     """A set whose parameters are not merged one by one."""
 
     def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
-        """Become ``(1 - weight) start + weight self`` in function; weight 0 is the start to the bit."""
+        """Become ``(1 - weight) start + weight self`` in function."""
 
 
 @torch.no_grad()

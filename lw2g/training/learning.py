@@ -7,6 +7,7 @@ checkpoints; a dry run adds clocks. A trial goes through the training alone
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ from lw2g.training.evaluation.routing import learn_routing
 from lw2g.training.evidence.collecting import collect_evidence, store_statistics, unmeasured
 from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.files.state import Position
+from lw2g.training.phases import held
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
 from lw2g.training.task_training import Observer, TaskTraining
@@ -67,7 +69,12 @@ class Learner:
         if not start.within:
             self._remember(context, "begin")
         self._training = TaskTraining(
-            session, context, self._moving, self._observer, self._steps, after_hosts=self._merge
+            session,
+            context,
+            self._moving,
+            self._observer,
+            self._steps,
+            after_hosts=partial(self._merge, context),
         )
         self._training.begin(resumed=start.within)
         self._training.run(start)
@@ -114,17 +121,22 @@ class Learner:
         self._observer.decided(self._index, evidence, decision, set_id)
 
     def _merging(self, decision: Decision) -> Decision:
-        """Return the decision, a merge in place of a reuse if the run is configured so."""
+        """Return the decision, a merge in place of a reuse if the run is configured so.
+
+        A merge by 1 is a reuse, whatever the head.
+        """
         share, pool = self._session.config.growth.merge, self._session.pool
+        if isinstance(decision, Merge) and decision.weight == 1:
+            return Reuse(decision.set, confidence=decision.confidence)
         if share == 1 or not isinstance(decision, Reuse):
             return decision
         weight = 1 / (1 + len(pool.tasks_of(decision.set))) if share == "average" else float(share)
         return Merge(decision.set, weight, confidence=decision.confidence)
 
-    def _merge(self) -> None:
+    def _merge(self, context: TaskContext) -> None:
         """Move the set from what it was towards what the task has trained, if that was decided."""
         start, newest = dict(self._session.merging), self._session.pool.newest
-        if start and newest is not None:
+        if start and newest is not None and not held(context, self._session.constraints):
             merge_set(newest, start, float(start.pop("weight")))
 
     def _warn_if_full(self, set_id: int, evidence: Evidence) -> None:
