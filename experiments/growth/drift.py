@@ -1,13 +1,14 @@
 """What goes stale when tasks share a set, and how much of it each carry mends under each head in closed form.
 
-    python experiments/growth/drift.py RUN [--features FILE] [--every 5]
+    python experiments/growth/drift.py RUN [--features FILE] [--every 5] [--beside]
 
 RUN is finished and has one set (policy ``one``, or a method that never grows), with its checkpoints. A head
 in closed form keeps sums over the features of each task as they were when the task ended; then the set
 moves on. Each row is a carry (``baseline.head_carry``), fitted after each task to the features of *its own*
 images before and after it; ``residual`` adds what ``auto`` leaves unexplained (``baseline.head_residual``).
 ``fresh``: all training images under the last set, which no stream has: an upper bound. ``frozen``: all
-under that of the first task, which never moves. FAA on every N-th test image.
+under that of the first task, which never moves. FAA on every N-th test image. ``--beside`` puts the
+features under the set of the first task, which no carry has to follow, beside those under the newest.
 """
 
 from __future__ import annotations
@@ -105,8 +106,12 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--features", type=Path, help="where features are kept, for another time")
     parser.add_argument("--every", type=int, default=5, help="every N-th test image (5)")
+    parser.add_argument("--beside", action="store_true", help="with the features of the first task's set")
     arguments = parser.parse_args()
     found = features(arguments.run, arguments.every, arguments.features)
+    if arguments.beside:
+        still = {name: found[f"{name.partition('@')[0]}@0"][0] for name in found}
+        found = {name: (torch.cat([rows, still[name]], 1), labels) for name, (rows, labels) in found.items()}
     tasks = max(int(name.partition("@")[2]) for name in found) + 1
     last = tasks - 1
     dim, classes = found["0@0"][0].shape[1], int(found[f"{last}@{last}"][1].max()) + 1
