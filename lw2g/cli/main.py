@@ -32,6 +32,7 @@ from lw2g.cli.runs import runs
 from lw2g.cli.show import show
 from lw2g.cli.store import store, submit
 from lw2g.cli.sweep import sweep
+from lw2g.cli.teach import teach
 from lw2g.cli.verify import verify
 from lw2g.errors import ComponentError, Lw2gError, nearest
 from lw2g.vit.room import is_out_of_memory
@@ -156,6 +157,7 @@ for command in (
     start,
     learn,
     unlearn,
+    teach,
     plugins,
     show,
     verify,

@@ -21,7 +21,7 @@ LAYERS = (
     {"config"},
     {"training"},
     {"testing"},
-    {"data", "doctor", "scaffold", "reports", "store"},
+    {"data", "doctor", "scaffold", "reports", "store", "teach"},
     {"sweeps"},
     {"api", "cli"},
 )

@@ -1,0 +1,210 @@
+"""A model that is taught from a page: where it is now, and what learning, trying and undoing do to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any, Protocol
+
+import attrs
+
+from lw2g.blocks.closed_form import ClosedForm
+from lw2g.blocks.image_files import EXTENSIONS
+from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.registry.catalogue import Catalogue
+from lw2g.training.models.learning import learn, unlearn
+from lw2g.training.models.model import TrainedModel
+from lw2g.training.models.saved import open_model
+from lw2g.training.models.step_checks import calibration_of
+from lw2g.training.models.steps import names_of, read_saved
+
+__all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
+
+MOST_BYTES, MOST_FILES = 100 * 2**20, 500
+"""The largest upload."""
+_LONGEST, _CHUNK, _TOP = 200, 2**20, 5
+
+
+class Content(Protocol):
+    """What is sent."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most this many bytes more."""
+        ...
+
+
+class Busy(Lw2gError):
+    """A step is being made."""
+
+
+@attrs.frozen(kw_only=True)
+class Upload:
+    """A file that is sent. Its name is shown; it never becomes a path, but for its ending."""
+
+    class_name: str
+    name: str
+    size: int = attrs.field(validator=attrs.validators.ge(0))
+
+    @property
+    def ending(self) -> str:
+        """Its ending.
+
+        Raises:
+            DataError: It is none of an image.
+        """
+        ending = Path(self.name).suffix.lower()
+        if ending not in EXTENSIONS:
+            raise DataError(f"{shown(self.name)} is no image file", f"send {', '.join(sorted(EXTENSIONS))}")
+        return ending
+
+    def below(self, root: Path) -> Path:
+        """Return the folder of its class.
+
+        Raises:
+            DataError: No folder can have this name.
+        """
+        name = self.class_name
+        plain = name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+        if not plain or not 0 < len(name.encode(errors="replace")) <= _LONGEST:
+            raise DataError(f"no class can be called {shown(name)}", "rename its folder")
+        return root / name
+
+
+class Classroom:
+    """A model that is taught, step by step; each step leaves a new folder beside the last one.
+
+    Args:
+        directory: The exported model.
+        catalogue: Where its components come from.
+        options: ``device`` and ``weights`` of :func:`lw2g.load`.
+
+    Raises:
+        DataError: There is no such model.
+        ConfigError: It cannot learn.
+    """
+
+    def __init__(self, directory: Path, catalogue: Catalogue, **options: Any) -> None:
+        self._directory, self._catalogue, self._options = directory, catalogue, options
+        read_saved(directory)
+        model = open_model(directory, catalogue, **options)
+        if not isinstance(getattr(model.baseline, "closed_form", None), ClosedForm):
+            raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
+        self._step, self._forward = Lock(), Lock()
+        self._doing: tuple[str, float] | None = None
+        self._take(directory, model, None)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the page shows."""
+        doing = self._doing
+        busy = None if doing is None else {"what": doing[0], "seconds": round(time.monotonic() - doing[1])}
+        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(EXTENSIONS)}
+        return self._shown | {"busy": busy, "limits": limits}
+
+    def learn(self, uploads: Sequence[Upload], content: Content) -> None:
+        """Learn from files whose bytes follow each other.
+
+        Raises:
+            DataError: A file or a name cannot be used.
+            Busy: Another step is being made.
+        """
+        with self._busy(f"learning from {len(uploads)} images"), TemporaryDirectory(prefix="lw2g-") as made:
+            names = {}
+            for number, upload in enumerate(uploads):
+                path = upload.below(Path(made)) / f"{number:04d}{upload.ending}"
+                path.parent.mkdir(exist_ok=True)
+                _save(content, path, upload.size)
+                names[str(path)] = f"{upload.class_name}/{upload.name}"
+            with _named(names):
+                model, report = learn(self._directory, Path(made), self._catalogue, **self._options)
+            self._take(Path(report["out"]), model, report)
+
+    def undo(self) -> None:
+        """Take the last step back.
+
+        Raises:
+            DataError: There is none.
+            Busy: Another step is being made.
+        """
+        with self._busy("undoing the last step"):
+            model, report = unlearn(self._directory, None, self._catalogue, **self._options)
+            self._take(Path(report["out"]), model, None)
+
+    def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
+        """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
+
+        Raises:
+            DataError: It is no image.
+        """
+        with self._forward, TemporaryDirectory(prefix="lw2g-") as made:
+            path, model = Path(made) / f"image{upload.ending}", self._model
+            _save(content, path, upload.size)
+            with _named({str(path): upload.name}):
+                why = ""
+                try:
+                    answer = model.predict(path, _TOP, reject)[0]
+                except ConfigError as error:
+                    why, answer = str(error), model.predict(path, _TOP)[0]
+        return answer | {"path": upload.name, "why": why}
+
+    def close(self) -> None:
+        """Wait until the step that is being made has ended, and begin none any more."""
+        self._step.acquire()
+        self._forward.acquire()
+
+    @contextmanager
+    def _busy(self, what: str) -> Iterator[None]:
+        if not self._step.acquire(blocking=False):
+            raise Busy("the model is learning", "wait until it is done")
+        try:
+            self._doing = (what, time.monotonic())
+            yield
+        finally:
+            self._doing = None
+            self._step.release()
+
+    def _take(self, directory: Path, model: TrainedModel, report: Mapping[str, Any] | None) -> None:
+        """Go on with another model."""
+        saved = read_saved(directory)
+        manifest, names, head = saved.manifest, names_of(saved.manifest), model.baseline.closed_form
+        images = [0] * len(names)
+        for info in manifest.infos:
+            for position, target in zip(info.classes, info.targets, strict=True):
+                images[target] += int(head.count[position])
+        wrong = calibration_of(head, saved)[1]["wrong"]
+        steps = saved.learning.steps
+        model.batch_size = 1
+        self._directory, self._model = directory, model
+        self._shown = {
+            "folder": str(directory.absolute()),
+            "classes": [{"name": name, "images": count} for name, count in zip(names, images, strict=True)],
+            "steps": len(steps),
+            "undo": len(steps) > 0 and len(manifest.tasks) > 1,
+            "check": report or (steps[-1].checks if steps else None),
+            "confusion": None if wrong is None else wrong.int().tolist(),
+        }
+
+
+def _save(content: Content, path: Path, size: int) -> None:
+    """Write the next bytes that are sent into a file."""
+    with path.open("wb") as file:
+        while size > 0:
+            if not (part := content.read(min(size, _CHUNK))):
+                raise DataError("the upload ended early", "send it again")
+            file.write(part)
+            size -= len(part)
+
+
+@contextmanager
+def _named(names: Mapping[str, str]) -> Iterator[None]:
+    """Tell of files by the names that they were sent under."""
+    try:
+        yield
+    except Lw2gError as error:
+        what = error.what
+        for path, name in names.items():
+            what = what.replace(repr(path), shown(name))
+        raise type(error)(what, error.remedy) from error

@@ -1,0 +1,233 @@
+"""The page that teaches: who is refused, what cannot be sent, and two classes taught in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.teach.classroom import MOST_BYTES, MOST_FILES, Classroom
+from lw2g.teach.server import Server
+from lw2g.training.models.exported import read_export
+
+NASTY = "<img src=x onerror=document.title='owned'>"
+
+
+def png(shade: int, number: int) -> bytes:
+    """Return a picture of one shade and some noise."""
+    generator = torch.Generator().manual_seed(100 * shade + number)
+    noise = torch.randint(0, 30, (16, 16, 3), generator=generator) + 70 * shade
+    written = BytesIO()
+    Image.fromarray(noise.to(torch.uint8).numpy()).save(written, "PNG")
+    return written.getvalue()
+
+
+def folder(root: Path, name: str, shade: int, count: int = 6) -> Path:
+    """Write a class of pictures and return its folder."""
+    (root / name).mkdir(parents=True)
+    for number in range(count):
+        (root / name / f"{number}.png").write_bytes(png(shade, number))
+    return root / name
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two classes."""
+    root = tmp_path_factory.mktemp("first")
+    for shade, name in enumerate(("black", "grey")):
+        folder(root / "images", name, shade)
+    lw2g.start(root / "images", root / "model", device="cpu")
+    return root / "model"
+
+
+@pytest.fixture
+def server(first: Path, tmp_path: Path) -> Iterator[Server]:
+    """The page of a copy of it."""
+    shutil.copytree(first, tmp_path / "room" / "model")
+    classroom = Classroom(tmp_path / "room" / "model", load_catalogue(), device="cpu")
+    with Server(classroom) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) -> tuple[int, Any]:
+    """Send a request as the page would, but for some headers and parts of the address."""
+    query = {"token": server.token} | changes.pop("query", {})
+    headers = {"Host": server.host, "Origin": f"http://{server.host}"} | changes
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+    connection.putrequest("GET" if body is None else "POST", f"{path}?{urlencode(query)}", skip_host=True)
+    for name, value in (
+        {} if body is None else {"Content-Length": len(body)} | headers
+    ).items() or headers.items():
+        if value is not None:
+            connection.putheader(name, str(value))
+    connection.endheaders(body)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, json.loads(content) if path != "/" or answer.status != 200 else content.decode()
+
+
+def upload(*entries: tuple[str, str, bytes]) -> bytes:
+    """Return the body of an upload of class, name and content."""
+    head = [[own, name, len(content)] for own, name, content in entries]
+    return json.dumps(head).encode() + b"\n" + b"".join(content for _, _, content in entries)
+
+
+def pictures(name: str, shade: int = 2, count: int = 6) -> bytes:
+    return upload(*((name, f"{number}.png", png(shade, number)) for number in range(count)))
+
+
+def names(state: dict[str, Any]) -> list[str]:
+    return [entry["name"] for entry in state["classes"]]
+
+
+def test_a_class_is_taught_tried_and_undone(server: Server, first: Path) -> None:
+    """Each step is a new folder beside the last; undone, the sums have the bits of before."""
+    assert ask(server, "/state")[1]["undo"] is False
+    status, state = ask(server, "/learn", pictures(NASTY))
+    assert status == 200
+    assert names(state) == ["black", "grey", NASTY]
+    assert [entry["images"] for entry in state["classes"]] == [6, 6, 6]
+    assert [sum(row) for row in state["confusion"]] == [6, 6, 6]
+    assert Path(state["folder"]).name == "model-2"
+    status, answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.1"})
+    assert (status, answer["best"], answer["why"]) == (200, NASTY, "")
+    answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.01"})[1]
+    assert answer["class"] == NASTY
+    assert "0.01" in answer["why"]
+    status, state = ask(server, "/undo", b"")
+    assert (status, names(state), Path(state["folder"]).name) == (200, ["black", "grey"], "model-3")
+    before, after = (read_export(path)[1] for path in (first, Path(state["folder"])))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    room = Path(state["folder"]).parent
+    assert sorted(path.name for path in room.iterdir()) == ["model", "model-2", "model-3"]
+
+
+def test_strangers_are_refused(server: Server) -> None:
+    """A wrong token, another host name and another origin, on every address; the page loads nothing."""
+    own, port = f"http://{server.host}", server.server_address[1]
+    strangers: list[dict[str, Any]] = [
+        {"query": {"token": ""}},
+        {"query": {"token": server.token[:-1] + "é"}},
+        {"Host": f"localhost.evil.example:{port}"},
+        {"Host": None},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"{own}.evil.example"},
+    ]
+    for path, body in (("/", None), ("/state", None), ("/learn", pictures("cat")), ("/undo", b"")):
+        for changes in strangers:
+            assert ask(server, path, body, **changes)[0] == 403, (path, changes)
+    assert ask(server, "/undo", b"", Origin=None)[0] == 403
+    assert ask(server, "/../../etc/passwd")[0] == 404
+    assert names(ask(server, "/state")[1]) == ["black", "grey"]
+    status, page = ask(server, "/", Origin=None)
+    assert status == 200
+    assert not re.search(r"https?://|innerHTML|insertAdjacent|document\.write", page)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../cat", "/tmp/cat", "a\\b", "a\0b", "a\nb", "\ud800", ".cat", "x" * 201]
+)
+def test_no_class_is_a_path(server: Server, name: str, tmp_path: Path) -> None:
+    """Names that are no plain folder are refused, and nothing is written."""
+    status, answer = ask(server, "/learn", pictures(name))
+    assert (status, "no class can be called" in answer["error"]) == (400, True)
+    assert [path.name for path in (tmp_path / "room").iterdir()] == ["model"]
+
+
+def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
+    """Files that are no images, and uploads that are too large or end early; by their own names."""
+    image = png(2, 0)
+    for body, told in (
+        (upload(("cat", "../../x.png", b"no image")), "'cat/../../x.png': it is no image of the formats"),
+        (upload(("cat", "x.html", image)), "'x.html' is no image file"),
+        (upload(("cat", "x.png", image), ("dog", "y.png", image)), "'dog/y.png' is an image of class 'cat'"),
+        (b'[["cat", "x.png", -1]]\n', "no list of files"),
+        (b"[" * 100_000 + b"\n", "no list of files"),
+        (pictures("cat") + b"more", "another length"),
+        (upload(*[("cat", "x.png", b"")] * (MOST_FILES + 1)), "501 files"),
+        (upload(), "0 files"),
+    ):
+        status, answer = ask(server, "/learn", body)
+        assert (status, told in answer["error"], "\n" in answer["error"]) == (400, True, False), answer
+    assert "/tmp" not in ask(server, "/predict", b"no", query={"name": "x.png", "reject": "0.1"})[1]["error"]
+    assert ask(server, "/learn", b"", **{"Content-Length": MOST_BYTES * 2})[0] == 413
+    assert ask(server, "/learn", b"", **{"Content-Length": "-1"})[0] == 411
+    assert ask(server, "/undo", b"")[1]["error"].startswith("the model would know no class any more")
+    assert ask(server, "/state")[1]["busy"] is None
+
+
+def test_one_step_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the model learns, another step is refused and the state says what is done."""
+    seen = []
+
+    def learn(*_: Any, **__: Any) -> Any:
+        seen.append((ask(server, "/undo", b"")[0], ask(server, "/learn", pictures("dog"))[0]))
+        seen.append(ask(server, "/state")[1]["busy"]["what"])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lw2g.teach.classroom.learn", learn)
+    assert ask(server, "/learn", pictures("cat")) == (500, {"error": "No space left on device"})
+    assert seen == [(409, 409), "learning from 6 images"]
+
+
+def test_a_port_in_use_is_said_in_one_line(server: Server, first: Path) -> None:
+    """With what to do about it."""
+    result = CliRunner().invoke(main, ["teach", str(first), "--port", str(server.server_address[1])])
+    assert result.exit_code == 2
+    assert "address already in use; name another; 0 is any free one" in result.output
+
+
+@pytest.mark.slow
+def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> None:
+    """By folders, one with a hostile name; an image is tried, and the last step is undone."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no chromium on the path (apt-get install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page, problems, asked = browser.new_page(), [], []
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(server.address)
+        for shade, name in ((2, "light"), (3, NASTY)):
+            page.set_input_files("#folders", folder(tmp_path, name, shade))
+            page.wait_for_selector(f"#message:has-text('model-{shade}')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
+        assert page.locator("#confusion tbody tr").count() == 4
+        page.set_input_files("#image", tmp_path / NASTY / "0.png")
+        page.wait_for_selector("#tried:not([hidden])")
+        assert NASTY in page.inner_text("#answer")
+        (tmp_path / "bad.png").write_bytes(b"no image")
+        page.set_input_files("#image", tmp_path / "bad.png")
+        page.wait_for_selector("#message .error:has-text('bad.png')")
+        page.click("#undo")
+        page.wait_for_selector("#message:has-text('model-4')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
+        assert page.title() == "lw2g teach"
+        assert page.locator("img").count() == 1
+        browser.close()
+    assert [text for text in problems if "400" not in text] == []
+    assert all(url.startswith((f"http://{server.host}/", "blob:")) for url in asked)
