@@ -74,9 +74,9 @@ def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) ->
     headers = {"Host": server.host, "Origin": f"http://{server.host}"} | changes
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.putrequest("GET" if body is None else "POST", f"{path}?{urlencode(query)}", skip_host=True)
-    for name, value in (
-        {} if body is None else {"Content-Length": len(body)} | headers
-    ).items() or headers.items():
+    if body is not None:
+        headers = {"Content-Length": len(body)} | headers
+    for name, value in headers.items():
         if value is not None:
             connection.putheader(name, str(value))
     connection.endheaders(body)
@@ -145,13 +145,12 @@ def test_strangers_are_refused(server: Server) -> None:
     assert not re.search(r"https?://|innerHTML|insertAdjacent|document\.write", page)
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "../cat", "/tmp/cat", "a\\b", "a\0b", "a\nb", "\ud800", ".cat", "x" * 201]
-)
-def test_no_class_is_a_path(server: Server, name: str, tmp_path: Path) -> None:
+def test_no_class_is_a_path(server: Server, tmp_path: Path) -> None:
     """Names that are no plain folder are refused, and nothing is written."""
-    status, answer = ask(server, "/learn", pictures(name))
-    assert (status, "no class can be called" in answer["error"]) == (400, True)
+    hostile = ("", ".", "..", "../cat", "/tmp/cat", "a\\b", "a\0b", "a\nb", "\ud800", ".cat", "x" * 201)
+    for name in hostile:
+        status, answer = ask(server, "/learn", pictures(name, count=1))
+        assert (status, "no class can be called" in answer["error"]) == (400, True), answer
     assert [path.name for path in (tmp_path / "room").iterdir()] == ["model"]
 
 
