@@ -345,6 +345,7 @@ def report(
     against: str | None = None,
     mix: str | Sequence[str] = (),
     unfinished: bool = False,
+    store: str | Path | None = None,
 ) -> Report:
     """Return one table per benchmark of the runs in and below directories.
 
@@ -357,9 +358,10 @@ def report(
         mix: What one table may mix although such rows are not comparable: ``checkpoints``, ``splits``,
             ``protocols``.
         unfinished: Whether unfinished runs get rows of their own, up to their last task.
+        store: A checkout of a store, whose runs under the same protocols become further rows.
 
     Raises:
-        DataError: There is no run.
+        DataError: There is no run, or a stored one does not hold.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
     import shlex
@@ -376,10 +378,15 @@ def report(
             f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
         )
     catalogue = load_catalogue()
+    if store is not None:
+        from lw2g.store.stored import beside
+
+        found += beside(Path(store), catalogue, found)
     chosen = _columns(columns, further_columns([run.record for run in found], catalogue))
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     words = [*map(str, runs), *([] if against is None else ["--against", against])]
+    words += [] if store is None else ["--with", str(store)]
     command = shlex.join(["lw2g", "report", *words, "--html", "OUT.html"])
     return Report(tables, chosen, against, catalogue, command)
 

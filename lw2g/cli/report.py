@@ -31,6 +31,13 @@ __all__ = ["report"]
     help="What one table may mix, although such rows are not comparable; repeatable.",
 )
 @click.option(
+    "--with",
+    "store",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A checkout of a store: rows of others under the same protocol, with submitter and badges.",
+)
+@click.option(
     "--html",
     metavar="OUT.html",
     type=AnyPath(path_type=Path, dir_okay=False),
@@ -42,6 +49,7 @@ def report(
     columns: str | None,
     against: str | None,
     mix: Sequence[str],
+    store: Path | None,
     html: Path | None,
 ) -> None:
     """Print one table per benchmark of the runs in and below the given directories.
@@ -59,7 +67,9 @@ def report(
     if form is not None and html is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
     everything = "all" if columns is None and form in ("csv", "json") else columns
-    result = tabulate(*runs, columns=everything, against=against, mix=mix, unfinished=html is not None)
+    result = tabulate(
+        *runs, columns=everything, against=against, mix=mix, unfinished=html is not None, store=store
+    )
     if html is None:
         click.echo(printable(result.to_text(form or "md"), lines=True), nl=False)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
     from lw2g.store.badges import Badge
@@ -92,11 +92,10 @@ def init(directory: Path) -> None:
 )
 def protocol(directory: Path, run: Path, seeds: Sequence[int]) -> None:
     """Write what RUN was evaluated under into the store DIR, as the next version of its name."""
-    from lw2g.store.layout import add_protocol, is_store
+    from lw2g.store.layout import add_protocol, require_store
     from lw2g.training.files.contents import read_record
 
-    if not is_store(directory):
-        raise DataError(f"{str(directory)!r} is no store", "lw2g store init DIR")
+    require_store(directory)
     click.echo(f"{add_protocol(directory, read_record(run), list(seeds))}")
 
 
@@ -165,10 +164,12 @@ def repredict(
     The plugins of the model run here: use a model of components that you trust. The exit code is 1 if they
     differ in more than 0.1 %, or if new images are answered worse by more than three standard errors.
     """
+    from lw2g.registry.catalogue import load_catalogue
     from lw2g.store.badges import predicted_again
+    from lw2g.store.packs import opened
 
-    opened = _opened(pack)
-    _award(ctx, opened, predicted_again(opened, model, data=data, fresh=fresh, device=device), place)
+    run = opened(pack, load_catalogue())
+    _award(ctx, run, predicted_again(run, model, data=data, fresh=fresh, device=device), place)
 
 
 @store.command(short_help="Compare a run with another party's run of its configuration.")
@@ -182,22 +183,13 @@ def rerun(ctx: click.Context, pack: Path, other: Path, place: Path | None) -> No
     FAA and CAA must agree within three standard deviations over the stored runs of the method, or within 0.5
     points if these are fewer than three, and the first tasks must have got the same sets.
     """
+    from lw2g.registry.catalogue import load_catalogue
     from lw2g.store.badges import compare_runs
     from lw2g.store.checks import values_beside
+    from lw2g.store.packs import opened
 
-    opened = _opened(pack)
-    _award(ctx, opened, [compare_runs(opened, _opened(other), values_beside(pack))], place)
-
-
-def _opened(directory: Path) -> Pack:
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.store.packs import examine
-
-    verdicts, pack = examine(directory, load_catalogue())
-    if broken := [verdict for verdict in verdicts if verdict.holds is False]:
-        raise DataError(f"{str(directory)!r}: {broken[0].what}: {broken[0].text}", f"lw2g verify {directory}")
-    assert pack is not None
-    return pack
+    run, again = (opened(each, load_catalogue()) for each in (pack, other))
+    _award(ctx, run, [compare_runs(run, again, values_beside(pack))], place)
 
 
 def _award(ctx: click.Context, pack: Pack, badges: Sequence[Badge], place: Path | None) -> None:

@@ -165,6 +165,8 @@ def labels_of(
         parts = [*_composed(run, catalogue, shown), own.began]
         if run.state != "finished":
             parts.append(f"{run.done} of {run.tasks or '?'} tasks")
+        if run.given is not None:
+            parts.append(str(run.given))
         labels.append(", ".join(filter(None, parts)))
     return _distinguished(labels, runs, settings), shared
 

@@ -169,6 +169,7 @@ def _entries(
 def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dict[str, Any]:
     printed = row.paper.get(column.name)
     gap = row.difference(reference, column) if reference is not None and row is not reference else None
+    mean = row.summary(column).mean
     difference: Mapping[str, Any] = attrs.asdict(gap) if gap else dict.fromkeys(("mean", "half", "n"))
     return {
         "table": table.title,
@@ -178,6 +179,7 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
         "metric": column.name,
         **attrs.asdict(row.summary(column)),
         "paper": None if printed is None else printed.value,
+        "minus_paper": None if printed is None or mean is None else mean - printed.value,
         **{f"paper_{name}": getattr(printed, name, None) for name in _PAPER},
         "paper_differs": [] if printed is None else list(printed.differs),
         **{f"difference_{key}": value for key, value in difference.items()},
@@ -198,7 +200,9 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     printed = {column.name for column in columns if any(column.name in row.paper for row in table.rows)}
     head: list[Cell | str] = ["row", *(["mixed"] if mixed else []), "n"]
     for column in columns:
-        head += [_title(column), f"paper {_title(column)}"] if column.name in printed else [_title(column)]
+        head.append(_title(column))
+        if column.name in printed:
+            head += [f"paper {_title(column)}", "minus paper"]
     cells = [head]
     for row in table.rows:
         line: list[Cell | str] = [_row_label(row), *([" ".join(row.marks)] if mixed else [])]
@@ -206,7 +210,7 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
         for column in columns:
             line.append(_mean(row, column, best=row in _best(table, column)))
             if column.name in printed:
-                line.append(_paper(row, column))
+                line += _paper(row, column)
         cells.append(line)
     return cells
 
@@ -257,12 +261,15 @@ def _mean(row: Row, column: Column, *, best: bool) -> Cell:
     return Cell(value=mean or "-", std=std if mean else "", best=best)
 
 
-def _paper(row: Row, column: Column) -> Cell:
-    printed = row.paper.get(column.name)
+def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
+    """Return the published value, and ours minus it."""
+    printed, ours = row.paper.get(column.name), row.summary(column).mean
     if printed is None:
-        return Cell(value="-")
+        return Cell(value="-"), Cell(value="-")
     marks = f"{' *' if printed.differs else ''}{' †' if printed.second_hand else ''}"
-    return Cell(value=f"{printed.value:g}", std="" if printed.std is None else f"{printed.std:g}", note=marks)
+    std = "" if printed.std is None else f"{printed.std:g}"
+    gap = "-" if ours is None else f"{ours - printed.value:+.{column.digits}f}"
+    return Cell(value=f"{printed.value:g}", std=std, note=marks), Cell(value=gap)
 
 
 def _difference(gap: Difference | None, column: Column) -> Cell:

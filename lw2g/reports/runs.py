@@ -18,7 +18,7 @@ from lw2g.interfaces.tracker import Stepped
 from lw2g.training.files.contents import Goal, read_record, read_sealed
 from lw2g.training.files.lock import Writer, writer_of
 
-__all__ = ["OF_THE_MACHINE", "ReportedRun", "State", "find_runs", "read_run"]
+__all__ = ["OF_THE_MACHINE", "Given", "ReportedRun", "State", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
@@ -30,6 +30,26 @@ OF_THE_MACHINE = {
     *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory")),
 }
 """Options that change no number, or that fingerprints cover."""
+
+
+@attrs.frozen(kw_only=True)
+class Given:
+    """What a store tells of a run that somebody gave to it.
+
+    Attributes:
+        who: The submitter.
+        tuned_on: What was tuned, and on which images, in the submitter's words.
+        protocol: The protocol's id in the store, with its version.
+        badges: The badges that all runs of the submitter's row have.
+    """
+
+    who: str
+    tuned_on: str
+    protocol: str
+    badges: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}"
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +65,7 @@ class ReportedRun:
         progress: The newest :class:`lw2g.interfaces.tracker.Stepped` of a running run, by its fields.
         writer: The process that writes a running run.
         problem: What is wrong with a damaged run, whose other fields are empty.
+        given: What a store tells of it; None for a run of one's own.
     """
 
     path: Path
@@ -54,6 +75,7 @@ class ReportedRun:
     progress: Mapping[str, Any] = attrs.field(factory=dict)
     writer: Writer | None = None
     problem: str = ""
+    given: Given | None = None
 
     @property
     def done(self) -> int:

@@ -378,5 +378,6 @@ def _groups(
     for run in runs:
         own = settings[id(run)]
         reached = None if run.state == "finished" else (run.done, run.tasks)
-        groups[json.dumps(own.values, sort_keys=True), own.began, kinds_of(run), reached].append(run)
+        values = json.dumps(own.values, sort_keys=True)
+        groups[values, own.began, kinds_of(run), reached, run.given].append(run)
     return list(groups.values())

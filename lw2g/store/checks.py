@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from lw2g.config.directory import RECORD
-from lw2g.errors import DataError, Lw2gError
+from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.store.badges import read_badges
 from lw2g.store.bounds import Integers, read_columns, read_json
-from lw2g.store.layout import BADGES, PROTOCOLS, RUN_FOLDER, is_store, packs_in, read_protocol
+from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
 from lw2g.store.packs import FILES, PREDICTED, SUBMISSION, examine
 from lw2g.training.files.verdicts import Verdict
 
@@ -38,8 +38,7 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
     Raises:
         DataError: There is no store.
     """
-    if not is_store(store):
-        raise DataError(f"{str(store)!r} is no store: it has no folder {PROTOCOLS!r}", "lw2g store init DIR")
+    require_store(store)
     stored = list(packs_in(store))
     verdicts: list[Verdict] = []
     wanted = stored

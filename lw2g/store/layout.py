@@ -24,6 +24,7 @@ __all__ = [
     "is_store",
     "packs_in",
     "protocol_of",
+    "require_store",
     "run_folder",
 ]
 
@@ -38,6 +39,18 @@ RUN_FOLDER = re.compile(
 def is_store(directory: Path) -> bool:
     """Return whether a directory is a store."""
     return (directory / PROTOCOLS).is_dir()
+
+
+def require_store(directory: Path) -> None:
+    """Refuse a directory that is no store.
+
+    Raises:
+        DataError: It is none.
+    """
+    if not is_store(directory):
+        raise DataError(
+            f"{str(directory)!r} is no store: it has no folder {PROTOCOLS!r}", "lw2g store init DIR"
+        )
 
 
 def init(directory: Path) -> list[str]:

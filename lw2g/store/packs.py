@@ -32,8 +32,9 @@ __all__ = [
     "is_pack",
     "joined",
     "method_of",
+    "opened",
     "require_hash",
-    "require_no_control",
+    "require_untold",
     "split",
     "verify",
 ]
@@ -184,7 +185,7 @@ def examine(
         "seal": lambda: _require_sealed(directory, read["record"], read["submission"]),
         "header": lambda: read.update(evaluations=_columns(directory, read["record"])),
         "machine": lambda: _require_public(directory),
-        "control": lambda: require_no_control(read["record"], catalogue),
+        "oracle": lambda: require_untold(read["record"], catalogue),
         "protocol": lambda: _require_protocol(read["record"], read["evaluations"], protocol),
     }
     verdicts = []
@@ -194,6 +195,19 @@ def examine(
             return verdicts, None
     pack = Pack(path=directory, **read)
     return [*verdicts, *_follows(pack, catalogue)], pack
+
+
+def opened(directory: Path, catalogue: Catalogue, protocol: Mapping[str, Any] | None = None) -> Pack:
+    """Return a pack that holds; the arguments are those of :func:`examine`.
+
+    Raises:
+        DataError: It does not.
+    """
+    verdicts, pack = examine(directory, catalogue, protocol)
+    broken = [verdict for verdict in verdicts if verdict.holds is False]
+    if broken or pack is None:
+        raise DataError(f"{str(directory)!r}: {broken[0].what}: {broken[0].text}", f"lw2g verify {directory}")
+    return pack
 
 
 def _verdict(what: str, step: Callable[[], str | None]) -> Verdict:
@@ -258,20 +272,15 @@ def _require_public(directory: Path) -> None:
             raise DataError(f"{name!r} tells a path of a machine ({found[0]!r})", "pack it with lw2g submit")
 
 
-def require_no_control(record: Mapping[str, Any], catalogue: Catalogue) -> None:
-    """Refuse a run that is told what a learner cannot know.
+def require_untold(record: Mapping[str, Any], catalogue: Catalogue) -> None:
+    """Refuse a run that is told the task of each test image; bounds and other controls are only marked.
 
     Raises:
-        DataError: One of its components is a control.
+        DataError: It retrieves by an oracle.
     """
-    for kind in ("baseline", "retrieval"):
-        name = (record["config"].get(kind) or {}).get("name")
-        for entry in catalogue.components():
-            component = entry.component
-            if (str(component.kind), component.name) == (kind, name) and component.control:
-                raise DataError(
-                    f"{kind} {name!r} is a control, no continual learner", "it is for comparison only"
-                )
+    name = (record["config"].get("retrieval") or {}).get("name")
+    if name in catalogue.names("retrieval") and catalogue.get("retrieval", name).control:
+        raise DataError(f"retrieval {name!r} is told the task of each image", "it is for comparison only")
 
 
 def _require_protocol(

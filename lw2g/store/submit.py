@@ -27,7 +27,7 @@ from lw2g.store.packs import (
     joined,
     method_of,
     require_hash,
-    require_no_control,
+    require_untold,
     split,
     verify,
 )
@@ -59,7 +59,7 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         told: What the submitter tells: fields of :class:`Submission`.
 
     Raises:
-        DataError: The run does not hold, is unfinished, a control or a fork, or uses what nobody can install.
+        DataError: The run does not hold, is unfinished, told the task, a fork, or uses what nobody can install.
         ConfigError: The folder is in use.
     """
     record = read_record(run)
@@ -110,7 +110,7 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
             "the run is a fork of another one", f"run its whole configuration: lw2g run {run}/{CONFIG}"
         )
     require_hash(record)
-    require_no_control(record, catalogue)
+    require_untold(record, catalogue)
     components = {}
     for section, kind in SECTIONS.items():
         table = record["config"].get(section) or {}

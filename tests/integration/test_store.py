@@ -27,10 +27,10 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.reports.runs import read_run
 from lw2g.reports.table import tables_of
-from lw2g.store.badges import compare_runs, predicted_again
+from lw2g.store.badges import Badge, add_badge, compare_runs, predicted_again
 from lw2g.store.checks import check_store
 from lw2g.store.layout import add_protocol, init
-from lw2g.store.packs import Pack, examine, joined, split, verify
+from lw2g.store.packs import Pack, examine, joined, method_of, opened, split, verify
 from lw2g.store.submit import public, submit
 from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
 from lw2g.training.files.recomputed import Streamed, matrices, metrics, read_columns
@@ -351,15 +351,20 @@ def test_links_programs_bombs_and_strays_are_refused(store: Path, known: Catalog
     assert "\x1b" not in result.output
 
 
-def test_a_control_is_refused(store: Path, known: Catalogue) -> None:
-    """A method that is told what a learner cannot know has a flag, whatever it calls itself."""
+def test_an_oracle_is_refused_and_a_control_is_marked(store: Path, known: Catalogue) -> None:
+    """Whoever is told the task of a test image is no learner; a bound is entered as what it is."""
 
-    def told(forged: Forged) -> None:
-        forged.record["config"]["baseline"]["name"] = "joint"
-        forged.submission["method"] = forged.submission["method"].replace("ranpac", "joint")
+    def named(kind: str, name: str) -> Callable[[Forged], None]:
+        def told(forged: Forged) -> None:
+            forged.record["config"][kind] = {"name": name}
+            forged.submission["method"] = method_of(forged.record)
 
-    forge(only(store), told)
-    assert "control: baseline 'joint' is a control" in failed(store, known)[0]
+        return told
+
+    marked = forge(only(store), named("baseline", "simple-cil"))
+    assert not [verdict for verdict in verify(marked, known) if verdict.holds is False]
+    forge(marked, named("retrieval", "oracle"))
+    assert "oracle: retrieval 'oracle' is told the task" in failed(store, known)[0]
 
 
 def test_somebodys_run_submitted_again_is_a_duplicate(store: Path, known: Catalogue) -> None:
@@ -517,18 +522,18 @@ def invoke(*words: object) -> Result:
         ({"tasks": 9}, "the run has finished 5 of 9 tasks; lw2g resume"),
         ({"origin": {"run": "x", "task": 0, "changed": []}}, "is a fork"),
         ({"protocol_hash": None}, "run it anew: lw2g run RUN/config.toml"),
-        ({"control": True}, "baseline 'joint' is a control"),
+        ({"oracle": True}, "retrieval 'oracle' is told the task"),
         ({"local": True}, "belongs to no installed distribution"),
     ],
 )
 def test_runs_that_no_store_takes_are_refused(
     honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    """Unfinished runs, forks, controls, local components and old records: one line, and nothing is left."""
+    """Unfinished runs, forks, oracles, local components and old records: one line, and nothing is left."""
     run = Path(shutil.copytree(honest[0], tmp_path / "run"))
     record = unseal_json(run / "record.json")
-    if "control" in change:
-        record["config"]["baseline"]["name"] = "joint"
+    if "oracle" in change:
+        record["config"]["retrieval"] = {"name": "oracle"}
     if "local" in change:
         record["config"]["baseline"]["name"] = "local-mine"
     (run / "record.json").write_bytes(seal_json(record | {k: v for k, v in change.items() if k in record}))
@@ -584,3 +589,32 @@ def test_reports_do_not_rank_across_protocols(honest: tuple[Path, Path, Path], k
         "protocol official/ranpac",
         "protocol official/simple-cil",
     ]
+
+
+def test_a_report_has_others_rows_of_the_same_protocol(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """Marked, paired on equal seeds, once; hostile words and packs reach neither terminal nor page."""
+
+    def given(forged: Forged) -> None:
+        forged.submission |= {"who": "<b>me|you", "original": "0" * 64}
+        forged.record["config"]["baseline"]["features"] = 300
+
+    words = ("report", honest[0], "--with", store, "--columns", "faa")
+    assert invoke(*words).output.count("| ranpac") == 1  # my own run, given before
+    pack = forge(only(store), given)
+    add_badge(store, opened(pack, known), Badge(badge="re-run", holds=True, text="x"))
+    printed = invoke(*words, "--against", "features=200").output
+    assert "given by <b>me\\|you: recomputed, re-run; glyphs/like-for-like@1 | 1 |" in printed
+    assert "| 1 | +0.00 |" in printed
+    page = tmp_path / "page.html"
+    assert invoke(*words, "--html", page).exit_code == 0
+    assert "<b>me" not in page.read_text(encoding="utf-8")
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    record = unseal_json(run / "record.json") | {"protocol_hash": "0" * 64}
+    (run / "record.json").write_bytes(seal_json(record))
+    assert "given by" not in invoke("report", run, "--with", store).output
+    forge(pack, lambda forged: forged.record["metrics"].update(faa=99.0))
+    result = invoke(*words)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "99 written" in result.stderr

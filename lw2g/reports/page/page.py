@@ -190,7 +190,7 @@ def _with_published(
     """Return the cells of a line after its label, each with its title and the published value beside it."""
     cells = []
     for title, cell, beside, other in zip(head[1:], line[1:], [*head[2:], ""], [*line[2:], ""], strict=True):
-        if not str(title).startswith("paper "):
+        if not str(title).startswith(("paper ", "minus paper")):
             known = isinstance(other, Cell) and beside == f"paper {title}" and other.value != "-"
             cells.append((str(title), cell, str(other) if known else ""))
     return cells

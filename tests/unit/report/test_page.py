@@ -100,8 +100,9 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
 def test_published_values_share_the_cell_of_ours():
     """Their columns go, so that the table fits; a row without one has nothing."""
     ours, theirs = Cell(value="80.5", std="0.7"), Cell(value="85.9", std="0.1", note=" *")
-    head = ["row", "n", "FAA", "paper FAA", "PRA", "paper PRA"]
-    line = page._with_published(["x", "2", ours, theirs, ours, Cell(value="-")], head)
+    head = ["row", "n", "FAA", "paper FAA", "minus paper", "PRA", "paper PRA", "minus paper"]
+    none = Cell(value="-")
+    line = page._with_published(["x", "2", ours, theirs, Cell(value="-5.4"), ours, none, none], head)
     assert line == [("n", "2", ""), ("FAA", ours, "85.9 ± 0.1 *"), ("PRA", ours, "")]
 
 

@@ -95,8 +95,8 @@ def test_markdown_has_means_differences_and_remarks(folder):
     lines = printed.splitlines()
     assert lines[0] == "### CIFAR-100, 2 classes, 10 a task"
     assert lines[2] == "backbone sup21k vit cccccccc, protocol official, data bbbbbbbb"
-    assert "| row | n | FAA | paper FAA | PRA | paper PRA |" in lines
-    assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | - | 59.44 ± 0.3 |" in lines
+    assert "| row | n | FAA | paper FAA | minus paper | PRA | paper PRA | minus paper |" in lines
+    assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - |" in lines
     assert "| dual-prompt x min | 2 | +3.00 [-9.71, +15.71] | - |" in lines
     assert any(line.startswith("- FAA: final average accuracy") for line in lines)
     assert any(line.endswith("(2/3 tasks, interrupted)") for line in lines)
@@ -115,8 +115,8 @@ def test_latex_is_for_booktabs(folder):
     """A captioned table each; numbers in math with a true minus, the best bold."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
-    assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ \\\\" in printed
-    assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ \\\\" in printed
+    assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
+    assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
     assert "dual-prompt x always & 2 & $-3.00\\ [-15.71, +9.71]$ \\\\" in printed
 
 
@@ -129,6 +129,7 @@ def test_csv_and_json_say_the_same(folder):
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
+    assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
     assert content["definitions"]["pra"].startswith("retrieval accuracy")
     assert len(content["tables"][0]["unfinished"]) == 1
 

@@ -1,0 +1,93 @@
+"""The runs of a store as rows of a report: each pack is examined before anything of it is shown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from lw2g.config.directory import RECORD
+from lw2g.errors import DataError
+from lw2g.registry.catalogue import Catalogue
+from lw2g.reports.runs import OF_THE_MACHINE, Given, ReportedRun
+from lw2g.store.badges import read_badges
+from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
+from lw2g.store.packs import Pack, opened
+from lw2g.training.files.sealed import sha256_of
+
+__all__ = ["beside", "stored_runs"]
+
+_LONGEST = 40
+_OF_THE_DATA = [key.partition(".")[2] for key in OF_THE_MACHINE if key.startswith("benchmark.")]
+
+
+def stored_runs(
+    store: Path, catalogue: Catalogue, hashes: Sequence[str] | None = None
+) -> list[tuple[Pack, ReportedRun]]:
+    """Return the runs of a store, with the badges that all runs of a submitter's row have.
+
+    Args:
+        store: Its folder.
+        catalogue: Knows oracles, and has the metrics of plugins.
+        hashes: Hashes of the protocols of interest; None for all. Runs of others are not opened.
+
+    Raises:
+        DataError: There is no store, or a pack does not hold.
+    """
+    require_store(store)
+    protocols: dict[str, str] = {}
+    rows: dict[tuple[str, str], list[Pack]] = defaultdict(list)
+    for folder in packs_in(store):
+        if (fits := RUN_FOLDER.fullmatch(folder)) is None:
+            raise DataError(f"{folder[:100]!r} is no folder of a run", f"lw2g store check {store}")
+        name = fits["protocol"]
+        protocol = read_protocol(store, name)
+        if hashes is None or protocol["hash"] in hashes:
+            pack = opened(store / folder, catalogue, protocol)
+            protocols[str(pack.path)] = name
+            rows[str(pack.path.parent), pack.submission["who"]].append(pack)
+    return [
+        (pack, _reported(pack, protocols[str(pack.path)], badges))
+        for packs in rows.values()
+        for badges in [_common(store, packs)]
+        for pack in packs
+    ]
+
+
+def _common(store: Path, packs: Sequence[Pack]) -> tuple[str, ...]:
+    """Return the badges that each of some packs has; that its numbers were recomputed holds for all."""
+    kinds = []
+    for pack in packs:
+        path = store / BADGES / f"{pack.record['sha256'][:12]}.json"
+        badges = read_badges(path) if path.exists() else []
+        kinds.append({badge["badge"] for badge in badges if badge["holds"]} - {"recomputed"})
+    return ("recomputed", *sorted(set.intersection(*kinds)))
+
+
+def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
+    who, tuned = (str(pack.submission[key]) for key in ("who", "tuned_on"))
+    given = Given(who=who[:_LONGEST], tuned_on=tuned, protocol=protocol, badges=badges)
+    return ReportedRun(
+        path=pack.path, state="finished", config=pack.record["config"], record=pack.record, given=given
+    )
+
+
+def beside(store: Path, catalogue: Catalogue, mine: Sequence[ReportedRun]) -> list[ReportedRun]:
+    """Return the runs of a store that were made under the protocols of one's own, except these themselves.
+
+    A pack has neither class names nor folders of data; equal hashes say that they are those of one's own.
+    """
+    own = {run.record["protocol_hash"]: run for run in mine if run.record.get("protocol_hash")}
+    originals = {sha256_of(run.path / RECORD) for run in mine}
+    others = []
+    for pack, run in stored_runs(store, catalogue, list(own)):
+        if pack.submission["original"] in originals:
+            continue
+        like = own[pack.record["protocol_hash"]]
+        data = {key: like.config["benchmark"][key] for key in _OF_THE_DATA if key in like.config["benchmark"]}
+        config = {**run.config, "benchmark": {**run.config["benchmark"], **data}}
+        record = {**run.record, "config": config, "class_names": like.record["class_names"]}
+        others.append(attrs.evolve(run, config=config, record=record))
+    return others
