@@ -64,6 +64,7 @@ BRIEF = {
             "prefixes",
             "weighted_prefixes",
             "lora",
+            "merging",
             "adapters",
             "statistics",
             "replay",

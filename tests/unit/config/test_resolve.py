@@ -436,6 +436,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "evaluation_batch",
         "speed",
         "queries",
+        "next_domain",
         "workers",
         "image_memory",
         "protocol",
