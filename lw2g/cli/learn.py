@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+
+from lw2g.cli.options import settings_option
+from lw2g.errors import Lw2gError
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -43,9 +47,14 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--backbone", metavar="NAME", help="A backbone, or any timm model. [default: micro]")
 @click.option("--image-size", type=click.IntRange(min=1), metavar="N", help="Side of its input in pixels.")
 @click.option("--head", default="lda", metavar="NAME", help="lda, cosine or mahalanobis. [default: lda]")
+@settings_option(
+    "An option of the backbone, such as backbone.mean=[0.5,0.5,0.5]; repeatable.", complete=False
+)
 @_TEST
 @_shared
-def start(folder: Path, out: Path, as_json: bool, **options: Any) -> None:
+def start(
+    folder: Path, out: Path, as_json: bool, settings: tuple[tuple[str, Any], ...], **options: Any
+) -> None:
     """Make the model MODEL of the images in FOLDER/CLASS: a closed-form head on a frozen backbone.
 
     The embedded backbone `micro` knows small drawings and no photos: name another for real images.
@@ -56,7 +65,7 @@ def start(folder: Path, out: Path, as_json: bool, **options: Any) -> None:
 
     if options["backbone"] is None:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
-    _print(begin(folder, out, load_catalogue(), **options)[1], as_json=as_json)
+    _print(begin(folder, out, load_catalogue(), settings=dict(settings), **options)[1], as_json=as_json)
 
 
 @click.command(short_help="Let a model learn new classes, or more images of known ones.")
@@ -70,13 +79,33 @@ def start(folder: Path, out: Path, as_json: bool, **options: Any) -> None:
     metavar="POINTS",
     help="Refuse if old classes lose more accuracy.",
 )
+@click.option("--adapt", is_flag=True, help="MODEL is a run: a copy of it trains on the new classes.")
 @_shared
-def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
+def learn(model: Path, folder: Path, as_json: bool, adapt: bool, **options: Any) -> None:
     """Let the exported MODEL learn the images in FOLDER/CLASS, and write the result into a new folder.
 
     A known name adds images to that class, any other name is a new class. No old image is read.
+
+    With --adapt, a copy of the run MODEL trains its set on new classes. The old test images must be there.
     """
     from lw2g.registry.catalogue import load_catalogue
+
+    if adapt:
+        if as_json or any(options[name] is not None for name in ("max_loss", "weights", "device")):
+            raise click.UsageError("--adapt takes --out and --test alone: a run goes on as it is configured")
+        from lw2g.cli.execute import continue_one
+        from lw2g.training.models.adapting import taken_over
+        from lw2g.training.models.learning import free_folder
+
+        catalogue, out = load_catalogue(), options["out"] or free_folder(model)
+        source = taken_over(model, folder, catalogue, out, options["test"])
+        try:
+            continue_one(out, catalogue, None, source)
+        except Lw2gError:
+            shutil.rmtree(out)
+            raise
+        click.echo(f"a model of it: lw2g export {out} MODEL --learnable")
+        return
     from lw2g.training.models.learning import learn as add
 
     _print(add(model, folder, load_catalogue(), **options)[1], as_json=as_json)

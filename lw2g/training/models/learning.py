@@ -34,9 +34,9 @@ from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.stream import Task
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
-from lw2g.training.files.checkpoint import part, under
+from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.record import RunDirectory
-from lw2g.training.images.streams import as_one_task
+from lw2g.training.images.streams import as_one_task, joined
 from lw2g.training.models.class_folders import digest_of, read_class_folders
 from lw2g.training.models.exported import require_free, write_export
 from lw2g.training.models.manifest import Manifest, Step, described, sections
@@ -121,13 +121,17 @@ def _tasks_of(directory: Path, catalogue: Catalogue, manifest: Manifest) -> Sequ
     Raises:
         DataError: Its data are others now.
     """
-    config = load_resolved(RunDirectory(directory).config, catalogue).config
-    stream = catalogue.get("benchmark", config.benchmark.name).build(config.benchmark.config).stream()
+    files = RunDirectory(directory)
+    config = load_resolved(files.config, catalogue).config
+    newest = CheckpointStore(files.checkpoints).of_task(len(manifest.tasks) - 1)
+    chosen = [config.benchmark, *files.read_sources(newest.ledger["files"], catalogue)]
+    streams = [catalogue.get("benchmark", one.name).build(one.config).stream() for one in chosen]
+    _, stream = joined(chosen, streams)
     if catalogue.get("baseline", config.baseline.name).joint:
         stream = as_one_task(stream)
     if stream.fingerprint != manifest.learned_from.get("fingerprint"):
         raise DataError(
-            f"the data of {str(directory)!r} have changed, or come from several sources",
+            f"the data of {str(directory)!r} have changed",
             "restore them, or export without --learnable",
         )
     return stream.tasks[: len(manifest.tasks)]
@@ -144,13 +148,19 @@ def start(
     head: str = "lda",
     test: Path | None = None,
     device: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Make a first model from a folder of images, as :func:`lw2g.start` says."""
     if head not in ("lda", "cosine", "mahalanobis"):
         raise ConfigError(f"head: {head!r} chooses its constants by a stream", "lda, cosine or mahalanobis")
+    settings = settings or {}
+    if strange := [key for key in settings if not key.startswith("backbone.")]:
+        raise ConfigError(
+            f"{strange[0]}: only options of the backbone can be set here", "run an experiment: lw2g run"
+        )
     require_free(out)
     given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    overrides = {**settings, **{key: value for key, value in given.items() if value is not None}}
     resolved = resolve(
         catalogue,
         overrides=overrides,

@@ -6,6 +6,9 @@ import json
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +210,28 @@ def picture(path: Path, seed: int, mode: str = "RGB") -> None:
     Image.fromarray(pixels).convert(mode).save(path)
 
 
+def test_a_killed_learner_blocks_nothing(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """SIGKILL while the new folder is written: the old model is whole, and the same call works at once."""
+    shutil.copytree(models["first"], tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
+    code = (
+        "import os, signal, sys, lw2g\n"
+        "from lw2g.training.models import exported\n"
+        "write = exported.write_atomically\n"
+        "def die(path, text):\n"
+        "    write(path, text)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "exported.write_atomically = die\n"
+        "lw2g.learn(sys.argv[1], sys.argv[2], device='cpu')\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "model"), str(glyphs / "cat")]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert not (tmp_path / "model-2").exists()
+    lw2g.learn(tmp_path / "model", glyphs / "cat", device="cpu")
+    assert same(tmp_path / "model-2", models["cat"])
+
+
 def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """Files that are no images, empty classes, equal images, unprintable names: exit code 2 and a remedy."""
     picture(tmp_path / "twice/ant/0.png", 0)
@@ -381,3 +406,27 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))
+
+
+def test_a_copy_of_a_run_trains_on_new_classes(glyphs: Path, tmp_path: Path) -> None:
+    """`--adapt` leaves the run as it was, knows the new class, and becomes a model that learns on."""
+    options = SMALL | {"baseline.head": "lda", "baseline.head_carry": "affine", "baseline.epochs": 1}
+    options |= {"benchmark.classes_per_family": 1, "benchmark.increment": 5}
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **options)
+    run = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+    for name in ("cat", "dog"):
+        shutil.copytree(glyphs / name, tmp_path / "new", dirs_exist_ok=True)
+    done = command("learn", tmp_path / "run", tmp_path / "new", "--adapt")
+    assert done.exit_code == 0, done.output
+    assert all(path.read_bytes() == content for path, content in run.items())
+    assert len(lw2g.load(tmp_path / "run-2").classes) == 7
+    lw2g.export(tmp_path / "run-2", tmp_path / "model", learnable=True)
+    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "bee")
+    for model, folder, told in (
+        ("run-2", "cat", "adapt: the run knows class 'cat'; give images of new classes alone"),
+        ("run", "cat", "adapt: a loss over one class teaches nothing"),
+        ("model", "dog", "lacks what training needs; name the run that it was taken from"),
+    ):
+        done = command("learn", tmp_path / model, glyphs / folder, "--adapt", "--out", tmp_path / "no")
+        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "no").exists()
