@@ -47,6 +47,12 @@ TINY = {"embed_dim": DIM, "num_heads": HEADS}
 BATCHES = {"dual-prompt": 24, "coda-prompt": 128, "ranpac": 48}
 
 
+_ABSENT = """kornia kornia.augmentation kornia.augmentation.container kornia.constants
+kornia.augmentation.container.params setproctitle wandb datasets datasets.utils
+datasets.utils.continual_dataset utils.kornia_utils"""
+"""Modules that Mammoth imports and a training step does not need."""
+
+
 class Loader:
     """Batches in memory, as their loops take them; notes the processor time before each."""
 
@@ -62,11 +68,11 @@ class Loader:
         for _ in range(len(self)):
             self.marks.append(time.process_time())
             yield self._batch
+        self.marks.append(time.process_time())
 
     def taken(self) -> list[float]:
         """Return the seconds of all steps of the last epoch but the first."""
-        ends = [*self.marks[1:], time.process_time()]
-        return [end - begin for begin, end in zip(self.marks[1:], ends[1:], strict=True)]
+        return [end - begin for begin, end in itertools.pairwise(self.marks[1:])]
 
 
 def tiny_in(module: ModuleType, size: int) -> None:
@@ -117,7 +123,7 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
         for key, value in vit.named_parameters():
             value.requires_grad_("adaptmlp" in key)
         vit.out_dim = DIM
-        nets.get_backbone = lambda *_: vit
+        stand_in = mock.patch.object(nets, "get_backbone", return_value=vit)
     else:
         module = importlib.import_module(
             f"backbone.vit_{'coda_promtpt' if method == 'coda-prompt' else 'dualprompt'}"
@@ -126,10 +132,11 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
         build = getattr(module, given["backbone_type"])
         timm.create_model = lambda _, pretrained=False, **options: build(**options)
         coda = nets.CodaPrompt
-        nets.CodaPrompt = lambda _, *options: coda(DIM, *options, key_dim=DIM)
+        stand_in = mock.patch.object(nets, "CodaPrompt", lambda _, *options: coda(DIM, *options, key_dim=DIM))
         if method == "coda-prompt":
             module.torch = _copied()
-    learner = importlib.import_module(f"models.{name}").Learner(given)
+    with stand_in:
+        learner = importlib.import_module(f"models.{name}").Learner(given)
     network = learner._network
     if method == "coda-prompt":
         network.fc = nn.Linear(DIM, 100)
@@ -146,7 +153,7 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
     loader = Loader(size, batch, steps)
 
     def work() -> list[float]:
-        learner._init_train(loader, loader, optimizer, schedule)
+        learner._init_train(loader, Loader(size, 1, 0), optimizer, schedule)  # it may test
         return loader.taken()
 
     return work
@@ -155,12 +162,7 @@ def pilot(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
 def mammoth(root: Path, method: str, size: int, batch: int, steps: int) -> Work:
     """Return the seconds of steps of Mammoth's ``observe`` in a first task."""
     name = method.replace("dual-prompt", "dualprompt").replace("-", "_")
-    absent_packages = (
-        "kornia kornia.augmentation kornia.augmentation.container kornia.augmentation.container.params "
-        "kornia.constants wandb setproctitle datasets datasets.utils datasets.utils.continual_dataset "
-        "utils.kornia_utils"
-    )
-    for absent in absent_packages.split():
+    for absent in _ABSENT.split():
         sys.modules[absent] = mock.MagicMock()
     where = {"dualprompt": "vision_transformer", "coda_prompt": "vit"}[name]
     vits = importlib.import_module(f"models.{name}_utils.{where}")
