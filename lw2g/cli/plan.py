@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lw2g.sweeps.needs import Need
     from lw2g.training.estimate import Estimate, Range
 
-__all__ = ["print_plan"]
+__all__ = ["costs_of", "print_plan"]
 
 _HERE = {True: "yes", False: "no", None: "?"}
 
@@ -30,7 +30,7 @@ def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_js
 
     needs = [needs_of(cell, catalogue) for cell in cells]
     if as_json:
-        costs = list(_costs(cells, catalogue)) if cost else [None] * len(cells)
+        costs = list(costs_of(cells, catalogue)) if cost else [None] * len(cells)
         entries = [_entry(*parts) for parts in zip(cells, needs, costs, strict=True)]
         click.echo(json.dumps(entries, indent=1))
         return
@@ -40,10 +40,10 @@ def print_plan(cells: Sequence[Cell], catalogue: Catalogue, *, cost: bool, as_js
     console().print(table("", ("needs", "here", "else", "cells"), rows, left=3))
     click.echo(f"{len(cells)} cells")
     if cost:
-        _print_costs(cells, _costs(cells, catalogue))
+        _print_costs(cells, costs_of(cells, catalogue))
 
 
-def _costs(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | Lw2gError]:
+def costs_of(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate | Lw2gError]:
     """Yield the measured cost of each cell, or the error that prevented it.
 
     Cells that differ only in seeds and class orders are measured once.

@@ -132,6 +132,35 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     ctx.exit(1 if broken else 0)
 
 
+@store.command(short_help="List the cells of a grid that nobody has run.")
+@click.argument("directory", metavar="DIR", type=_RUN)
+@click.option("--grid", required=True, metavar="GRID.toml", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--cost", is_flag=True, help="Measure cells without stored runs like them (a few steps each).")
+def missing(directory: Path, grid: Path, cost: bool) -> None:
+    """List the cells of GRID.toml that have no run in the store DIR, with expected minutes.
+
+    Minutes are those of stored runs of the same method on the same benchmark, on whatever machine; `?` if
+    there are none.
+    """
+    from lw2g.cli.output import printable
+    from lw2g.cli.plan import costs_of
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.missing import missing_cells
+    from lw2g.sweeps.grid import read_grid
+    from lw2g.training.estimate import Estimate
+
+    cells, catalogue = read_grid(grid), load_catalogue()
+    found = missing_cells(directory, catalogue, cells)
+    unknown = [cell for cell, minutes in found if minutes is None]
+    costs = dict(zip(map(id, unknown), costs_of(unknown, catalogue), strict=True)) if cost else {}
+    for cell, minutes in found:
+        measured = costs.get(id(cell))
+        if minutes is None and isinstance(measured, Estimate):
+            minutes = measured.seconds.most / 60
+        click.echo(printable(f"{cell.label}: {'?' if minutes is None else f'{minutes:.1f}'} min"))
+    click.echo(f"{len(found)} of {len(cells)} cells are missing")
+
+
 _STORE = click.option(
     "--store", "place", type=_RUN, metavar="DIR", help="Write the badges that hold into this store."
 )

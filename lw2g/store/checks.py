@@ -134,7 +134,7 @@ def _copies(store: Path, stored: list[str], wanted: list[str]) -> Iterator[Verdi
                 if last[folder].shape != last[other].shape:
                     continue
                 share = float(np.mean(last[folder] == last[other]))
-                if share >= _NEAR and not _own_seeds(store / folder, store / other):
+                if share >= _NEAR and not _own(store / folder, store / other, alike=share == 1):
                     named, copied = (folder, other) if folder in new else (other, folder)
                     text = f"duplicates: {100 * share:.1f} % of the predictions are those of {copied}"
                     yield Verdict(what=named, holds=False, text=text)
@@ -149,19 +149,21 @@ def _last(folder: Path) -> Integers | None:
         return None
 
 
-def _own_seeds(one: Path, other: Path) -> bool:
-    """Whether two runs are of one method and submitter, and of two seeds: some methods draw nothing.
+def _own(one: Path, other: Path, *, alike: bool) -> bool:
+    """Whether two runs are a submitter's own: of two seeds (some methods draw nothing), or of two options.
 
-    A correction, which names the record it replaces, may be alike too.
+    Of two methods or options, equal predictions are a copy all the same. A correction, which names the record
+    it replaces, may be alike too.
     """
     try:
         told = [read_json(folder / SUBMISSION) for folder in (one, other)]
-        seeds = [read_json(folder / RECORD)["seed"] for folder in (one, other)]
+        configs = [read_json(folder / RECORD)["config"] for folder in (one, other)]
+        seeds = [config["run"]["seed"] for config in configs]
     except (Lw2gError, OSError, KeyError, TypeError):
         return False
-    same = one.parent == other.parent and told[0]["who"] == told[1]["who"]
     replaced = any(a.get("replaces") and a["replaces"] == b["record"] for a, b in (told, told[::-1]))
-    return same and (seeds[0] != seeds[1] or replaced)
+    seeded = one.parent == other.parent and (seeds[0] != seeds[1] or replaced)
+    return bool(told[0]["who"] == told[1]["who"] and (seeded or (not alike and configs[0] != configs[1])))
 
 
 def _badges(store: Path, stored: list[str]) -> Iterator[Verdict]:

@@ -59,8 +59,8 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         told: What the submitter tells: fields of :class:`Submission`.
 
     Raises:
-        DataError: The run does not hold, is unfinished, a fork, told the task, or of components that
-            nobody has.
+        DataError: The run does not hold, is unfinished, a fork or told the task, or uses what nobody can
+            install.
         ConfigError: The folder is in use.
     """
     record = read_record(run)

@@ -25,7 +25,7 @@ from lw2g.sweeps.job import Job
 from lw2g.training.files.lock import Writer, holder_of, writer_of
 from lw2g.training.files.sealed import write_atomically
 
-__all__ = ["Status", "SweepDirectory", "differences_now"]
+__all__ = ["Status", "SweepDirectory", "differences_now", "differing"]
 
 _CELLS = "sweep.json"
 
@@ -187,9 +187,10 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
     except Lw2gError as error:
         return [f"cannot be resolved now: {error}"]
     before = status.run.options
+    return [f"{key}: {shown(before[key])} then, {shown(now[key])} now" for key in differing(now, before)]
+
+
+def differing(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """Return the options that change a number and differ between settings and a run of an earlier time."""
     settled = OF_THE_MACHINE | ({"run.precision"} if now["run.precision"] == "auto" else set())
-    return [
-        f"{key}: {shown(before[key])} then, {shown(now[key])} now"
-        for key in before
-        if key in now and key not in settled and before[key] != now[key]
-    ]
+    return [key for key in before if key in now and key not in settled and before[key] != now[key]]

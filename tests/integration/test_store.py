@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -376,13 +377,20 @@ def test_somebodys_run_submitted_again_is_a_duplicate(store: Path, known: Catalo
 
     copied = forge(Path(shutil.copytree(folder, folder.with_name("copy"))), again)
     assert not failed(store, known)
-    name = copied.relative_to(store).as_posix()
+
+    def renamed(forged: Forged) -> None:
+        forged.record["config"]["baseline"]["features"] = 300
+        forged.record["seed"] = forged.record["config"]["run"]["seed"] = 3
+        forged.columns["predicted"][-1] ^= 1
+        forged.follow()
 
     def stolen(forged: Forged) -> None:
         forged.submission["who"] = "thief"
         forged.columns["predicted"][0] ^= 1
         forged.follow()
 
+    copied = forge(copied, renamed)  # another option, nearly the same predictions: a submitter's own
+    assert not failed(store, known)
     copied = forge(copied, stolen)
     assert failed(store, known)[0].startswith("duplicates: ")
     name = copied.relative_to(store).as_posix()
@@ -618,3 +626,20 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     result = invoke(*words)
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert "99 written" in result.stderr
+
+
+def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tmp_path: Path) -> None:
+    """A cell with other numbers is missing, a run's own is not; a method that nobody ran has no minutes."""
+    sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\n[axes]\nseed = [3, 4]\n"
+        "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
+        "[[rows]]\nbaseline = 'simple-cil'\naxes = {seed = [3]}\n"
+    )
+    lines = invoke("store", "missing", store, "--grid", grid).output.splitlines()
+    assert len(lines) == 3
+    assert re.search(r"seed 4.*: \d+\.\d min$", lines[1])
+    assert "simple-cil" in lines[0]
+    assert lines[0].endswith(": ? min")
+    assert lines[2] == "2 of 3 cells are missing"
