@@ -102,7 +102,7 @@ def heterogeneity(folder: Path, size: int, weights: Path) -> float:
 def drawn(points: list[dict[str, Any]]) -> str:
     """Return the picture as SVG: differences against heterogeneity, a colour for each comparison."""
     x = {"field": "H", "type": "quantitative", "title": "heterogeneity H (0: tasks at random)"}
-    legend = {"orient": "top", "columns": 1, "title": None, "labelLimit": 400}
+    legend = {"orient": "bottom", "columns": 1, "title": None, "labelLimit": 400}
     shared = {"x": x, "color": {"field": "comparison", "type": "nominal", "legend": legend}}
     y = {"type": "quantitative", "title": "difference of FAA, points"}
     interval = {**shared, "y": {"field": "low", **y}, "y2": {"field": "high"}}
