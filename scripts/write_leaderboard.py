@@ -44,7 +44,7 @@ def block(table: Table) -> Iterator[str]:
     rows = sorted(table.rows, key=lambda row: -(row.summary(SHOWN[0]).mean or 0.0))
     head, *lines = mean_cells(attrs.evolve(table, rows=tuple(rows)), SHOWN)
     yield from (f"## {table.title}", "", f"{', '.join(table.conditions)}", "")
-    cells = [[*head, "badges", "tuned on"], ["---"] * (len(head) + 2)]
+    cells: list[list[object]] = [[*head, "badges", "tuned on"], ["---"] * (len(head) + 2)]
     cells += [[method(row), *line[1:], *told(row)] for row, line in zip(rows, lines, strict=True)]
     for line in cells:
         yield (
