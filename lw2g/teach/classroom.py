@@ -169,7 +169,8 @@ class Classroom:
     def _take(self, directory: Path, model: TrainedModel, report: Mapping[str, Any] | None) -> None:
         """Go on with another model."""
         saved = read_saved(directory)
-        manifest, names, head = saved.manifest, names_of(saved.manifest), model.baseline.closed_form
+        manifest, names = saved.manifest, names_of(saved.manifest)
+        head: Any = model.baseline.closed_form
         images = [0] * len(names)
         for info in manifest.infos:
             for position, target in zip(info.classes, info.targets, strict=True):
