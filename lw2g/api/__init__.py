@@ -21,18 +21,7 @@ if TYPE_CHECKING:
     from lw2g.sweeps.store import Status
     from lw2g.training.models.model import TrainedModel
 
-__all__ = [
-    "continue_run",
-    "export",
-    "fork",
-    "load",
-    "report",
-    "resume",
-    "run",
-    "runs",
-    "sweep",
-    "verify",
-]
+__all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
 _COMPONENTS = ("baseline", "retrieval", "policy", "benchmark")
 _RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
@@ -327,13 +316,12 @@ def verify(run: str | Path) -> Verification:
         DataError: There is none.
     """
     from lw2g.api.results import Verification
-    from lw2g.store.packs import is_pack
+    from lw2g.store import packs
 
-    if is_pack(Path(run)):
+    if packs.is_pack(Path(run)):
         from lw2g.registry.catalogue import load_catalogue
-        from lw2g.store.packs import verify as of_pack
 
-        return Verification(of_pack(Path(run), load_catalogue()))
+        return Verification(packs.verify(Path(run), load_catalogue()))
     from lw2g.training.files.verification import verify as examine
 
     return Verification(examine(Path(run)))
@@ -385,9 +373,9 @@ def report(
     chosen = _columns(columns, further_columns([run.record for run in found], catalogue))
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
-    words = [*map(str, runs), *([] if against is None else ["--against", against])]
-    words += [] if store is None else ["--with", str(store)]
-    command = shlex.join(["lw2g", "report", *words, "--html", "OUT.html"])
+    further = {"--against": against, "--with": store}
+    words = [str(word) for pair in further.items() if pair[1] is not None for word in pair]
+    command = shlex.join(["lw2g", "report", *map(str, runs), *words, "--html", "OUT.html"])
     return Report(tables, chosen, against, catalogue, command)
 
 

@@ -145,8 +145,8 @@ def missing(directory: Path, grid: Path, cost: bool) -> None:
     from lw2g.cli.output import printable
     from lw2g.cli.plan import costs_of
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.store.missing import missing_cells
     from lw2g.sweeps.grid import read_grid
+    from lw2g.sweeps.missing import missing_cells
     from lw2g.training.estimate import Estimate
 
     cells, catalogue = read_grid(grid), load_catalogue()

@@ -52,7 +52,7 @@ COMPLETION = {"_LW2G_COMPLETE": "bash_complete", "COMP_WORDS": "lw2g run --basel
         (["config"], {}, "[baseline]"),
         (["data", "list"], {}, "imagenet-r"),
         (["sweep", str(EXPERIMENTS / "embedded.toml"), "--dry-run", "--no-cost"], {}, "12 cells"),
-        (["runs", str(EXPERIMENTS)], {}, "0 runs"),
+        (["runs", str(EXPERIMENTS / "growth")], {}, "0 runs"),
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),
         (["run", "--help"], {}, "--baseline"),

@@ -15,7 +15,7 @@ from lw2g.sweeps.grid import read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 FORKED = EXPERIMENTS / "growth" / "base.toml"
-GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - {FORKED})
+GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - {FORKED, *(EXPERIMENTS / "store").rglob("*.toml")})
 FACTS = json.loads((files("lw2g.reports") / "paper.json").read_text())["sources"][0]["rows"]
 
 
