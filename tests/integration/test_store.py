@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -619,9 +620,10 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     printed = invoke(*words, "--against", "features=200").output
     assert "given by <b>me\\|you: recomputed, re-run; glyphs/like-for-like@1 | 1 |" in printed
     assert "| 1 | +0.00 |" in printed
-    page = tmp_path / "page.html"
-    assert invoke(*words, "--html", page).exit_code == 0
-    assert "<b>me" not in page.read_text(encoding="utf-8")
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        page = tmp_path / "page.html"
+        assert invoke(*words, "--html", page).exit_code == 0
+        assert "<b>me" not in page.read_text(encoding="utf-8")
     run = Path(shutil.copytree(honest[0], tmp_path / "run"))
     record = unseal_json(run / "record.json") | {"protocol_hash": "0" * 64}
     (run / "record.json").write_bytes(seal_json(record))
