@@ -76,6 +76,10 @@ class Temperature(nn.Module):
         best = (self.loss <= self.loss.min()).cpu().nonzero()[:, 0]
         return float(self.grid[best[(best - _STEPS // 2).abs().argmin()]])
 
+    def log_posterior(self, scores: Tensor) -> Tensor:
+        """Return the log probabilities that follow from scores, ``[n, tasks]`` float32; ``exp`` sums to 1."""
+        return (scores.double() / self.value).log_softmax(dim=1).float()
+
     @torch.no_grad()
     def observe(self, scores: Tensor, place: int | Tensor) -> None:
         """Add the losses of samples that were not used to fit what scores them.

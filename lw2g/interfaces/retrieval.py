@@ -83,7 +83,8 @@ class RetrievalStrategy(nn.Module, ABC):
     def scores(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
         """Return how well each seen task suits each query, ``[B, len(seen)]``: the larger, the better.
 
-        The scale is free: probabilities are the softmax of the scores divided by a fitted temperature.
+        The task of the best score is retrieved, among equal ones the first. The scale is free: probabilities
+        are the softmax of the scores divided by a fitted temperature.
 
         Args:
             query: Queries that :meth:`query` returned, ``[B, dim]`` float32.
@@ -97,16 +98,6 @@ class RetrievalStrategy(nn.Module, ABC):
         They have the same temperature as :meth:`scores`; soft routing uses them.
         """
         return None
-
-    def retrieve(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the task of the best score, ``[B]`` int64; among equal ones the first in ``seen``."""
-        tasks = torch.as_tensor(tuple(seen), dtype=torch.long, device=query.device)
-        return tasks[self.scores(query, seen, task_of_class).argmax(dim=-1)]
-
-    def log_posterior(self, query: Tensor, seen: Sequence[int], task_of_class: Tensor) -> Tensor:
-        """Return the log probability of each seen task, ``[B, len(seen)]`` float32; ``exp`` sums to 1."""
-        scores = self.scores(query, seen, task_of_class).double()
-        return (scores / self.temperature.value).log_softmax(dim=-1).float()
 
     @torch.no_grad()
     def calibrate(self, context: TaskContext) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, ContractError, shown
@@ -13,16 +12,15 @@ from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
 
 __all__ = [
+    "require_a_score_each",
     "require_decision",
     "require_finite",
     "require_graph",
     "require_measurements",
     "require_mergeable",
-    "require_one_task_each",
     "require_phases",
-    "require_scores",
-    "require_seen",
     "require_several_classes",
+    "require_sound",
     "require_step",
 ]
 
@@ -53,54 +51,42 @@ def require_mergeable(baseline: nn.Module, name: str) -> None:
         )
 
 
-def require_one_task_each(tasks: object, count: int, whose: str) -> Tensor:
-    """Return the retrieved tasks if there is one whole number per query; do not wait for the device.
+def require_a_score_each(scores: object, shape: tuple[int, int], whose: str) -> Tensor:
+    """Return retrieval's scores if there is one per query and seen task; do not wait for the device.
 
     Args:
-        tasks: What ``retrieve`` returned.
-        count: Number of queries.
+        scores: What ``scores`` returned.
+        shape: Number of queries and of seen tasks.
         whose: The strategy's name, for the message.
 
     Raises:
         ContractError: It is something else.
     """
-    if isinstance(tasks, Tensor):
-        if tasks.shape == (count,) and tasks.dtype in (torch.int64, torch.int32):
-            return tasks
-        answer = f"{tasks.dtype} {list(tasks.shape)}"
+    if isinstance(scores, Tensor):
+        if scores.shape == shape and scores.is_floating_point():
+            return scores
+        answer = f"{scores.dtype} {list(scores.shape)}"
     else:
-        answer = shown(tasks)
+        answer = shown(scores)
     raise ContractError(
-        f"{whose}: retrieve returned {answer}", f"return the task id of each query, int64 [{count}]", whose
+        f"{whose}: scores returned {answer}",
+        f"return floating numbers {list(shape)}: one per query and seen task",
+        whose,
     )
 
 
-def require_seen(tasks: Tensor, seen: Sequence[int], whose: str) -> None:
-    """Refuse retrieved tasks that are not learned yet; wait for the device.
-
-    Raises:
-        ContractError: There is one.
-    """
-    strange = tasks[~torch.isin(tasks, torch.tensor(list(seen), device=tasks.device))]
-    if len(strange):
-        raise ContractError(
-            f"{whose}: retrieve returned task {int(strange[0])}, and {shown(list(seen))} are seen",
-            "return one of the tasks in 'seen'",
-            whose,
-        )
-
-
-def require_scores(sound: Tensor, samples: Sequence[str], whose: str) -> None:
-    """Refuse samples without a finite score for any task; wait for the device.
+def require_sound(suits: Tensor, samples: Sequence[str], whose: str) -> None:
+    """Refuse samples whose best score is not finite; wait for the device.
 
     Args:
-        sound: Whether the best score of each is a finite number, ``[N]``.
+        suits: Scores of each sample, ``[N, sets]``.
         samples: What the rows belong to.
         whose: The retrieval strategy's name, for the message.
 
     Raises:
         ContractError: There is one.
     """
+    sound = suits.amax(dim=1).isfinite()
     if not bool(sound.all()):
         first = samples[int((~sound).int().argmax())]
         raise ContractError(

@@ -253,8 +253,8 @@ def test_an_empty_pool_says_what_to_do_first() -> None:
 class VotingKeys(KeyCosine):
     """A strategy that lets a batch vote."""
 
-    def retrieve(self, query, seen, task_of_class):
-        return super().retrieve(query, seen, task_of_class).mode().values.expand(len(query))
+    def scores(self, query, seen, task_of_class):
+        return super().scores(query, seen, task_of_class).mean(dim=0).expand(len(query), -1)
 
 
 class NamelessErrors(SPromptPlusPlus):

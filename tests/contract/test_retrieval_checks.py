@@ -46,27 +46,7 @@ class NoStrategy(nn.Linear):
         super().__init__(2, 2)
 
 
-@breaks("scores_name_the_retrieved_task", r"task \d .from 0. is retrieved while only 1 of 3 were seen")
-class LooksAhead(KeyCosine):
-    def retrieve(self, query, seen, task_of_class):
-        return super().retrieve(query, range(self.context.num_tasks), task_of_class)
-
-
-@breaks("scores_name_the_retrieved_task", r"return int64 \[27\] for 27 queries, not torch.float32 \[27\]")
-class RealTasks(KeyCosine):
-    def retrieve(self, query, seen, task_of_class):
-        return super().retrieve(query, seen, task_of_class).float()
-
-
-@breaks("scores_name_the_retrieved_task", "retrieves task 1 .from 0. where task . scores best")
-class RetrievesAnother(KeyCosine):
-    def retrieve(self, query, seen, task_of_class):
-        return super().retrieve(query, seen, task_of_class).clamp(min=len(seen) - 1, max=1)
-
-
-@breaks(
-    "scores_name_the_retrieved_task", r"floating numbers \[27, \d\] for 27 queries and \d seen tasks, not"
-)
+@breaks("scores_each_seen_task", r"floating numbers \[27, \d\] for 27 queries and \d seen tasks, not")
 class OneScore(KeyCosine):
     def scores(self, query, seen, task_of_class):
         return super().scores(query, seen, task_of_class)[:, :1]
@@ -90,7 +70,7 @@ class ReadsLabels(KeyCosine):
         return batch.query + 10 * batch.labels[:, None] * torch.eye(batch.query.shape[1])[0]
 
 
-@breaks("scores_name_the_retrieved_task", r"let keys return \[K, 32\].* not \[32\]")
+@breaks("scores_each_seen_task", r"let keys return \[K, 32\].* not \[32\]")
 class OneFlatKey(KeyCosine):
     def keys(self, context):
         return super().keys(context)[0]
@@ -204,8 +184,8 @@ class RemembersOutside(KeyCosine):
         super().begin_task(context)
         self.last = context.task.index
 
-    def retrieve(self, query, seen, task_of_class):
-        return torch.full((len(query),), self.last)
+    def scores(self, query, seen, task_of_class):
+        return torch.eye(len(seen))[[min(self.last, len(seen) - 1)] * len(query)]
 
 
 # -- the tests of the broken ones ----------------------------------------------------------------------------
@@ -238,4 +218,4 @@ def test_controls_are_not_asked() -> None:
     """A strategy that is told the task is asked for no scores."""
     about = {case.check.name for case in kept("retrieval") if case.subject.component.name == "oracle"}
     assert "checkpoint_predicts_the_same" in about
-    assert "scores_name_the_retrieved_task" not in about
+    assert "scores_each_seen_task" not in about

@@ -52,7 +52,7 @@ def test_posterior_prior_and_mix_sum_to_one(
     generator = torch.Generator().manual_seed(seed)
     scores, opinions = (scale * torch.randn(IMAGES, size, generator=generator) for size in (tasks, classes))
     retrieval = Told(scores, data.draw(st.sampled_from([None, opinions])), heat)
-    log_tasks = retrieval.log_posterior(ones(), range(tasks), of_class)
+    log_tasks = retrieval.temperature.log_posterior(scores)
     torch.testing.assert_close(log_tasks.exp().sum(1), ones().float())
     prior = log_prior(retrieval, ones(), of_class, log_tasks)
     torch.testing.assert_close(prior.exp().sum(1), ones(), rtol=1e-5, atol=0)

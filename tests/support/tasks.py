@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.retrieval import RetrievalStrategy
 
-__all__ = ["CPU", "build_of", "given_set", "task_context", "tasks_of"]
+__all__ = ["CPU", "build_of", "given_set", "retrieved", "task_context", "tasks_of"]
 
 CPU = torch.device("cpu")
 
@@ -60,3 +61,8 @@ def task_context(pool: Pool, history: tuple[TaskInfo, ...], **said: Any) -> Task
         "statistics": lambda size: (),
     }
     return TaskContext(task=history[-1], history=history, pool=pool, device=CPU, seed=0, **(defaults | said))
+
+
+def retrieved(strategy: RetrievalStrategy, query: Tensor, seen: Sequence[int], of_class: Tensor) -> Tensor:
+    """Return the task that a strategy's scores retrieve for each query, ``[B]``."""
+    return torch.tensor(list(seen))[strategy.scores(query, seen, of_class).argmax(dim=1)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import attrs
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from lw2g.interfaces.pool import BESIDE, UNCHOSEN
 from lw2g.metrics import owning_sets, owning_tasks
-from lw2g.training.checks import require_scores, require_seen
+from lw2g.training.checks import require_sound
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.features import Integers, VersionedRows
 from lw2g.training.images.image_set import ImageSet
@@ -183,21 +182,21 @@ class Evaluator:
             return predictor.all_members(count), None
         if retrieval.control:
             return predictor.of_tasks(predictor.newest.cpu()[labels]), np.zeros(count, dtype=np.int64)
+        size = self._batch_size
         if not retrieval.learned_query:
             self._images.queries(range(count))  # new queries of all tasks share forwards
-        filled = [padded(part, self._batch_size) for part in chunks(range(count), self._batch_size)]
+            size *= 4  # nothing but scores of known queries is left
+        filled = [padded(part, size) for part in chunks(range(count), size)]
         for batch in self._images.batches(filled):
-            choice, query = predictor.choose(batch)
+            choice, suits = predictor.choose(batch)
             if choice.prior is not None:
                 choice = attrs.evolve(choice, prior=choice.prior.float())
-            suits = predictor.suits(query)
-            rank = _rank(suits, predictor.owning[labels[batch.samples].to(query.device)])
-            parts.append((choice, rank, suits.amax(dim=1).isfinite()))
-        choices, ranks, sound = zip(*parts, strict=True)
+            rank = _rank(suits, predictor.owning[labels[batch.samples].to(suits.device)])
+            parts.append((choice, rank, suits.amax(dim=1, keepdim=True)))
+        choices, ranks, best = zip(*parts, strict=True)
         # only the last batch was filled up
         choice = joined(choices)[:count].to(torch.device("cpu"))
-        require_scores(torch.cat(sound)[:count].cpu(), self.ids, predictor.names[1])
-        require_seen(cast(Tensor, choice.tasks), range(len(predictor.history)), predictor.names[1])
+        require_sound(torch.cat(best)[:count].cpu(), self.ids, predictor.names[1])
         return choice, torch.cat(ranks)[:count].cpu().numpy()
 
     # -- features that are kept --------------------------------------------------------------------------

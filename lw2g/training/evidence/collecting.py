@@ -271,7 +271,7 @@ def _retrieved(session: Session, d_sub: DSub) -> Tensor | None:
 
     def retrieve(batch: Batch) -> Tensor:
         query = strategy.query(batch).float()
-        return strategy.retrieve(query, range(task), tasks.to(query.device)).cpu()
+        return strategy.scores(query, range(task), tasks.to(query.device)).argmax(dim=1).cpu()
 
     with torch.no_grad():
         return torch.cat([retrieve(batch) for batch, _ in d_sub.batches()])

@@ -20,7 +20,7 @@ from lw2g.interfaces.calibration import best_of
 from lw2g.interfaces.context import TaskInfo, kinds_of, task_of_class
 from lw2g.interfaces.pool import UNCHOSEN, Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
-from lw2g.training.checks import require_finite, require_one_task_each, require_seen
+from lw2g.training.checks import require_a_score_each, require_finite, require_sound
 from lw2g.training.devices.engine import BF16
 from lw2g.training.evaluation.mixing import Mixer, log_prior, owned_classes
 from lw2g.training.images.decoding import chunks
@@ -156,8 +156,8 @@ class Predictor:
             only = torch.full((len(batch),), self.pool.ids[0], device=self.device)
             choice = SetChoice(sets=only[:, None], first=only)
         else:
-            choice, _ = self.choose(batch)
-            require_seen(cast(Tensor, choice.tasks), range(len(self.history)), self.names[1])
+            choice, suits = self.choose(batch)
+            require_sound(suits[: len(names)], names, self.names[1])
         return self.answer(self.rows(batch, choice), choice, names)
 
     # -- which sets answer -------------------------------------------------------------------------------
@@ -174,29 +174,25 @@ class Predictor:
 
     @torch.no_grad()
     def choose(self, batch: Batch) -> tuple[SetChoice, Tensor]:
-        """Return the sets that retrieval chooses, and its queries; do not wait for the device.
+        """Return the sets that retrieval chooses, and how well each set suits each image, ``[B, sets]``.
 
-        The tasks may be none of the seen ones: require_seen looks at them.
+        It does not wait for the device: a score may be no number, and :func:`require_sound` looks at them.
         """
         retrieval = cast(RetrievalStrategy, self.retrieval)
         with self.autocast():
             query = retrieval.query(batch).float()
         known, table, owner = range(len(self.history)), self.task_of_class, self.owner
-        answer = retrieval.retrieve(query, known, table)
-        tasks = require_one_task_each(answer, len(batch), self.names[1])
-        first = owner[tasks.clamp(0, len(known) - 1)]
+        answer = retrieval.scores(query, known, table)
+        scores = require_a_score_each(answer, (len(batch), len(known)), self.names[1])
+        suits = best_of(scores, owner, len(self.pool))
+        tasks = scores.argmax(dim=1)
+        first = owner[tasks]
         if self.mixer is None:
-            return SetChoice(sets=first[:, None], tasks=tasks, first=first), query
-        log_tasks = retrieval.log_posterior(query, known, table)
+            return SetChoice(sets=first[:, None], tasks=tasks, first=first), suits
+        log_tasks = retrieval.temperature.log_posterior(scores)
         prior = log_prior(retrieval, query, table, log_tasks)
         sets, log_sets = self.mixer.choose(log_tasks, owner, len(self.pool))
-        return SetChoice(sets=sets, tasks=tasks, first=first, log_sets=log_sets, prior=prior), query
-
-    def suits(self, query: Tensor) -> Tensor:
-        """Return how well each set suits each query by retrieval's scores, ``[B, sets]``."""
-        strategy = cast(RetrievalStrategy, self.retrieval)
-        raw = strategy.scores(query, range(len(self.history)), self.task_of_class)
-        return best_of(raw, self.owner, len(self.pool))
+        return SetChoice(sets=sets, tasks=tasks, first=first, log_sets=log_sets, prior=prior), suits
 
     # -- what they are fed -------------------------------------------------------------------------------
 

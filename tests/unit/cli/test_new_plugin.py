@@ -29,6 +29,7 @@ from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_packag
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.testing.evidence import measured_set
 from lw2g.training.runner import start
+from tests.support.tasks import retrieved
 
 KINDS = tuple(SCAFFOLDED)
 
@@ -171,7 +172,7 @@ def test_retrieval_names_the_task_of_the_nearest_mean(module_of, context, metric
     strategy = module.FreshRetrieval(module.FreshRetrievalConfig(metric=metric), context)
     strategy.mean.copy_(torch.randn(3, 32, generator=torch.Generator().manual_seed(1)))
     query = torch.randn(20, 32, generator=torch.Generator().manual_seed(2))
-    found = strategy.retrieve(query, (0, 2), torch.tensor([0, 0, 1, 1, 2, 2]))
+    found = retrieved(strategy, query, (0, 2), torch.tensor([0, 0, 1, 1, 2, 2]))
 
     def distance(row, task):
         mean = strategy.mean[task]

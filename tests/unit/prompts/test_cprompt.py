@@ -17,6 +17,7 @@ from lw2g_prompts.cprompt import CPrompt, smoothing_loss
 from lw2g_prompts.options import CPromptConfig
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
+from tests.support.tasks import retrieved
 
 QUICK = CPromptConfig(length=3, epochs=2, batch_size=4)
 SEEDS = st.integers(0, 2**31 - 1)
@@ -79,7 +80,7 @@ def test_training_takes_three_passes_and_prediction_two(bench):
 
     def predict():
         batch = bench.batch(1)
-        tasks = keys.retrieve(batch.query, range(2), context.task_of_class())
+        tasks = retrieved(keys, batch.query, range(2), context.task_of_class())
         baseline.logits(baseline.features(batch, pool.route(pool.sets_of(tasks))))
 
     assert len(rows_after_blocks(bench.backbone, step)) == 3 * depth

@@ -9,6 +9,7 @@ from torch.nn import functional
 from lw2g_retrieval.centroids import Centroids
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import CentroidsConfig, KeyCosineConfig
+from tests.support.tasks import retrieved
 
 TASK_OF_CLASS = torch.arange(8) // 2
 
@@ -25,7 +26,7 @@ def test_nearest_is_nearest(world, metric, norm):
         min((0, 2), key=lambda task: min(float((row - c).norm(norm)) for c in strategy.centroid[task]))
         for row in rows
     ]
-    assert strategy.retrieve(query, [0, 2], TASK_OF_CLASS).tolist() == by_hand
+    assert retrieved(strategy, query, [0, 2], TASK_OF_CLASS).tolist() == by_hand
 
 
 def test_one_cosine_centroid_is_a_key(world):
@@ -38,8 +39,8 @@ def test_one_cosine_centroid_is_a_key(world):
         with torch.no_grad():
             keys.key[index].copy_(functional.normalize(rows, dim=1).mean(0))
     query = torch.randn(60, 8)
-    chosen = strategy.retrieve(query, range(4), TASK_OF_CLASS)
-    assert torch.equal(chosen, keys.retrieve(query, range(4), TASK_OF_CLASS))
+    chosen = retrieved(strategy, query, range(4), TASK_OF_CLASS)
+    assert torch.equal(chosen, retrieved(keys, query, range(4), TASK_OF_CLASS))
     assert len(chosen.unique()) > 1
 
 

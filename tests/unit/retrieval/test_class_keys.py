@@ -16,6 +16,7 @@ from lw2g.training.session import open_session
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
 from tasks import build_of
+from tests.support.tasks import retrieved
 
 OF_CLASS = torch.arange(8) // 2
 
@@ -84,26 +85,26 @@ def test_only_classes_of_seen_tasks_can_be_chosen(world):
     query = world.queries(3)[0]
     with torch.no_grad():
         strategy.key[6:] = query.mean(0)
-    assert int(strategy.retrieve(query, [0, 1], OF_CLASS[:4]).max()) <= 1
-    assert strategy.retrieve(query, [1], OF_CLASS[:4]).tolist() == [1] * 12
-    assert strategy.retrieve(query, range(4), OF_CLASS).tolist() == [3] * 12
+    assert int(retrieved(strategy, query, [0, 1], OF_CLASS[:4]).max()) <= 1
+    assert retrieved(strategy, query, [1], OF_CLASS[:4]).tolist() == [1] * 12
+    assert retrieved(strategy, query, range(4), OF_CLASS).tolist() == [3] * 12
 
 
 def test_a_choice_does_not_depend_on_lengths(world):
     """Every sample gets the same task with longer keys."""
     strategy, _ = strategy_of(world)
     query = torch.randn(30, 8)
-    before = strategy.retrieve(query, range(4), OF_CLASS)
+    before = retrieved(strategy, query, range(4), OF_CLASS)
     with torch.no_grad():
         strategy.key.mul_(torch.logspace(-2, 2, 8)[:, None])
-    assert torch.equal(before, strategy.retrieve(query, range(4), OF_CLASS))
+    assert torch.equal(before, retrieved(strategy, query, range(4), OF_CLASS))
     assert len(before.unique()) > 1
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 3), st.integers(0, 3))
 def test_merging_two_sets_never_lowers_retrieval(partition, first, second):
     """For fixed keys, putting two sets together can only help, and one set is always right."""
-    found = ClassKeys(ClassKeysConfig(), build_of()).retrieve(torch.randn(80, 8), range(4), OF_CLASS)
+    found = retrieved(ClassKeys(ClassKeysConfig(), build_of()), torch.randn(80, 8), range(4), OF_CLASS)
 
     def pra(task_to_set):
         rows = dict.fromkeys(("sample", "true", "predicted"), np.zeros(80, dtype=np.int64))

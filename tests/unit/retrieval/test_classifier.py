@@ -9,6 +9,7 @@ from torch.nn import functional
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g_retrieval.classifier import Classifier, ResidualMLP
 from lw2g_retrieval.options import ClassifierConfig
+from tests.support.tasks import retrieved
 
 CONFIG = ClassifierConfig(lr=0.2, clusters=2, replay_epochs=20, replay_lr=0.2)
 
@@ -58,7 +59,7 @@ def test_replay_keeps_old_tasks(world):
             pool_world.learn(strategy, context, steps=60)
         right = [
             float(
-                (strategy.retrieve(world.queries(i)[0], range(4), context.task_of_class()) == i)
+                (retrieved(strategy, world.queries(i)[0], range(4), context.task_of_class()) == i)
                 .float()
                 .mean()
             )
@@ -100,6 +101,6 @@ def test_a_wrong_class_of_the_right_task_counts(world):
     context = world.begin(strategy)
     query = torch.randn(50, 8)
     predicted = strategy.network(query)[:, :4].argmax(1)
-    assert torch.equal(strategy.retrieve(query, [0, 1], context.task_of_class()), predicted // 2)
+    assert torch.equal(retrieved(strategy, query, [0, 1], context.task_of_class()), predicted // 2)
     one_set = torch.zeros(2, dtype=torch.long)
     assert (one_set[predicted // 2] == 0).all()

@@ -6,6 +6,7 @@ import torch
 
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import KeyCosineConfig
+from tests.support.tasks import retrieved
 
 
 def test_loss_is_minus_the_mean_cosine(world):
@@ -32,11 +33,11 @@ def test_matching_ignores_the_length_of_keys(world):
     for _ in range(4):
         world.begin(strategy)
     query = torch.randn(50, 8)
-    before = strategy.retrieve(query, range(4), torch.arange(8) // 2)
+    before = retrieved(strategy, query, range(4), torch.arange(8) // 2)
     with torch.no_grad():
         for factor, key in zip((0.01, 3.0, 70.0, 1.0), strategy.key, strict=True):
             key.mul_(factor)
-    assert torch.equal(before, strategy.retrieve(query, range(4), torch.arange(8) // 2))
+    assert torch.equal(before, retrieved(strategy, query, range(4), torch.arange(8) // 2))
 
 
 def test_the_batch_vote_is_a_named_deviation(world):
@@ -46,7 +47,7 @@ def test_the_batch_vote_is_a_named_deviation(world):
     for _ in range(2):
         world.learn(strategy, world.begin(strategy))
     mixed = torch.cat([world.queries(0)[0], world.queries(1)[0][:5]])
-    assert strategy.retrieve(mixed, range(2), torch.arange(4) // 2).tolist() == [0] * 17
+    assert retrieved(strategy, mixed, range(2), torch.arange(4) // 2).tolist() == [0] * 17
 
 
 def test_the_batch_vote_is_over_sets(world):
@@ -55,7 +56,7 @@ def test_the_batch_vote_is_over_sets(world):
     for reuse in (None, None, 0):
         world.learn(strategy, world.begin(strategy, reuse=reuse))
     mixed = torch.cat([world.queries(0)[0][:4], world.queries(2)[0][:4], world.queries(1)[0][:6]])
-    found = strategy.retrieve(mixed, range(3), torch.arange(6) // 2)
+    found = retrieved(strategy, mixed, range(3), torch.arange(6) // 2)
     assert world.pool.sets_of(found).tolist() == [0] * 14
 
 
@@ -82,7 +83,7 @@ def test_per_set_the_pair_is_updated(world):
     world.learn(strategy, world.begin(strategy, reuse=0), steps=3)
     moved = [not torch.equal(a, b) for a, b in zip(before, strategy.key, strict=True)]
     assert moved == [True, False, False, False]
-    found = strategy.retrieve(world.queries(2)[0], range(3), torch.arange(6) // 2)
+    found = retrieved(strategy, world.queries(2)[0], range(3), torch.arange(6) // 2)
     assert world.pool.sets_of(found).tolist() == [0] * 12
 
 
@@ -102,5 +103,5 @@ def test_state_carries_over(world):
     fresh = KeyCosine(KeyCosineConfig(keys="per-set"), world.build)
     fresh.load_state_dict(strategy.state_dict())
     query = torch.randn(40, 8)
-    chosen = [item.retrieve(query, range(3), torch.arange(6) // 2) for item in (strategy, fresh)]
+    chosen = [retrieved(item, query, range(3), torch.arange(6) // 2) for item in (strategy, fresh)]
     assert torch.equal(*chosen)

@@ -62,10 +62,6 @@ class BadRetrieval(RetrievalStrategy):
         """Find all tasks alike, or not."""
         return ACTS.get("scores", lambda zeros: zeros)(query.new_zeros(len(query), len(seen)))
 
-    def retrieve(self, query, seen, task_of_class):
-        """Retrieve, or not."""
-        return ACTS.get("retrieve", lambda query: query[:, 0].long() * 0)(query)
-
 
 def make_policy(config):
     """Return the policy, whose class stands in a module beside other components."""
@@ -192,7 +188,7 @@ class Unreadable(Exception):
 ERRORS = [KeyError("x"), SystemExit(0), Strange("?"), Unreadable()]
 METHODS = {
     "decide": "policy 'bad-policy'",
-    "retrieve": "retrieval 'bad-retrieval'",
+    "scores": "retrieval 'bad-retrieval'",
 }
 
 
@@ -200,7 +196,7 @@ METHODS = {
     ("method", "error"),
     [
         *(("decide", error) for error in (*ERRORS, OSError(2, "no file", "x"), MemoryError("all"))),
-        ("retrieve", KeyError("x")),
+        ("scores", KeyError("x")),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -337,9 +333,9 @@ def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
     """What fails while a saved run is used is told as while it is trained."""
     go()
     model = open_model(tmp_path / "run", tiny_catalogue(BadPlugin()))
-    acts["retrieve"] = raising(KeyError("x"))
+    acts["scores"] = raising(KeyError("x"))
     with pytest.raises(
-        ComponentError, match="plugin 'BadPlugin': retrieval 'bad-retrieval', retrieve: KeyError"
+        ComponentError, match="plugin 'BadPlugin': retrieval 'bad-retrieval', scores: KeyError"
     ):
         model.predict(torch.zeros(3, 16, 16, dtype=torch.uint8))
 

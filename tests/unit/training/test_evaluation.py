@@ -180,11 +180,8 @@ class _Told(RetrievalStrategy):
     answers: Sequence[int] = ()
 
     def scores(self, query: torch.Tensor, seen: Sequence[int], task_of_class: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(query), len(seen))
-
-    def retrieve(self, query: torch.Tensor, seen: Sequence[int], task_of_class: torch.Tensor) -> torch.Tensor:
         found, self.answers = self.answers[: len(query)], self.answers[len(query) :]
-        return torch.tensor([*found, *[0] * (len(query) - len(found))])
+        return torch.eye(len(seen))[[*found, *[0] * (len(query) - len(found))]]
 
 
 def test_drift_is_that_of_samples_that_kept_their_set(session_of: Callable[..., Session]) -> None:
@@ -285,23 +282,25 @@ def test_retrievals_are_undefined_without_a_hard_choice() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda n: torch.full((n,), -1), "returned task -1, and .* are seen"),
-        (lambda n: torch.full((n,), 2), "returned task 2, and .* are seen"),
-        (lambda n: torch.full((n,), 0.5), r"returned torch.float32 \[16\]; return the task id"),
-        (lambda n: torch.zeros(n, 2, dtype=torch.int64), r"returned torch.int64 \[16, 2\]"),
+        (
+            lambda n: torch.full((n,), 0.5),
+            r"returned torch.float32 \[\d+\]; return floating",
+        ),
+        (lambda n: torch.zeros(n, 2), r"returned torch.float32 \[\d+, 2\]"),
+        (lambda n: torch.zeros(n, 1, dtype=torch.int64), r"returned torch.int64 \[\d+, 1\]"),
         (lambda n: [0] * n, r"returned \[0, 0"),
         (lambda n: None, "returned None"),
     ],
 )
-def test_a_retrieved_task_is_a_seen_one(
+def test_each_seen_task_has_a_score(
     session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, answer: Any, message: str
 ) -> None:
     """Whatever else a strategy answers is told by its name, before a set is looked up."""
     session = session_of()
     session.begin_task(0)
     session.pool.grow(session.new_set(None))
-    monkeypatch.setattr(session.retrieval, "retrieve", lambda query, seen, table: answer(len(query)))
-    with pytest.raises(ContractError, match=f"retrieval 'key-cosine': retrieve {message}"):
+    monkeypatch.setattr(session.retrieval, "scores", lambda query, seen, table: answer(len(query)))
+    with pytest.raises(ContractError, match=f"retrieval 'key-cosine': scores {message}"):
         session.evaluate(0, Reporter([], [1, 1, 1]))
 
 
