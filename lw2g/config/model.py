@@ -210,7 +210,7 @@ class RunConfig:
         "auto",
         "arithmetic of training and evaluation; auto: chosen once when the run starts, bf16-mixed if a few "
         "steps are faster on this machine and safe (loss within 2 %, gradient within 10 % of float32's), "
-        "32-true for small backbones; it stays the same for the whole run",
+        "32-true for tiny backbones; it stays the same for the whole run",
     )
     deterministic: bool = option(
         False, "refuse kernels whose results vary from call to call (CUDA; slower); lw2g uses none on the CPU"

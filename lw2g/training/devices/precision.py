@@ -1,10 +1,9 @@
 """Which precision a run computes in: ``run.precision = "auto"`` is settled once, when the run starts.
 
-What is known is not measured: a small backbone stays in float32 (a step is mostly overhead, and embedded
-defaults keep their documented numbers), a GPU computes in bf16 where its hardware does, a CPU without bf16
-instructions in float32. Elsewhere a few training steps are taken in both; bf16 is chosen where it is faster
-and *safe*: the loss of the same step within 2 %, its gradient within 10 % (norm of the difference) of
-float32's.
+What is known is not measured: a small backbone stays in float32 (a step is mostly overhead), a GPU computes
+in bf16 where its hardware does, a CPU without bf16 instructions in float32. Elsewhere a few training steps
+are taken in both; bf16 is chosen where it is faster and *safe*: the loss of the same step within 2 %, its
+gradient within 10 % (norm of the difference) of float32's.
 """
 
 from __future__ import annotations
@@ -27,11 +26,14 @@ from lw2g.vit.prefix import PrefixInjection
 
 __all__ = ["PrecisionChoice", "Step", "choose_precision", "judge", "training_step"]
 
-_SMALL = 50e6
+_SMALL = {"cpu": 10e6}
+_SMALL_ELSEWHERE = 50e6
 """Multiplications per image and forward; the embedded micro ViT has 20 million, ViT-Tiny at 96 pixels 203."""
 _WORTH_IT = 1.1
 _LOSS, _GRADIENT = 0.02, 0.1
-_IMAGES, _CLASSES, _LENGTH = 4, 10, 8
+_IMAGES, _CLASSES, _LENGTH = range(4, 25), 10, 8
+_STEP = 500e6
+"""Multiplications of a step that is measured, forward, as far as the number of images allows."""
 _ENOUGH, _ROUNDS = 1.0, 3
 _CPU_INFO = Path("/proc/cpuinfo")
 
@@ -83,7 +85,7 @@ def choose_precision(backbone: Backbone, sample: Backbone | None = None) -> Prec
 def _known(backbone: Backbone) -> PrecisionChoice | None:
     """Return the choice where it needs no measurement."""
     device = backbone.device
-    if multiplications(backbone) < _SMALL:
+    if multiplications(backbone) < _SMALL.get(device.type, _SMALL_ELSEWHERE):
         return PrecisionChoice(used=FP32, reason="the backbone is small")
     if device.type == "cuda":
         if torch.cuda.get_device_capability(device) >= (8, 0):
@@ -116,9 +118,9 @@ def measured(backbone: Backbone) -> PrecisionChoice:
     """Choose by training steps in both precisions, one after the other, so that a busy machine slows both."""
     models: dict[Precision, Backbone] = {FP32: backbone, BF16: copy.deepcopy(backbone).to_bf16()}
     size = backbone.image_size
-    images = torch.randn(_IMAGES, 3, size, size, generator=torch.Generator().manual_seed(0)).to(
-        backbone.device
-    )
+    count = min(max(int(_STEP / multiplications(backbone)), _IMAGES[0]), _IMAGES[-1])
+    images = torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+    images = images.to(backbone.device)
     first = {name: training_step(model, images) for name, model in models.items()}  # kernels are chosen in it
     seconds: dict[Precision, list[float]] = {name: [] for name in models}
     began = time.perf_counter()

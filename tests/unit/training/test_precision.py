@@ -70,7 +70,7 @@ def test_what_is_known_is_not_measured(monkeypatch):
     monkeypatch.setattr(precision, "training_step", None)
     backbone = tiny_backbone()
     assert choose_precision(backbone).reason == "the backbone is small"
-    monkeypatch.setattr(precision, "_SMALL", 0)
+    monkeypatch.setattr(precision, "_SMALL", {"cpu": 0})
     monkeypatch.setattr(precision, "has_bf16_instructions", lambda: False)
     assert choose_precision(backbone) == PrecisionChoice(used=FP32, reason="the CPU has no bf16 instructions")
 
