@@ -2,8 +2,8 @@
 
 Bare timm is its forward and its backward to the tokens in the same precision (bf16: autocast,
 fused attention).
-Un-prompted queries are known, as in any epoch but the first. ``LW2G_KEEP_MEMORY=0`` shows what the allocator
-does.
+Un-prompted queries are known, as in any epoch but the first; *and queries* computes them in the step,
+which is then compared with timm's step and forward. ``LW2G_KEEP_MEMORY=0`` shows what the allocator does.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lw2g.testing.tiny import tiny_catalogue
 from lw2g.training.devices.engine import BF16, FP32, open_engine
 
 Work = Callable[[], list[float]]
+FORWARD, QUERIES = "its forward", " and queries"
 
 
 class Known(Resident):
@@ -69,8 +70,8 @@ def ours(
     return work
 
 
-def bare(model: str, size: int, precision: str, batch: int, steps: int) -> Work:
-    """Return the seconds of timm's own forward and backward to the tokens."""
+def bare(model: str, size: int, precision: str, batch: int, steps: int, *, grad: bool = True) -> Work:
+    """Return the seconds of timm's own forward and backward to the tokens; of the forward alone if not."""
     backbone = copy.deepcopy(random_backbone(model, size))
     vit: Any = (backbone.to_bf16() if precision == BF16 else backbone).model
     nothing = nn.Parameter(torch.zeros(()))
@@ -80,9 +81,13 @@ def bare(model: str, size: int, precision: str, batch: int, steps: int) -> Work:
         taken = []
         for _ in range(steps):
             began = time.thread_time()
-            with torch.autocast("cpu", torch.bfloat16, enabled=precision == BF16):
+            with (
+                torch.set_grad_enabled(grad),
+                torch.autocast("cpu", torch.bfloat16, enabled=precision == BF16),
+            ):
                 loss = vit.forward_features(images + nothing)[:, 0].sum()
-            torch.autograd.grad(loss, nothing)
+            if grad:
+                torch.autograd.grad(loss, nothing)
             taken.append(time.thread_time() - began)
         return taken
 
@@ -104,11 +109,14 @@ def main() -> None:
     lab = SimpleNamespace(catalogue=tiny_catalogue(LabPlugin()), device=torch.device("cpu"))
     works: dict[tuple[str, str], Work] = {}
     for precision in (FP32, BF16):
-        works["bare timm", precision] = bare(given.model, given.size, precision, given.batch, given.steps)
+        sizes = (given.batch, given.steps)
+        works["bare timm", precision] = bare(given.model, given.size, precision, *sizes)
+        works[FORWARD, precision] = bare(given.model, given.size, precision, *sizes, grad=False)
         for name in given.baselines.split(","):
-            works[name, precision] = ours(
-                lab, given.model, given.size, name, precision, given.batch, given.steps
-            )
+            for label, images_of in ((name, Known), (f"{name}{QUERIES}", Resident)):
+                works[label, precision] = ours(
+                    lab, given.model, given.size, name, precision, *sizes, images_of=images_of
+                )
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in works}
     for turn in range(given.rounds + 1):
         for key, work in works.items():
@@ -116,10 +124,12 @@ def main() -> None:
             taken[key] += found if turn else []  # the first turn warms up
     ms = {key: 1e3 * statistics.median(values) / given.batch for key, values in taken.items()}
     print(f"{given.model} at {given.size} pixels, batch {given.batch}, memory kept: {keeps}")
-    print(f"{'':12s} {'':10s} ms an image  x bare timm  x its float32's speed")
+    print(f"{'':24s} {'':10s} ms an image  x bare timm  x its float32's speed")
     for (name, precision), value in ms.items():
-        beside, gained = value / ms["bare timm", precision], ms[name, FP32] / value
-        print(f"{name:12s} {precision:10s} {value:11.2f} {beside:12.2f} {gained:23.2f}")
+        whole = ms["bare timm", precision] + (ms[FORWARD, precision] if name.endswith(QUERIES) else 0.0)
+        print(
+            f"{name:24s} {precision:10s} {value:11.2f} {value / whole:12.2f} {ms[name, FP32] / value:23.2f}"
+        )
 
 
 if __name__ == "__main__":

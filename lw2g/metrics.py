@@ -366,7 +366,7 @@ def adjusted_rand_index(task_to_set: Mapping[int, int], planted: Mapping[int, Ha
 def _numbers(matrix: AccuracyMatrix) -> Array:
     """Return the matrix as an array ``[T, T]``, NaN for None."""
     tasks = len(matrix)
-    for i, row in enumerate(matrix):
+    for i, row in enumerate(() if isinstance(matrix, np.ndarray) else matrix):
         if len(row) != tasks:
             raise ValueError(
                 f"expected {tasks} entries for each of {tasks} tasks but got {len(row)} for task {i}"

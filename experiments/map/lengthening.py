@@ -2,9 +2,9 @@
 
     python experiments/map/lengthening.py DATA/map RUNS FILE --orders 0 1 2
 
-It runs `dual-prompt` of 50 tokens as `map.toml` does, but a task sees only the tokens that have joined by then (5 at
-first), and writes RUNS/lengthening-ORDER beside the sweeps, so that `table.py` shows its rows. Finished
-runs are kept.
+It runs `dual-prompt` of 50 tokens as `map.toml` does, but a task sees only the tokens that have joined by
+then (5 at first), and writes RUNS/lengthening-ORDER beside the sweeps, so that `table.py` shows its rows.
+Finished runs are kept.
 """
 
 from __future__ import annotations

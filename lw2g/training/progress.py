@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import attrs
+
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
 from lw2g.training.pace import Pace
 from lw2g.training.shield import Shield
@@ -101,6 +103,16 @@ class Steps:
         self._progress(self._done, self._total)
 
 
+def _copied(event: Event) -> Event:
+    """Return a copy of an event; tuples of numbers, as long as the stream, cannot be changed and stay."""
+
+    def fixed(value: object) -> bool:
+        return isinstance(value, tuple) and all(isinstance(entry, int | float | None) for entry in value)
+
+    kept = {id(value): value for value in attrs.asdict(event, recurse=False).values() if fixed(value)}
+    return copy.deepcopy(event, kept)
+
+
 class Reporter:
     """Sends events to listeners and keeps the run's clocks.
 
@@ -132,7 +144,7 @@ class Reporter:
     def send(self, event: Event) -> None:
         """Pass a copy of an event to each listener, so that no listener can change the run's own data."""
         for listener in self._listeners:
-            listener.on_event(copy.deepcopy(event))
+            listener.on_event(_copied(event))
         self._tell_complaints()
 
     def close(self) -> None:

@@ -227,7 +227,7 @@ class Run(Observer):
         if ranks.number():
             return  # rank 0 writes, and no other
         self._count_seconds()
-        self._files.write_record(build_record(self.resolved, self._session, self._ledger))
+        self._files.write_record(build_record(self.resolved, self._session, self._ledger, self._store.base))
 
     def _count_seconds(self) -> None:
         self.reporter.seconds["total"] = self.reporter.elapsed

@@ -294,13 +294,13 @@ class Evaluator:
 
     def _answer(self, predictor: Predictor, choice: SetChoice, labels: Tensor) -> dict[str, Integers]:
         """Return the columns of :class:`Predictions` that hold answers."""
-        size = self._batch_size if choice.log_sets is not None else 4 * self._batch_size
+        ids, size = self.ids, self._batch_size if choice.log_sets is not None else 4 * self._batch_size
         collected: dict[str, list[Tensor]] = {}
         for part in chunks(range(len(labels)), size):
             whole = padded(part, size)
             rows = self._rows(whole)
             chosen = choice[whole].to(rows.device)
-            answers = predictor.answer(rows, chosen, [self.ids[position] for position in part])
+            answers = predictor.answer(rows, chosen, [ids[position] for position in part])
             columns = {"predicted": answers.classes, "retrieved": answers.tasks, "set": answers.sets}
             cut = slice(len(part))
             columns |= self._others(predictor, rows[cut], chosen[cut], answers, labels[part])

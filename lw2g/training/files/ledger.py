@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, compress
 from typing import Any
 
 import attrs
+from torch import Tensor
 
 from lw2g import __version__
 from lw2g.config.resolve import Resolved
@@ -232,8 +234,10 @@ def _has_sets(session: Session) -> bool:
     return session.pool.size > 0
 
 
-def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[str, Any]:
-    """Return the record of a run, finished or not."""
+def build_record(
+    resolved: Resolved, session: Session, ledger: Ledger, base: Mapping[str, Tensor] | None = None
+) -> dict[str, Any]:
+    """Return the record of a run, finished or not; ``base`` has the tensors of the last checkpoint."""
     tasks, tables = len(ledger.accuracy), ledger.tables()
     sets = ledger.task_to_set[:tasks] if _has_sets(session) else None
     planted, domains = session.stream.planted_groups, [info.domain for info in session.infos]
@@ -276,7 +280,7 @@ def build_record(resolved: Resolved, session: Session, ledger: Ledger) -> dict[s
             "basis_vectors": session.memory.basis_vectors
             + sum(constraint.basis_vectors for constraint in session.constraints.values()),
             "parameters": parameters,
-            "statistics": kept_numbers(session) - parameters,
+            "statistics": kept_numbers(session, base) - parameters,
         },
         "flops": {
             "training_per_image": ledger.flops.get("training_per_image"),
@@ -308,8 +312,8 @@ def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:
     """Return the share of the seen classes with stale statistics, after each task and at the end."""
     sizes = [len(info.classes) for info in session.infos[: len(ledger.stale)]]
     shares = [
-        sum(size for size, stale in zip(sizes, flags, strict=False) if stale) / sum(sizes[: task + 1])
-        for task, flags in enumerate(ledger.stale)
+        sum(compress(sizes, flags)) / seen
+        for flags, seen in zip(ledger.stale, accumulate(sizes), strict=True)
     ]
     return {"by_task": shares, "last": shares[-1] if shares else None}
 

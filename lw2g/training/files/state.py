@@ -85,9 +85,14 @@ def snapshot(
     return attrs.evolve(beginning(session, position, ledger), tensors=tensors)
 
 
-def kept_numbers(session: Session) -> int:
-    """Return the number of values that a session keeps from task to task, those of kept pixels included."""
-    tensors = snapshot(session, Position(), {}).tensors.values()
+def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> int:
+    """Return the number of values that a session keeps from task to task, those of kept pixels included.
+
+    Args:
+        session: The run.
+        base: As for :func:`snapshot`.
+    """
+    tensors = snapshot(session, Position(), {}, base=base).tensors.values()
     return sum(
         tensor.numel() for tensor in tensors if tensor.is_floating_point() or tensor.dtype == torch.uint8
     )
