@@ -1,4 +1,4 @@
-"""One prompt set that grows longer: a share of its tokens joins with each task, old ones trained on or frozen.
+"""One prompt set that grows longer: a share of its tokens joins with each task, old ones trained or frozen.
 
     python experiments/map/lengthening.py DATA/map RUNS FILE --orders 0 1 2
 

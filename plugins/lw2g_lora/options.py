@@ -125,7 +125,7 @@ class InfLoraConfig(SteppingOptions, LowRankOptions):
 class SlcaConfig(HeadOptions):
     """Options of ``slca-plus-plus``; defaults are those of the authors on CIFAR-100."""
 
-    rank: int = option(4, "rank of the updates", validator=ge(1), published=4)
+    rank: int = option(4, "rank of the updates; 0: none", validator=ge(0), published=4)
     final_norm: Literal["pretrained", "fresh"] = option(
         "pretrained",
         "the final norm starts from the backbone's, or as torch does (as released: first features are not "

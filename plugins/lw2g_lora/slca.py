@@ -190,7 +190,8 @@ class SlcaPlusPlus(HeadedBaseline):
 
         Protecting the updates alone therefore does not keep features.
         """
-        own, blocks = cast(SlowSet, parameters), range(self.context.backbone.depth)
+        own = cast(SlowSet, parameters)
+        blocks = range(self.context.backbone.depth if self.config.rank else 0)
         return tuple(
             site
             for name, kind in _INPUTS.items()

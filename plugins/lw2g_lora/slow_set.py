@@ -28,7 +28,7 @@ def leading_rows(weight: Tensor, rank: int) -> Tensor:
     matrix = weight.detach().double()
     wide = matrix.shape[1] > matrix.shape[0]
     vectors = torch.linalg.eigh(matrix @ matrix.T if wide else matrix.T @ matrix)[1]
-    leading = vectors[:, -rank:].flip(1).T
+    leading = vectors[:, vectors.shape[1] - rank :].flip(1).T
     rows: Tensor = functional.normalize(leading @ matrix, dim=1) if wide else leading
     return rows.to(weight.dtype)
 

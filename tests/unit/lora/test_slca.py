@@ -286,6 +286,20 @@ def test_uneven_tasks_and_scales():
     assert not found[:, 5:].any()
 
 
+def test_rank_0_trains_norms_and_biases_alone(bench):
+    """Nothing low-rank is designed or protected, and features still move."""
+    method = SlcaPlusPlus(SlcaConfig(rank=0), bench.build)
+    own = method.new_set(None)
+    own.design(bench.build.backbone)
+    assert sum(factor.numel() for factor in own.factors) == 0
+    assert method.sites(own) == ()
+    images = torch.randn(2, 3, 16, 16)
+    plain = bench.build.backbone.features(images, own.injections(), norm=False)
+    with torch.no_grad():
+        own.values["blocks-0-mlp-fc1-bias"] += 1.0
+    assert not torch.equal(plain, bench.build.backbone.features(images, own.injections(), norm=False))
+
+
 def test_a_rank_that_does_not_fit_is_refused(bench):
     """A rank beyond the width."""
     with pytest.raises(ConfigError, match=r"baseline\.rank: 33 exceeds .* 32"):
