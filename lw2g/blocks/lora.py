@@ -80,9 +80,9 @@ class LowRankSet(nn.Module):
             self.load_state_dict(source.state_dict())
         return self
 
-    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> float:
         """Merge the products of the factors (:func:`~lw2g.blocks.merging.merge_set`)."""
-        interpolate(self, start, weight, [(self.down, self.up)])
+        return interpolate(self, start, weight, [(self.down, self.up)])
 
     def increments(self) -> Tensor:
         """Return the dense increments ``up @ down``, ``[num_blocks, num_targets, dim, dim]`` float32."""

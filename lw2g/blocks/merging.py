@@ -2,8 +2,8 @@
 
 Parameters of a common start are interpolated. Low-rank updates are merged by their products, since the
 product of averaged factors has terms that no task has trained; the sum of two products has twice the rank
-and is cut to the set's by its singular values. What the cut loses may lie in directions that a constraint
-protects.
+and is cut to the set's by its singular values. What the cut loses (the record tells its share) may lie in
+directions that a constraint protects.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ __all__ = ["Mergeable", "interpolate", "merge_set", "merged_product"]
 class Mergeable(Protocol):
     """A set whose parameters are not merged one by one."""
 
-    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
-        """Become ``(1 - weight) start + weight self`` in function."""
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> float:
+        """Become ``(1 - weight) start + weight self`` in function; return the share of energy lost by it."""
 
 
 @torch.no_grad()
-def merge_set(trained: nn.Module, start: Mapping[str, Tensor], weight: float) -> None:
+def merge_set(trained: nn.Module, start: Mapping[str, Tensor], weight: float) -> float:
     """Turn a trained copy of a set into ``(1 - weight) start + weight copy``.
+
+    Returns the share of low-rank updates' energy (squared singular values) that the cut to their rank loses.
 
     Args:
         trained: The copy.
@@ -35,11 +37,12 @@ def merge_set(trained: nn.Module, start: Mapping[str, Tensor], weight: float) ->
         weight: From 0 to 1; 1 changes nothing.
     """
     if weight == 1:
-        return
-    if isinstance(trained, Mergeable):
+        return 0.0
+    return (
         trained.merge(start, weight)
-    else:
-        interpolate(trained, start, weight)
+        if isinstance(trained, Mergeable)
+        else interpolate(trained, start, weight)
+    )
 
 
 def interpolate(
@@ -47,22 +50,29 @@ def interpolate(
     start: Mapping[str, Tensor],
     weight: float,
     pairs: Iterable[tuple[nn.Parameter, nn.Parameter]] = (),
-) -> None:
-    """Interpolate parameters, and those of ``pairs`` (``down`` and ``up``) by :func:`merged_product`."""
+) -> float:
+    """Interpolate parameters, and those of ``pairs`` (``down`` and ``up``) by :func:`merged_product`.
+
+    Returns the share of the pairs' energy that is lost.
+    """
     names = {id(value): name for name, value in trained.named_parameters()}
+    lost = whole = 0.0
     for pair in pairs if weight else ():
         before = start[names.pop(id(pair[0]))], start[names.pop(id(pair[1]))]
-        for parameter, value in zip(pair, merged_product(before, pair, weight), strict=True):
+        *merged, energy = merged_product(before, pair, weight)
+        for parameter, value in zip(pair, merged, strict=True):
             parameter.copy_(value)
+        lost, whole = lost + float(energy[0]), whole + float(energy.sum())
     for value in trained.parameters():
         if id(value) in names:
             old = start[names[id(value)]]
             value.copy_(old.lerp(value, weight) if weight else old)
+    return lost / whole if whole else 0.0
 
 
 def merged_product(
     start: tuple[Tensor, Tensor], copy: tuple[Tensor, Tensor], weight: float
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return factors of the best approximation of ``(1 - weight) up0 down0 + weight up1 down1``.
 
     Args:
@@ -71,7 +81,8 @@ def merged_product(
         weight: From 0 to 1.
 
     Returns:
-        ``down`` and ``up`` of the same shapes; rows of ``down`` are orthogonal.
+        ``down`` and ``up`` of the same shapes, rows of ``down`` orthogonal; and the energy (squared singular
+        values) that is lost and that is kept, ``[2]`` float64.
     """
     shape, rank = start[1].shape, start[0].shape[-2]
     joint = start[0].shape[:-2] != shape[:-2]  # one down factor for all m
@@ -87,4 +98,5 @@ def merged_product(
     root = s[..., :rank].sqrt()
     up = (left @ u[..., :rank]) * root[..., None, :]
     down = root[..., None] * (v[..., :rank, :] @ right.mT)
-    return down.to(start[0]), up.reshape(shape).to(start[1])
+    energy = torch.stack([s[..., rank:].square().sum(), s[..., :rank].square().sum()])
+    return down.to(start[0]), up.reshape(shape).to(start[1]), energy

@@ -198,7 +198,9 @@ def _decision(entry: Record) -> Iterator[tuple[str, ...]]:
     sure = entry.get("confidence")
     head: tuple[str, ...] = (
         str(entry["task"] + 1),
-        str(entry["decision"]) + (f" {weight:.2g}" if (weight := entry.get("weight")) is not None else ""),
+        str(entry["decision"])
+        + (f" {weight:.2g}" if (weight := entry.get("weight")) is not None else "")
+        + (f", loses {lost:.1%}" if (lost := entry.get("lost")) else ""),
         _set(entry["set"]),
         "-" if sure is None else f"{sure:.0%}",
     )

@@ -137,7 +137,7 @@ class Learner:
         """Move the set from what it was towards what the task has trained, if that was decided."""
         start, newest = dict(self._session.merging), self._session.pool.newest
         if start and newest is not None and not held(context, self._session.constraints):
-            merge_set(newest, start, float(start.pop("weight")))
+            self._observer.merged(merge_set(newest, start, float(start.pop("weight"))))
 
     def _warn_if_full(self, set_id: int, evidence: Evidence) -> None:
         full = [

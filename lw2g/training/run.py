@@ -196,6 +196,10 @@ class Run(Observer):
         """Count training images."""
         self._ledger.images += images
 
+    def merged(self, lost: float) -> None:
+        """Note what a merge has lost."""
+        self._ledger.decisions[-1]["lost"] = lost
+
     def absorbed(self, set_id: int) -> None:
         """Note the ranks of the spaces that a task has extended."""
         memory = self._session.memory

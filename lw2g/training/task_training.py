@@ -54,6 +54,9 @@ class Observer:
     def trained(self, images: int) -> None:
         """Called after a phase with the number of images that it trained on."""
 
+    def merged(self, lost: float) -> None:
+        """Called when a task's set is merged, with the share of its low-rank energy that the rank loses."""
+
     def absorbed(self, set_id: int) -> None:
         """Called when a task with this set has extended the spaces of old tasks."""
 

@@ -131,9 +131,10 @@ class DenseSet(LowRankSet):
         blocks, targets, dim, _ = self.up.shape
         self.dense = nn.Parameter(torch.zeros(blocks, targets, dim, dim), requires_grad=False)
 
-    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> float:
         """Scale the task's own update: the sum below it is what the copy started from."""
         self.up.mul_(weight)
+        return 0.0
 
 
 class Ewc(Finetune):

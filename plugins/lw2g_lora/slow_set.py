@@ -84,9 +84,9 @@ class SlowSet(nn.Module):
         """The low-rank part."""
         return (*self.down.values(), *self.up.values())
 
-    def merge(self, start: Mapping[str, Tensor], weight: float) -> None:
+    def merge(self, start: Mapping[str, Tensor], weight: float) -> float:
         """Merge the products of each layer's factors, and interpolate the others."""
-        interpolate(self, start, weight, zip(self.down.values(), self.up.values(), strict=True))
+        return interpolate(self, start, weight, zip(self.down.values(), self.up.values(), strict=True))
 
     @property
     def others(self) -> tuple[nn.Parameter, ...]:

@@ -87,6 +87,7 @@ class _Decision:
     margin: float = 0.0
     confidence: float | None = None
     weight: float | None = None
+    lost: float | None = None
     limits: dict[str, Values] = attrs.field(factory=dict)
 
 

@@ -43,15 +43,19 @@ def test_products_are_merged_and_not_factors(shared: bool) -> None:
     """What is left is the nearest of its rank; equal factors, and sums of that rank, are kept whole."""
     start, copy = pair(shared)
     wanted = 0.75 * start.increments().double() + 0.25 * copy.increments().double()
-    down, up = merged_product((start.down, start.up), (copy.down, copy.up), 0.25)
+    down, up, energy = merged_product((start.down, start.up), (copy.down, copy.up), 0.25)
     assert (down.shape, up.shape) == (start.down.shape, start.up.shape)
     lost = (wanted - up.double() @ down.double()).norm()
     columns = wanted.flatten(1, 2) if shared else wanted.flatten(0, 1)  # what one down factor serves
     least = sum(part.square().sum() for part in torch.linalg.svdvals(columns)[..., 4:]).sqrt()
     assert float(lost) == pytest.approx(float(least), rel=1e-4)
+    assert energy.tolist() == pytest.approx(
+        [float(lost) ** 2, float(wanted.square().sum() - lost**2)], rel=1e-4
+    )
     factors = (0.75 * start.up + 0.25 * copy.up) @ (0.75 * start.down + 0.25 * copy.down)
     assert (wanted - factors.double()).norm() > lost
-    down, up = merged_product((start.down, start.up), (start.down, start.up), 0.4)
+    down, up, energy = merged_product((start.down, start.up), (start.down, start.up), 0.4)
+    assert float(energy[0]) < 1e-9 * float(energy[1])
     torch.testing.assert_close(up @ down, start.increments(), rtol=1e-4, atol=1e-5)
 
 
