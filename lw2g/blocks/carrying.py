@@ -13,6 +13,9 @@ classes. Held-out classes of the task choose among a carry's candidates, so no t
   Learnable Drift Compensation", ECCV 2024) in closed form, as in DPCR (He et al., ICML 2025), and shrunk
   towards the identity. It moves means and covariances.
 - ``auto``: the candidates of all of them.
+
+Not here: ADC (CVPR 2024), which attacks new images until they look like old classes and needs the old set
+for it; AdaGauss (NeurIPS 2024), EFC (ICLR 2024) and SLDC (AAAI 2026), which train a map or a penalty.
 """
 
 from __future__ import annotations
