@@ -29,6 +29,7 @@ DRAWN = (
     "a set each less one",
     "a set each less one as long as all",
     "LoRA: a set each less one",
+    "LoRA: a set each less one at a tenth of the rate",
     "slca-plus-plus less one",
 )
 PAIRS = {
@@ -36,6 +37,18 @@ PAIRS = {
     "a set each less one as long as all": (EACH, LONG),
     "by hand less a set each": ("sets by hand, three asked", EACH),
     "LoRA: a set each less one": ("LoRA, a set each, three asked", "LoRA, one set"),
+    "LoRA: a set each less one at a tenth of the rate": (
+        "LoRA, a set each, three asked",
+        "LoRA, one set, slow",
+    ),
+    "LoRA: a set each less one, merged on average": (
+        "LoRA, a set each, three asked",
+        "LoRA, one set, merged on average",
+    ),
+    "LoRA: a set each less one, all at a tenth of the rate": (
+        "LoRA, a set each, slow, three asked",
+        "LoRA, one set, slow",
+    ),
     "LoRA: a set each less slca-plus-plus": ("LoRA, a set each, three asked", SLOW),
     "slca-plus-plus less one": (SLOW, ONE),
     "slca-plus-plus less all at once": (SLOW, f"at once: {SLOW}"),
@@ -167,7 +180,7 @@ def main() -> None:
             if one is not None and name in DRAWN and at != "long":
                 low, high = one[0] - one[1], one[0] + one[1]
                 points.append((name, at, unlike[at], one[0], low, high))
-    for name in DRAWN:
+    for name in PAIRS:
         x, y = ([point[at] for point in points if point[0] == name] for at in (2, 3))
         if len(x) > 3:
             line, mean = stats.linregress(x, y), stats.t.ppf(0.975, len(y) - 1) * stats.sem(y)

@@ -27,7 +27,7 @@ from lw2g_single_set.options import SimpleCILConfig
 from runs import untimed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "python.md"
-QUICK = {"baseline": "simple-cil", "progress": False, "run.device": "cpu"}
+QUICK = {"baseline": "simple-cil", "progress": False, "precision": "32-true", "run.device": "cpu"}
 
 
 def images_of(classes, count, seed):
