@@ -27,19 +27,29 @@ from scipy import stats
 ONE, EACH, LONG, SLOW = "one set", "a set each, three asked", "one set of length 50", "slca-plus-plus"
 DRAWN = (
     "a set each less one",
-    "a set each less one as long as all",
+    "a set each less one, same routing",
     "LoRA: a set each less one",
-    "LoRA: a set each less one at a tenth of the rate",
+    "LoRA: a set each less one at a tenth of the rate, same routing",
     "slca-plus-plus less one",
 )
 PAIRS = {
     "a set each less one": (EACH, ONE),
+    "a set each less one, same routing": (EACH, "one set, routed as a set each"),
+    "what the routing does to one set": ("one set, routed as a set each", ONE),
     "a set each less one as long as all": (EACH, LONG),
     "by hand less a set each": ("sets by hand, three asked", EACH),
     "LoRA: a set each less one": ("LoRA, a set each, three asked", "LoRA, one set"),
     "LoRA: a set each less one at a tenth of the rate": (
         "LoRA, a set each, three asked",
         "LoRA, one set, slow",
+    ),
+    "LoRA: a set each less one at a tenth of the rate, same routing": (
+        "LoRA, a set each, three asked",
+        "LoRA, one set, slow, routed as a set each",
+    ),
+    "LoRA: a set each less one, all at a tenth of the rate, same routing": (
+        "LoRA, a set each, slow, three asked",
+        "LoRA, one set, slow, routed as a set each",
     ),
     "LoRA: a set each less one, merged on average": (
         "LoRA, a set each, three asked",
