@@ -1,8 +1,8 @@
-"""Products of frozen linear layers in float32 by oneDNN, where torch's own are slower.
+"""Products of frozen linear layers on a CPU by oneDNN, over weights that are packed once.
 
-torch hands float32 products on x86 to MKL, and reaches 100 GFLOP/s on one core of an AMD EPYC (Zen 4) where
-oneDNN, to which it hands bf16 ones, reaches 230 in float32 (``benchmarks/README.md``). Results differ in
-their last bits: 2e-6 after sums of 512 products.
+torch packs the weight anew in every product in bf16, and hands float32 ones on x86 to MKL, which reaches 100
+GFLOP/s on one core of an AMD EPYC (Zen 4) where oneDNN reaches 230 (``benchmarks/README.md``). In bf16 the
+results are those of torch; in float32 they differ in their last bits, by 2e-6 after sums of 512 products.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["OneDNNLinear", "has_faster_products", "products_of"]
+__all__ = ["OneDNNLinear", "has_faster_products", "has_packed_products", "products_of"]
 
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def has_faster_products(info: Path = _CPU_INFO) -> bool:
-    """Whether oneDNN is known to be faster: AVX-512 of another maker than Intel, and torch with MKL."""
+    """Whether oneDNN is known to be faster in float32: AVX-512 of another maker than Intel, torch with MKL."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     try:
@@ -32,17 +32,35 @@ def has_faster_products(info: Path = _CPU_INFO) -> bool:
     return both and maker is not None and maker[1] != "GenuineIntel"
 
 
-class OneDNNLinear(nn.Linear):
-    """A frozen linear layer on a CPU whose products in float32, forward and backward, are oneDNN's.
+def has_packed_products() -> bool:
+    """Whether oneDNN multiplies bf16 matrices here."""
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
-    Give it to a layer that there is as its ``__class__``: parameters, hooks and names stay.
+
+class OneDNNLinear(nn.Linear):
+    """A frozen linear layer on a CPU whose products, forward and backward, are oneDNN's over packed weights.
+
+    Give it to a layer that there is as its ``__class__``: parameters, hooks and names stay. The weight's
+    values must not change afterwards. Each packed form takes as much memory as the weight, and is made when
+    it is first needed: one for forwards, one for backwards.
     """
+
+    _packs: _Packs | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Return ``input @ weight.T + bias``, ``[..., in]`` -> ``[..., out]``."""
-        if input.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or self.weight.requires_grad:
+        weight, bias = self.weight, self.bias
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else input.dtype
+        if weight.dtype != dtype or weight.requires_grad or input.device.type != "cpu":
             return super().forward(input)
-        product: Tensor = _Product.apply(input, self.weight, self.bias)
+        packs = self._packs
+        if packs is None or packs.weight.data_ptr() != weight.data_ptr():  # it has moved
+            packs = self._packs = _Packs(weight)
+        rows = input.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+        if not torch.is_grad_enabled():
+            return packs.product(rows, bias)
+        product: Tensor = _Product.apply(rows, bias, packs)
         return product
 
 
@@ -51,18 +69,54 @@ def products_of(model: nn.Module) -> str:
     return "oneDNN's" if any(isinstance(module, OneDNNLinear) for module in model.modules()) else "torch's"
 
 
+class _Packs:
+    """A weight, packed when it is first needed for a forward or a backward; a copy of a layer packs anew."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight.detach()
+        self._forward: Tensor | None = None
+        self._backward: Tensor | None = None
+
+    def product(self, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """Return ``rows @ weight.T + bias``."""
+        if self._forward is None:
+            self._forward = _packed(self.weight, rows)
+        return _product(rows, self._forward, bias)
+
+    def back(self, rows: Tensor) -> Tensor:
+        """Return ``rows @ weight``."""
+        if self._backward is None:
+            self._backward = _packed(self.weight.T.contiguous(), rows)
+        return _product(rows, self._backward, None)
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(weight)
-        return _product(rows, weight, bias)
+    def forward(ctx: Any, rows: Tensor, bias: Tensor | None, packs: _Packs) -> Tensor:
+        ctx.packs = packs
+        return packs.product(rows, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (weight,) = ctx.saved_tensors
-        return _product(gradients[0], weight.T, None), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (gradient,), (of_rows, of_bias, _) = gradients, ctx.needs_input_grad
+        return (
+            ctx.packs.back(gradient) if of_rows else None,
+            gradient.flatten(0, -2).sum(0) if of_bias else None,
+            None,
+        )
 
 
-def _product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), weight, bias, "none", [], "")
+def _packed(weight: Tensor, rows: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows.numel() // rows.shape[-1])
+    return packed
+
+
+def _product(rows: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), packed, bias, "none", [], "")
     return product

@@ -23,7 +23,7 @@ from lw2g.training.devices.precision import PrecisionChoice, choose_precision
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.products import has_faster_products
+from lw2g.vit.products import has_faster_products, has_packed_products
 from lw2g.vit.room import bytes_per_image, require_room
 
 __all__ = [
@@ -184,9 +184,11 @@ def open_backbone(
         config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
     else:
         choice = PrecisionChoice(asked=run.precision, used=run.precision, reason="as configured")
-    if choice.used == BF16:
+    reduced = choice.used == BF16
+    if reduced:
         backbone.to_bf16()
-    elif run.speed == "fast" and not run.compile and engine.device.type == "cpu" and has_faster_products():
+    faster = has_packed_products() if reduced else run.speed == "fast" and has_faster_products()
+    if faster and not run.compile and engine.device.type == "cpu":
         backbone.to_onednn()
     if run.compile:
         require_compiler(engine.device)

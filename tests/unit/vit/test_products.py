@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from lw2g.vit import products
+from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here"
+)
+needs_bf16 = pytest.mark.skipif(not products.has_packed_products(), reason="oneDNN has no bf16 here")
+
+
+@needs_onednn
 def test_features_and_gradients_are_those_of_torch(backbone, images, randn):
     """Features and gradients agree to float32's rounding; names of parameters stay."""
     names, key = list(backbone.model.state_dict()), randn(5, 48).requires_grad_()
@@ -23,6 +32,47 @@ def test_features_and_gradients_are_those_of_torch(backbone, images, randn):
     assert (list(backbone.model.state_dict()), products.products_of(backbone.model)) == (names, "oneDNN's")
     torch.testing.assert_close(values(), expected, rtol=1e-4, atol=1e-4)
     assert torch.equal(backbone.to_bf16().features(images), backbone.features(images))
+
+
+@pytest.mark.parametrize("reduced", [False, pytest.param(True, marks=needs_bf16)])
+@needs_onednn
+def test_a_trained_bias_gets_its_gradient(backbone, images, randn, reduced):
+    """Where a method trains biases of the frozen layers, their gradients are torch's."""
+    if reduced:
+        backbone.to_bf16()
+    name = "blocks.1.attn.qkv.bias"
+    bias = randn(3 * backbone.dim).requires_grad_()
+
+    def gradient():
+        features = backbone.features(images, [ParameterInjection({name: bias})])
+        return torch.autograd.grad(features.square().sum(), [bias])[0]
+
+    expected = gradient()
+    found = backbone.to_onednn() and gradient()
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(found, expected, rtol=0.05 if reduced else 1e-4, atol=1e-3)
+
+
+@needs_bf16
+def test_in_bf16_nothing_changes_but_time(backbone, images, randn):
+    """Features and gradients are torch's to the bit; a copied layer packs its weights anew."""
+    key = randn(5, 48).requires_grad_()
+
+    def values():
+        features = backbone.features(images, [PrefixInjection({1: (key, key)})])
+        return features.detach(), *torch.autograd.grad(features.square().sum(), [key])
+
+    backbone.to_bf16()
+    expected = values()
+    backbone.to_onednn()
+    assert all(map(torch.equal, values(), expected))
+    layer = backbone.model.blocks[0].mlp.fc1
+    twin = copy.deepcopy(layer)
+    rows = randn(7, 48).bfloat16()
+    assert torch.equal(twin(rows), layer(rows))
+    with torch.no_grad():
+        twin.weight = torch.nn.Parameter(-twin.weight, requires_grad=False)
+    assert torch.allclose(twin(rows) - twin.bias, layer.bias - layer(rows), atol=0.05)
 
 
 @pytest.mark.parametrize(
