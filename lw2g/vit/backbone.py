@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
@@ -16,6 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
+from lw2g.vit.graphs import Graphs
 from lw2g.vit.injection import (
     Injection,
     attention_of,
@@ -29,10 +29,13 @@ from lw2g.vit.products import OneDNNLinear
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
     create_model,
+    described,
     file_sha256,
     load_weights,
+    per_channel,
     require_loaded,
     resolve_name,
+    seen_1k,
     state_sha256,
 )
 
@@ -111,6 +114,7 @@ class Backbone(nn.Module):
         model: The timm ``VisionTransformer``, without gradients.
         name: Name in messages: the timm name, with the weights file if there is one.
         fingerprint: Identity in records.
+        graphs: CUDA graphs of :meth:`features`; None where each forward is launched kernel by kernel.
     """
 
     def __init__(self, model: VisionTransformer, *, name: str, fingerprint: BackboneFingerprint) -> None:
@@ -122,6 +126,7 @@ class Backbone(nn.Module):
         self._reading: _Reading | None = None
         self._compiled: frozenset[int] = frozenset()
         self._backend = ""
+        self.graphs: Graphs | None = None
         self.eval()
 
     @classmethod
@@ -167,8 +172,8 @@ class Backbone(nn.Module):
             timm_name=timm_name or name,
             source=source,
             sha256=sha256 or state_sha256(model.state_dict()),
-            mean=_per_channel(mean, "mean"),
-            std=_per_channel(std, "std"),
+            mean=per_channel(mean, "mean"),
+            std=per_channel(std, "std"),
             interpolation=interpolation,
             image_size=model.patch_embed.img_size[0],
             dim=model.embed_dim,
@@ -268,6 +273,12 @@ class Backbone(nn.Module):
             ValueError: The images have another shape.
         """
         self._stop_if_read(images, injections)
+        forward = partial(self._features, norm=norm)
+        if self.graphs is None:
+            return forward(images, injections)
+        return self.graphs(forward, images, injections, norm)
+
+    def _features(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
         with last_row_alone(self.model, injections, self.plain_attention), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
@@ -461,37 +472,13 @@ def load_backbone(
         load_weights(model, weights)
     backbone = Backbone.wrap(
         model,
-        name=_describe(timm_name, weights, random_seed),
+        name=described(timm_name, weights, random_seed),
         timm_name=timm_name,
         source=source,
         sha256=file_sha256(weights) if weights else None,
         mean=mean if mean is not None else config.mean if config else _HALF,
         std=std if std is not None else config.std if config else _HALF,
         interpolation=config.interpolation if config else "bicubic",
-        finetuned_on_1k=_seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
+        finetuned_on_1k=seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
     )
     return backbone.to(device) if device is not None else backbone
-
-
-def _describe(timm_name: str, weights: Path | None, random_seed: int | None) -> str:
-    if weights is not None:
-        return f"{timm_name} ({weights.name})"
-    return timm_name if random_seed is None else f"{timm_name} (random weights, seed {random_seed})"
-
-
-def _seen_1k(config: Any | None) -> bool | None:
-    if config is None:
-        return None
-    if config.num_classes != 1000:
-        return False
-    return True if "in1k" in config.tag else None
-
-
-def _per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:
-    if len(values) != 3:
-        raise ConfigError(f"{what} {list(values)!r} has not one number per channel", "give three")
-    red, green, blue = (float(value) for value in values)
-    if not all(map(math.isfinite, (red, green, blue))) or (what == "std" and min(red, green, blue) <= 0):
-        allowed = "positive numbers" if what == "std" else "finite numbers"
-        raise ConfigError(f"{what} {list(values)!r} does not normalise an image", f"give three {allowed}")
-    return red, green, blue

@@ -20,7 +20,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def has_faster_products(info: Path = _CPU_INFO) -> bool:
-    """Whether oneDNN is known to be faster in float32: AVX-512 of another maker than Intel, torch with MKL."""
+    """Whether oneDNN is known to be faster in float32: AVX-512, not Intel's, in a torch with MKL."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     try:
@@ -34,7 +34,8 @@ def has_faster_products(info: Path = _CPU_INFO) -> bool:
 
 def has_packed_products() -> bool:
     """Whether oneDNN multiplies bf16 matrices here."""
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    library: Any = torch.backends.mkldnn
+    return bool(library.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class OneDNNLinear(nn.Linear):
@@ -56,11 +57,10 @@ class OneDNNLinear(nn.Linear):
         packs = self._packs
         if packs is None or packs.weight.data_ptr() != weight.data_ptr():  # it has moved
             packs = self._packs = _Packs(weight)
-        rows = input.to(dtype)
-        bias = None if bias is None else bias.to(dtype)
+        rows, added = input.to(dtype), None if bias is None else bias.to(dtype)
         if not torch.is_grad_enabled():
-            return packs.product(rows, bias)
-        product: Tensor = _Product.apply(rows, bias, packs)
+            return packs.product(rows, added)
+        product: Tensor = _Product.apply(rows, added, packs)
         return product
 
 

@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,14 @@ from lw2g.vit.room import bytes_per_image, require_room
 __all__ = [
     "convert_state_dict",
     "create_model",
+    "described",
     "file_sha256",
     "load_weights",
+    "per_channel",
     "require_loaded",
     "require_possible",
     "resolve_name",
+    "seen_1k",
     "state_sha256",
 ]
 
@@ -324,3 +327,34 @@ def _first(names: Iterable[Any], limit: int = 3) -> str:
 
 def _one_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def described(timm_name: str, weights: Path | None, random_seed: int | None) -> str:
+    """Return a backbone's name in messages."""
+    if weights is not None:
+        return f"{timm_name} ({weights.name})"
+    return timm_name if random_seed is None else f"{timm_name} (random weights, seed {random_seed})"
+
+
+def seen_1k(config: Any | None) -> bool | None:
+    """Return whether the weights of timm's configuration have seen ImageNet-1k labels; None if unknown."""
+    if config is None:
+        return None
+    if config.num_classes != 1000:
+        return False
+    return True if "in1k" in config.tag else None
+
+
+def per_channel(values: Sequence[float], what: str) -> tuple[float, float, float]:
+    """Return a mean or standard deviation per channel.
+
+    Raises:
+        ConfigError: It does not normalise an image.
+    """
+    if len(values) != 3:
+        raise ConfigError(f"{what} {list(values)!r} has not one number per channel", "give three")
+    red, green, blue = (float(value) for value in values)
+    if not all(map(math.isfinite, (red, green, blue))) or (what == "std" and min(red, green, blue) <= 0):
+        allowed = "positive numbers" if what == "std" else "finite numbers"
+        raise ConfigError(f"{what} {list(values)!r} does not normalise an image", f"give three {allowed}")
+    return red, green, blue

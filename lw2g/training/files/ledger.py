@@ -254,6 +254,7 @@ def build_record(
         | {
             "attention": "plain" if session.backbone.plain_attention else "timm's",
             "products": products_of(session.backbone.model),
+            "graphs": str(session.backbone.graphs or "none"),
         },
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),

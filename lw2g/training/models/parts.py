@@ -22,6 +22,7 @@ from lw2g.training.devices.engine import BF16, FP32, Engine, open_engine, requir
 from lw2g.training.devices.precision import PrecisionChoice, choose_precision
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
+from lw2g.vit import graphs
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
 from lw2g.vit.room import bytes_per_image, require_room
@@ -190,12 +191,15 @@ def open_backbone(
     faster = has_packed_products() if reduced else run.speed == "fast" and has_faster_products()
     if faster and not run.compile and engine.device.type == "cpu":
         backbone.to_onednn()
+    parts = (config.baseline, config.retrieval)
+    of_parts = (getattr(choice.config, "batch_size", None) for choice in parts if choice is not None)
+    # the configured sizes, so that a batch runs alike wherever a run was resumed
+    sizes = frozenset({run.evaluation_batch, *(size for size in of_parts if size)})
     if run.compile:
         require_compiler(engine.device)
-        parts = (config.baseline, config.retrieval)
-        sizes = (getattr(choice.config, "batch_size", None) for choice in parts if choice is not None)
-        # the configured sizes, so that a batch runs alike wherever a run was resumed
-        backbone.compile_blocks({run.evaluation_batch, *(size for size in sizes if size)})
+        backbone.compile_blocks(sizes)
+    elif run.graph == "auto" and engine.device.type in graphs.DEVICES:
+        backbone.graphs = graphs.Graphs(sizes)
     require_room(
         run.evaluation_batch * bytes_per_image(backbone.model),
         f"run.evaluation_batch: {run.evaluation_batch} images",

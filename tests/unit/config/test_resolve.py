@@ -433,6 +433,7 @@ def test_the_mapping_of_a_configuration_is_plain():
         "precision",
         "deterministic",
         "compile",
+        "graph",
         "evaluation_batch",
         "speed",
         "queries",

@@ -11,10 +11,7 @@ from lw2g.vit import products
 from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 
-
-needs_onednn = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here"
-)
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
 needs_bf16 = pytest.mark.skipif(not products.has_packed_products(), reason="oneDNN has no bf16 here")
 
 
