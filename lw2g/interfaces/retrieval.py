@@ -33,6 +33,7 @@ class RetrievalStrategy(nn.Module, ABC):
         temperature: Divides scores before the softmax makes them probabilities.
         control: Whether it is a control that is given the true task in evaluation; nothing else calls it.
         learned_query: Whether :meth:`query` reads the images, because the query changes during learning.
+        votes: Whether scores of an image depend on the rest of its batch, so that batches keep their size.
         learning_only: Names of the strategy's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
     """
@@ -40,6 +41,7 @@ class RetrievalStrategy(nn.Module, ABC):
     query_norm: ClassVar[bool] = True
     control: ClassVar[bool] = False
     learned_query: ClassVar[bool] = False
+    votes: bool = False
     learning_only: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: BuildContext) -> None:

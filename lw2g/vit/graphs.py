@@ -20,7 +20,7 @@ from torch import Tensor
 from lw2g.errors import ContractError
 from lw2g.vit.injection import Injection
 
-__all__ = ["DEVICES", "Graphs", "captured"]
+__all__ = ["CALLS", "DEVICES", "Graphs", "captured"]
 
 Forward = Callable[[Tensor, Sequence[Injection]], Tensor]
 Static = Callable[..., Tensor]
@@ -28,7 +28,7 @@ Static = Callable[..., Tensor]
 
 DEVICES = ("cuda",)
 """Types of devices whose kernels are captured."""
-_CALLS = 20
+CALLS = 20
 """Calls of the same shapes before a forward is captured."""
 _MOST = 8
 """Graphs at a time: each keeps its activations."""
@@ -95,7 +95,7 @@ class Graphs:
         reduced = torch.is_autocast_enabled(images.device.type)
         key = (kind, gradient, reduced, _looks(images), structure)
         self._calls[key] += 1
-        if key not in self._kept and self._calls[key] >= _CALLS and len(self._kept) < _MOST:
+        if key not in self._kept and self._calls[key] >= CALLS and len(self._kept) < _MOST:
 
             def static(*tensors: Tensor) -> Tensor:
                 first, *others = tensors

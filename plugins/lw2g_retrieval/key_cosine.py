@@ -29,6 +29,7 @@ class KeyCosine(RetrievalStrategy):
     def __init__(self, config: KeyCosineConfig, context: BuildContext) -> None:
         super().__init__(context)
         self.config = config
+        self.votes = config.vote == "batch"
         dim = context.backbone.dim
         self.key = nn.ParameterList(
             nn.Parameter(torch.empty(dim).uniform_(-1, 1)) for _ in range(context.num_tasks)

@@ -27,8 +27,8 @@ from lw2g.training.protection import Protection
 from lw2g.training.run import Run
 from lw2g.training.session import Session, open_session
 
-PRECISIONS = {"bf16": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
-"""Precision by mode; ``compile`` is bf16 with the blocks of the ViT compiled, as by ``run.compile``."""
+PRECISIONS = {"bf16": "bf16-mixed", "graph": "bf16-mixed", "compile": "bf16-mixed", "fp32": "32-true"}
+"""Precision by mode; ``graph`` is bf16 with CUDA graphs (``run.graph``), ``compile`` with compiled blocks."""
 
 
 class Resident:

@@ -19,7 +19,7 @@ def test_a_replayed_run_is_the_same(baseline, tmp_path, monkeypatch):
     plain = start(shortest(catalogue, baseline, options), catalogue, tmp_path / "plain")
     monkeypatch.setattr(graphs, "DEVICES", ("cpu",))
     monkeypatch.setattr(graphs, "captured", replaying)
-    monkeypatch.setattr(graphs, "_CALLS", 2)
+    monkeypatch.setattr(graphs, "CALLS", 2)
     monkeypatch.setattr(graphs, "_FASTER", float("inf"))
     resolved = shortest(catalogue, baseline, options | {"run.graph": "auto"})
     record = start(resolved, catalogue, tmp_path / "replayed")

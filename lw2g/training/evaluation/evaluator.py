@@ -28,6 +28,9 @@ from lw2g.training.progress import Reporter
 
 __all__ = ["Evaluator", "Predictions"]
 
+_ROWS = 1024
+"""Rows of known features whose scores or logits are computed at once."""
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Predictions:
@@ -185,7 +188,8 @@ class Evaluator:
         size = self._batch_size
         if not retrieval.learned_query:
             self._images.queries(range(count))  # new queries of all tasks share forwards
-            size *= 4  # nothing but scores of known queries is left
+            # nothing but scores of known queries is left
+            size = size if retrieval.votes else self._rows_at_once(count)
         filled = [padded(part, size) for part in chunks(range(count), size)]
         for batch in self._images.batches(filled):
             choice, suits = predictor.choose(batch)
@@ -290,13 +294,19 @@ class Evaluator:
             known if slots.shape[1] == 1 else known[torch.arange(len(rows))[:, None], torch.from_numpy(slots)]
         )
 
+    def _rows_at_once(self, count: int) -> int:
+        """Return how many rows without a forward are computed at once: a few batches, or up to so many."""
+        few = 4 * self._batch_size
+        return few * min(max(1, _ROWS // few), -(-count // few))
+
     # -- answers -----------------------------------------------------------------------------------------
 
     def _answer(self, predictor: Predictor, choice: SetChoice, labels: Tensor) -> dict[str, Integers]:
         """Return the columns of :class:`Predictions` that hold answers."""
-        ids, size = self.ids, self._batch_size if choice.log_sets is not None else 4 * self._batch_size
+        ids, count = self.ids, len(labels)
+        size = self._batch_size if choice.log_sets is not None else self._rows_at_once(count)
         collected: dict[str, list[Tensor]] = {}
-        for part in chunks(range(len(labels)), size):
+        for part in chunks(range(count), size):
             whole = padded(part, size)
             rows = self._rows(whole)
             chosen = choice[whole].to(rows.device)

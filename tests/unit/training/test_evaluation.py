@@ -269,6 +269,23 @@ def test_tasks_and_sets_share_forwards_of_one_size(session_of: Callable[..., Ses
     assert session.evaluator.sizes(2) == [11, 18]
 
 
+@pytest.mark.parametrize(("vote", "asked"), [("sample", [192]), ("batch", [16] * 9)])
+def test_images_that_vote_keep_the_size_of_their_batch(
+    session_of: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, vote: str, asked: list[int]
+) -> None:
+    """Scores of known queries are asked for many images at once, but not where their company counts."""
+    session = session_of({"benchmark.test": 18, "retrieval.vote": vote})
+    for index in range(3):
+        session.begin_task(index)
+        session.pool.grow(session.new_set(None))
+    scores, sizes = session.retrieval.scores, []
+    monkeypatch.setattr(
+        session.retrieval, "scores", lambda q, *rest: sizes.append(len(q)) or scores(q, *rest)
+    )
+    session.evaluate(2, Reporter([], [1, 1, 1]))
+    assert sizes == asked
+
+
 def test_retrievals_are_undefined_without_a_hard_choice() -> None:
     """No set, no retrieval accuracy."""
     zeros, nothing = np.zeros(2, dtype=np.int64), np.full(2, -1, dtype=np.int64)

@@ -26,7 +26,7 @@ from replaying import replaying
 @pytest.fixture
 def kept(backbone, monkeypatch):
     """Graphs of a backbone, captured at the third call and kept although they are no faster."""
-    monkeypatch.setattr(graphs, "_CALLS", 3)
+    monkeypatch.setattr(graphs, "CALLS", 3)
     monkeypatch.setattr(graphs, "_FASTER", float("inf"))
     backbone.graphs = Graphs(frozenset({3}), replaying)
     return backbone.graphs
