@@ -41,9 +41,9 @@ def has_packed_products() -> bool:
 class OneDNNLinear(nn.Linear):
     """A frozen linear layer on a CPU whose products, forward and backward, are oneDNN's over packed weights.
 
-    Give it to a layer that there is as its ``__class__``: parameters, hooks and names stay. The weight's
-    values must not change afterwards. Each packed form takes as much memory as the weight, and is made when
-    it is first needed: one for forwards, one for backwards.
+    Give it to a layer that there is as its ``__class__``: parameters, hooks and names stay. Each packed form
+    takes as much memory as the weight, and is made when it is first needed: one for forwards, one for
+    backwards.
     """
 
     _packs: _Packs | None = None
@@ -55,7 +55,7 @@ class OneDNNLinear(nn.Linear):
         if weight.dtype != dtype or weight.requires_grad or input.device.type != "cpu":
             return super().forward(input)
         packs = self._packs
-        if packs is None or packs.weight.data_ptr() != weight.data_ptr():  # it has moved
+        if packs is None or not packs.are_of(weight):
             packs = self._packs = _Packs(weight)
         rows, added = input.to(dtype), None if bias is None else bias.to(dtype)
         if not torch.is_grad_enabled():
@@ -73,9 +73,13 @@ class _Packs:
     """A weight, packed when it is first needed for a forward or a backward; a copy of a layer packs anew."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.weight = weight.detach()
+        self.weight, self._version = weight.detach(), weight._version
         self._forward: Tensor | None = None
         self._backward: Tensor | None = None
+
+    def are_of(self, weight: Tensor) -> bool:
+        """Whether a weight is the packed one, and unchanged."""
+        return self.weight.data_ptr() == weight.data_ptr() and self._version == weight._version
 
     def product(self, rows: Tensor, bias: Tensor | None) -> Tensor:
         """Return ``rows @ weight.T + bias``."""

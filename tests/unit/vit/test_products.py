@@ -52,7 +52,7 @@ def test_a_trained_bias_gets_its_gradient(backbone, images, randn, reduced):
 
 @needs_bf16
 def test_in_bf16_nothing_changes_but_time(backbone, images, randn):
-    """Features and gradients are torch's to the bit; a copied layer packs its weights anew."""
+    """Features and gradients are torch's to the bit; a copied layer, or a changed weight, is packed anew."""
     key = randn(5, 48).requires_grad_()
 
     def values():
@@ -67,9 +67,14 @@ def test_in_bf16_nothing_changes_but_time(backbone, images, randn):
     twin = copy.deepcopy(layer)
     rows = randn(7, 48).bfloat16()
     assert torch.equal(twin(rows), layer(rows))
-    with torch.no_grad():
-        twin.weight = torch.nn.Parameter(-twin.weight, requires_grad=False)
-    assert torch.allclose(twin(rows) - twin.bias, layer.bias - layer(rows), atol=0.05)
+    expected = layer.bias - layer(rows)
+    for turned in (twin, layer):
+        with torch.no_grad():
+            if turned is twin:
+                twin.weight = torch.nn.Parameter(-twin.weight, requires_grad=False)
+            else:
+                layer.weight.neg_()
+        assert torch.allclose(turned(rows) - turned.bias, expected, atol=0.05)
 
 
 @pytest.mark.parametrize(
