@@ -97,13 +97,12 @@ class Graphs:
         self._calls[key] += 1
         if key not in self._kept and self._calls[key] >= CALLS and len(self._kept) < _MOST:
 
-            def static(*tensors: Tensor) -> Tensor:
-                first, *others = tensors
-                # a cast that autocast keeps would be read in a replay, when it is gone
-                with torch.autocast(images.device.type, enabled=reduced, cache_enabled=False):
-                    return forward(first, _rebuilt(injections, iter(others)))
+            def static(first: Tensor, *others: Tensor) -> Tensor:
+                return forward(first, _rebuilt(injections, iter(others)))
 
-            self._kept[key] = self._tried(static, inputs, gradient)
+            # a cast that autocast keeps would be read in a replay, when it is gone
+            with torch.autocast(images.device.type, enabled=reduced, cache_enabled=False):
+                self._kept[key] = self._tried(static, inputs, gradient)
         graph = self._kept.get(key)
         if graph is None or graph.waits:
             return forward(images, injections)

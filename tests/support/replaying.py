@@ -9,6 +9,8 @@ __all__ = ["replaying"]
 
 def replaying(forward, samples):
     """Return ``forward`` as a CUDA graph runs it: at fixed addresses, which each replay overwrites."""
+    # as torch.cuda.make_graphed_callables does
+    assert not (torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled())
     wanted = [sample for sample in samples if sample.requires_grad]
     kept = {}
 
