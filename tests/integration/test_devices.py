@@ -125,6 +125,7 @@ def test_a_step_on_images_that_lie_on_the_device_hands_nothing_over(speed, tmp_p
         record = run("s-prompt-plus-plus", tmp_path, policy="always", retrieval="oracle", speed=speed)
     check(record, account)
     assert record["config"]["run"]["speed"] == speed
+    assert record["environment"]["graphs"] == "1 forwards"
     (intervals, *_) = account.between_steps("send").values()
     second = [len(sent) for sent in intervals[len(intervals) // 2 + 1 :]]
     assert second == [speed == "exact"] * max(len(second), 2)

@@ -12,7 +12,8 @@ are the real ones, so that whole runs can be made::
 
 The claim belongs to the storage of a tensor, so views, parameters and ``detach`` share it. What only hardware
 has is not shown: kernels that are missing or give other bits, limits of memory, streams, several devices,
-generators of the device, and most of ``torch.cuda`` (``is_available`` says False).
+generators of the device, and most of ``torch.cuda`` (``is_available`` says False). CUDA graphs are replayed
+by :func:`replaying.replaying`, and each is kept.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from torch.utils._pytree import tree_map
 from device_account import Account
 from lw2g.training.devices.engine import Engine, open_engine
 from lw2g.training.models import parts
+from lw2g.vit import graphs
+from replaying import replaying
 
 __all__ = ["DEVICE", "simulated_device"]
 
@@ -369,6 +372,8 @@ _CUDA: dict[str, Callable[..., Any]] = {
     "mem_get_info": lambda device=None: (2**33, 2**34),
     "get_device_name": lambda device=None: "simulated",
     "get_device_properties": lambda device: SimpleNamespace(name="simulated", total_memory=2**34),
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
 }
 """What is asked of torch.cuda."""
 
@@ -420,6 +425,8 @@ def simulated_device() -> Iterator[Account]:
         stack.enter_context(mock.patch.object(parts, "open_engine", _open_engine))
         for name, answer in _CUDA.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        stack.enter_context(mock.patch.object(graphs, "captured", replaying))
+        stack.enter_context(mock.patch.object(graphs, "_FASTER", float("inf")))
         grouping = _group_by_claim(torch._C._group_tensors_by_device_and_dtype)
         stack.enter_context(mock.patch.object(torch._C, "_group_tensors_by_device_and_dtype", grouping))
         stack.enter_context(warnings.catch_warnings())
