@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 from weakref import ref
 
@@ -114,11 +115,12 @@ class Graphs:
         samples = tuple(_like(tensor, gradient) for tensor in inputs)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             before = _generator(device)
-            first, second = _computed(static, samples), _computed(static, samples)
-            if not torch.equal(before, _generator(device)):
-                self.refused["it draws numbers"] += 1
-                return None
             try:
+                with _refusing_waits(device):
+                    first, second = _computed(static, samples), _computed(static, samples)
+                if not torch.equal(before, _generator(device)):
+                    self.refused["it draws numbers"] += 1
+                    return None
                 replayed = self._capture(static, tuple(_like(tensor, gradient) for tensor in inputs))
             except RuntimeError as error:
                 self.refused[str(error).partition("\n")[0]] += 1
@@ -238,6 +240,20 @@ def _computed(forward: Static, samples: Sequence[Tensor]) -> list[Tensor]:
     wanted = [sample for sample in samples if sample.requires_grad]
     slopes = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True) if wanted else ()
     return [each.clone() for each in (out.detach(), *slopes) if each is not None]
+
+
+@contextmanager
+def _refusing_waits(device: torch.device) -> Iterator[None]:
+    """Raise RuntimeError where the host waits for a GPU: within a capture its generator would be lost."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _generator(device: torch.device) -> Tensor:

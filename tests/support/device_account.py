@@ -47,10 +47,16 @@ class Account:
     Attributes:
         waits: In order.
         steps: The optimizer of each step, a number, in order.
+        refuses: Whether waiting is an error, as ``torch.cuda.set_sync_debug_mode`` has it.
     """
 
     waits: list[Wait] = attrs.field(factory=list)
     steps: list[int] = attrs.field(factory=list)
+    refuses: bool = False
+
+    def set_mode(self, mode: int | str) -> None:
+        """Take the place of ``torch.cuda.set_sync_debug_mode``."""
+        self.refuses = mode == "error"
 
     def between_steps(self, kind: WaitKind = "read") -> dict[int, list[list[Wait]]]:
         """Return the waits between every two successive steps of an optimizer, by optimizer."""
@@ -89,6 +95,8 @@ class Account:
 
     def note(self, kind: WaitKind, what: str) -> None:
         """Write a wait down."""
+        if self.refuses and kind != "send":
+            raise RuntimeError("called a synchronizing CUDA operation (simulated device)")
         last = self.steps[-1] if self.steps else -1
         self.waits.append(Wait(kind=kind, what=what, line=_line(), step=len(self.steps), optimizer=last))
 

@@ -423,7 +423,8 @@ def simulated_device() -> Iterator[Account]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(parts, "open_engine", _open_engine))
-        for name, answer in _CUDA.items():
+        modes = {"get_sync_debug_mode": lambda: 0, "set_sync_debug_mode": account.set_mode}
+        for name, answer in (_CUDA | modes).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(graphs, "captured", replaying))
         stack.enter_context(mock.patch.object(graphs, "_FASTER", float("inf")))

@@ -21,6 +21,7 @@ from lw2g.vit.parameters import ParameterInjection
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.tokens import TokenInjection
 from replaying import replaying
+from simulated_device import simulated_device
 
 
 @pytest.fixture
@@ -149,6 +150,16 @@ def test_what_is_no_better_is_refused(backbone, kept, images, change, why):
         rows = [backbone.features(images) for _ in range(5)]
     assert all(torch.equal(row, rows[0]) for row in rows)
     assert str(backbone.graphs) == f"0 forwards, 1 not: {why}"
+
+
+def test_a_forward_that_waits_for_the_device_is_refused():
+    """It would end a capture midway, and leave the generator of the device unusable."""
+    with simulated_device():
+        kept, images = Graphs(frozenset({3})), torch.ones(3, 2, device="cuda")
+        for _ in range(graphs.CALLS + 1):
+            rows = kept(lambda images, injections: images * images.sum().item(), images, ())
+        assert rows.tolist() == [[6.0, 6.0]] * 3
+    assert str(kept) == "0 forwards, 1 not: called a synchronizing CUDA operation (simulated device)"
 
 
 def test_a_slower_graph_is_refused(backbone, kept, images, monkeypatch):
