@@ -112,6 +112,9 @@ class Graphs:
     def _tried(self, static: Static, inputs: Sequence[Tensor], gradient: bool) -> _Graph | None:
         """Capture a forward, and return its graph if it computes the same, and faster."""
         device = inputs[0].device
+        if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < torch.cuda.memory_reserved(device):
+            self.refused["half of the memory is in use"] += 1  # a graph keeps what its forward takes
+            return None
         samples = tuple(_like(tensor, gradient) for tensor in inputs)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             before = _generator(device)

@@ -152,14 +152,24 @@ def test_what_is_no_better_is_refused(backbone, kept, images, change, why):
     assert str(backbone.graphs) == f"0 forwards, 1 not: {why}"
 
 
-def test_a_forward_that_waits_for_the_device_is_refused():
-    """It would end a capture midway, and leave the generator of the device unusable."""
+@pytest.mark.parametrize(
+    ("factor", "reserved", "told"),
+    [
+        (lambda images: images.sum().item(), 0, "0 forwards, 1 not: called a synchronizing CUDA operation"),
+        (lambda images: images.sum(), 2**34, "0 forwards, 1 not: half of the memory is in use"),
+        (lambda images: images.sum(), 2**32, "1 forwards"),
+    ],
+    ids=["waits", "crowded", "captured"],
+)
+def test_what_would_harm_the_device_is_refused(monkeypatch, factor, reserved, told):
+    """Waiting would end a capture midway and leave the generator unusable; a graph keeps its activations."""
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
     with simulated_device():
         kept, images = Graphs(frozenset({3})), torch.ones(3, 2, device="cuda")
         for _ in range(graphs.CALLS + 1):
-            rows = kept(lambda images, injections: images * images.sum().item(), images, ())
+            rows = kept(lambda images, injections: images * factor(images), images, ())
         assert rows.tolist() == [[6.0, 6.0]] * 3
-    assert str(kept) == "0 forwards, 1 not: called a synchronizing CUDA operation (simulated device)"
+    assert str(kept).removesuffix(" (simulated device)") == told
 
 
 def test_a_slower_graph_is_refused(backbone, kept, images, monkeypatch):
