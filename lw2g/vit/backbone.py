@@ -462,7 +462,8 @@ def load_backbone(
     config = timm.get_pretrained_cfg(timm_name) if tagged else None
     if source == "file" and config is None and (mean is None or std is None):
         raise ConfigError(
-            f"bare architecture {timm_name!r} does not say how inputs are normalised", "state mean and std"
+            f"bare architecture {timm_name!r} does not say how inputs are normalised",
+            "state mean and std, as in backbone.mean=[0.5,0.5,0.5], or give the name with its tag",
         )
     model = create_model(
         timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0

@@ -2,8 +2,9 @@
 
 What is known is not measured: a small backbone stays in float32 (a step is mostly overhead), a GPU computes
 in bf16 where its hardware does, a CPU without bf16 instructions in float32. Elsewhere a few training steps
-are taken in both; bf16 is chosen where it is faster and *safe*: the loss of the same step within 2 %, its
-gradient within 10 % (norm of the difference) of float32's.
+are taken in both; bf16 is chosen where it is faster and *safe*: the loss of the same step within 5 %, and
+the gradient of the median image within 25 % (norm of the difference) of float32's. The sum over images would
+not do: a few that saturate an attention have most of its norm.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SMALL = {"cpu": 10e6}
 _SMALL_ELSEWHERE = 50e6
 """Multiplications per image and forward; the embedded micro ViT has 20 million, ViT-Tiny at 96 pixels 203."""
 _WORTH_IT = 1.1
-_LOSS, _GRADIENT = 0.02, 0.1
+_LOSS, _GRADIENT = 0.05, 0.25
 _IMAGES, _CLASSES, _LENGTH = range(4, 25), 10, 8
 _STEP = 500e6
 """Multiplications of a step that is measured, forward, as far as the number of images allows."""
@@ -63,7 +64,7 @@ class Step:
     Attributes:
         seconds: Of forward and backward.
         loss: Its loss.
-        gradient: With respect to the prefix, ``[2 * L, dim]`` float32.
+        gradient: With respect to the prefix of each image, ``[B, 2, L, dim]`` float32.
     """
 
     seconds: float
@@ -71,15 +72,9 @@ class Step:
     gradient: Tensor
 
 
-def choose_precision(backbone: Backbone, sample: Backbone | None = None) -> PrecisionChoice:
-    """Choose for a backbone in float32 that lies on the run's device; no generator of torch is touched.
-
-    Args:
-        backbone: What is to be used.
-        sample: Measured in its place, where there is something to measure: its first blocks.
-    """
-    known = _known(backbone)
-    return measured(sample or backbone) if known is None else known
+def choose_precision(backbone: Backbone) -> PrecisionChoice:
+    """Choose for a backbone in float32 that lies on the run's device; no generator of torch is touched."""
+    return _known(backbone) or measured(backbone)
 
 
 def _known(backbone: Backbone) -> PrecisionChoice | None:
@@ -139,7 +134,8 @@ def judge(steps: Mapping[Precision, Step], seconds: Mapping[Precision, float]) -
     """
     exact, reduced = steps[FP32], steps[BF16]
     loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)
-    gradient = float((reduced.gradient - exact.gradient).norm() / exact.gradient.norm())
+    apart, norms = (one.flatten(1).norm(dim=1) for one in (reduced.gradient - exact.gradient, exact.gradient))
+    gradient = float((apart / norms).median())
     if not (loss <= _LOSS and gradient <= _GRADIENT):  # not a number is not safe either
         differs = f"loss by {loss:.1%}, gradient by {gradient:.1%}"
         return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")
@@ -161,18 +157,19 @@ def training_step(backbone: Backbone, images: Tensor) -> Step:
     """
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(2, _LENGTH, backbone.dim, generator=generator).to(images.device)
+    drawn = drawn.repeat(len(images), 1, 1, 1)
     head = (torch.randn(backbone.dim, _CLASSES, generator=generator) / backbone.dim**0.5).to(images.device)
     labels = torch.arange(len(images), device=images.device) % _CLASSES
     _synchronize(images.device)
     began = time.perf_counter()
     with torch.enable_grad():
         prefix = drawn.requires_grad_()
-        features = backbone.features(images, [PrefixInjection({0: (prefix[0], prefix[1])})])
+        features = backbone.features(images, [PrefixInjection({0: (prefix[:, 0], prefix[:, 1])})])
         loss = F.cross_entropy(features @ head, labels)
         (gradient,) = torch.autograd.grad(loss, [prefix])
     _synchronize(images.device)
     seconds = time.perf_counter() - began
-    return Step(seconds=seconds, loss=float(loss.detach()), gradient=gradient.flatten(0, 1))
+    return Step(seconds=seconds, loss=float(loss.detach()), gradient=gradient)
 
 
 def _synchronize(device: torch.device) -> None:
