@@ -163,8 +163,8 @@ def _slots(labels: IndexArray, order: Sequence[int], tasks: int, slots: int, see
     for _ in range(tasks):
         chosen: list[int] = []
         while len(chosen) < slots:
-            there = [label for label in order if left[label] and label not in chosen]
-            there = there or [label for label in order if left[label]]
+            # each round takes a class at most once: a second round begins only when all of them are taken
+            there = [label for label in order if left[label]]
             for place in draw.permutation(len(there))[: slots - len(chosen)].tolist():
                 chosen.append(there[place])
                 left[there[place]] -= 1

@@ -99,7 +99,9 @@ class LeaveOneOut(Measure):
                 continue
             gained, lost = float((under & ~plain).sum()), float((~under & plain).sum())
             chance = is_right_left_out(features, shuffled).double().mean() - without[False].double().mean()
-            error = 100 * math.sqrt(max(gained + lost - (gained - lost) ** 2 / n, 0.0)) / n
+            # no less than 0, since an image is gained or lost at most once
+            spread = gained + lost - (gained - lost) ** 2 / n
+            error = 100 * math.sqrt(spread) / n
             gains[candidate.set] = Measurement(
                 value=100 * (gained - lost) / n,
                 error=error * math.sqrt(sample.left_out),

@@ -114,6 +114,27 @@ def test_a_matrix_that_does_not_follow_is_named(run: Path) -> None:
     assert text.startswith("task 1 after task 3: 101.0 written, ")
 
 
+def test_a_retrieval_matrix_is_judged_whoever_leaves_it_out(run: Path) -> None:
+    """One that the record has lost does not follow from predictions that say which task was retrieved."""
+    reseal(run, lambda record: record.update(retrieval_matrix=None))
+    assert "record.json: retrieval_matrix" in broken(run)
+
+
+def test_a_retrieval_matrix_without_retrieval_is_named(run: Path) -> None:
+    """Predictions that choose no set bear none, whatever the record says."""
+    checksums = {}
+    for path in (run / "predictions").glob("*.safetensors"):
+        columns = load_file(path)
+        for name in ("retrieved", "set", "rank"):
+            columns[name][:] = -1
+        save_file(columns, path)
+        checksums[f"predictions/{path.name}"] = sha256_of(path)
+    reseal(run, lambda record: record["files"].update(checksums))
+    assert "record.json: retrieval_matrix" in broken(run)
+    reseal(run, lambda record: record.update(retrieval_matrix=None))
+    assert "record.json: retrieval_matrix" not in broken(run)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [

@@ -227,3 +227,101 @@ def test_the_next_domain_is_tested_before_it_is_learned(tree, tmp_path):
     shown = CliRunner().invoke(main, ["show", str(out)]).output
     assert "before their tasks are learned" in shown
     assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+
+
+def parts_of(made, size):
+    """Return how many equal parts, of ``size`` images each, of each class each task of a stream holds."""
+    tasks = []
+    for task in made.tasks:
+        images_of = Counter(made.class_names[label] for label in task.train.labels.tolist())
+        tasks.append({name: count // size for name, count in images_of.items()})
+    return tasks
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4])
+def test_a_task_repeats_a_class_only_where_no_other_has_parts_left(slots):
+    """Drawn from the last task to the first: what is left over when classes run out comes at the beginning.
+
+    Five classes of ``slots`` parts each fill five tasks.
+    """
+    repeated = 0
+    for seed in range(30):
+        tasks = parts_of(repetition(5, slots, seed), EACH // slots)
+        left = dict.fromkeys("abcde", slots)
+        for parts in reversed(tasks):
+            there = sum(count > 0 for count in left.values())
+            assert len(parts) == min(slots, there)
+            assert sum(parts.values()) == slots
+            repeated += len(parts) < slots
+            for name, count in parts.items():
+                left[name] -= count
+        assert not any(left.values())
+        distinct = [len(parts) for parts in tasks]
+        assert distinct == sorted(distinct)
+    assert repeated > 0
+
+
+def test_parts_that_do_not_come_out_even_go_to_drawn_classes():
+    """Seven places among five classes: every class comes twice in about two draws of five."""
+    draws = 200
+    twice = Counter()
+    for seed in range(draws):
+        met = Counter(name for task in repetition(7, 1, seed).tasks for name in task.class_names)
+        assert sorted(met.values()) == [1, 1, 1, 2, 2]
+        twice.update(name for name, count in met.items() if count == 2)
+    deviation = (draws * 0.4 * 0.6) ** 0.5
+    assert all(abs(twice[name] - draws * 0.4) < 4 * deviation for name in "abcde")
+
+
+def test_shots_are_drawn_anew_in_each_task():
+    """The images kept of a class depend on its task and on the seed, not on the class alone."""
+    kept = []
+    for seed in range(6):
+        _, made = sized(shots=3, order_seed=seed)
+        for task in made.tasks:
+            first = min(task.train.labels.tolist())
+            rows = [int(name.split("/")[1]) % EACH for name in task.train.ids]
+            kept.append(
+                tuple(row for row, label in zip(rows, task.train.labels, strict=True) if label == first)
+            )
+    assert len(set(kept)) == len(kept)  # 12 draws of 3 images of 12: equal ones only if the seed is
+
+
+@pytest.mark.parametrize("stream", ["classes", "repetition", "domains"])
+def test_groups_are_planted_where_classes_do_not_come_again(stream):
+    """Given ones hold for disjoint classes, domains are groups, and repetition has none."""
+    plain = images("train", EACH)
+    domain = np.arange(len(plain.labels)) % 2
+    train, test = (attrs.evolve(images(split, EACH), domain=domain) for split in ("train", "test"))
+    made = build_stream(
+        name="tiny",
+        train=train,
+        test=test,
+        class_names="abcde",
+        order=range(CLASSES),
+        sizes={"classes": (3, 2), "repetition": (2,), "domains": (5,)}[stream],
+        options=OrderOptions(stream=stream, tasks=5),
+        domains=("photo", "sketch"),
+        planted_groups=(1, 0),
+    )
+    assert made.planted_groups == {"classes": (1, 0), "repetition": None, "domains": (0, 1)}[stream]
+
+
+def test_the_fingerprint_knows_the_names_of_domains():
+    """The same images in the same order are another stream where a domain has another name."""
+    plain = images("train", EACH)
+    domain = np.arange(len(plain.labels)) % 2
+    prints = set()
+    for names in (("photo", "sketch"), ("photo", "drawing"), ("photo", "sketch")):
+        made = build_stream(
+            name="tiny",
+            train=attrs.evolve(plain, domain=domain),
+            test=attrs.evolve(images("test", EACH), domain=domain),
+            class_names="abcde",
+            order=range(CLASSES),
+            sizes=(CLASSES,),
+            options=OrderOptions(stream="domains"),
+            domains=names,
+        )
+        prints.add(made.fingerprint)
+    assert len(prints) == 2

@@ -189,17 +189,23 @@ def test_features_that_separate_gain_over_those_that_do_not(measure):
     assert (same.value, same.error) == (pytest.approx(0.0, abs=1e-9), pytest.approx(0.0, abs=1e-9))
 
 
-def test_the_error_is_that_of_paired_answers():
-    """The deviation of gained and lost images over the root of their number, less where few are left out."""
+@pytest.mark.parametrize("signal", [1.0, 1.6])
+def test_the_error_is_that_of_paired_answers(signal):
+    """The deviation of gained and lost images over the root of their number, less where few are left out.
+
+    A stronger signal gains more images than it loses.
+    """
     labels = torch.arange(3).repeat_interleave(torch.tensor([9, 12, 20]))
     queries, features = (
-        torch.randn(41, 4, generator=generator(seed)) + torch.nn.functional.one_hot(labels, 4)
-        for seed in (3, 4)
+        torch.randn(41, 4, generator=generator(seed)) + strength * torch.nn.functional.one_hot(labels, 4)
+        for seed, strength in ((3, 1.0), (4, signal))
     )
     one = Candidate(set=0, tasks=(0,), features=features)
     sample = made_sample(labels, candidates=[one], queries=queries, task_to_set=(0,), left_out=0.25)
     under, plain = (is_right_left_out(rows, labels).double().numpy() for rows in (features, queries))
-    assert min((under > plain).sum(), (under < plain).sum()) > 1
+    gained, lost = (under > plain).sum(), (under < plain).sum()
+    assert lost > 1
+    assert gained > lost + 3 or signal == 1.0
     found = LeaveOneOut(PLAIN).measure(sample)[0]
     assert found.value == pytest.approx(100 * np.mean(under - plain))
     expected = 100 * np.std(under - plain) / math.sqrt(41) / 2

@@ -307,3 +307,55 @@ def test_a_budget_is_kept():
         task=4, candidates=(CandidateEvidence(set=0, excluded="full"), CandidateEvidence(set=1))
     )
     assert decide(policy, unknown) == Reuse(1)
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        (((0.6, 0.6, 0.1), (0.6, 0.9, 0.1)), 1),  # two votes each: the greater value of the whole
+        (((0.6, 0.9, 0.1), (0.6, 0.6, 0.1)), 0),
+        (((0.9, 0.9, 0.1), (0.51, 0.51, 0.51)), 1),  # votes come before values
+        (((0.6, 0.6, 0.1), (0.6, 0.6, 0.1)), 0),  # equal in both: the lowest number
+    ],
+)
+def test_equal_votes_are_told_apart_by_the_whole(sets, expected):
+    """The most votes, then the greater value, then the lower number."""
+    rows = []
+    for number, values in enumerate(sets):
+        sites = {str(place): {"value": value, "null": 0.6} for place, value in enumerate(values)}
+        rows.append(measured_set(number, float(np.mean(values)), measure="projection", null=0.6, sites=sites))
+    given = Evidence(task=3, candidates=tuple(rows))
+    assert decide(built("trust-region"), given) == Reuse(expected)
+
+
+@pytest.mark.parametrize("burden", ["grow", "reuse"])
+@pytest.mark.parametrize("margin", [0.0, 1.5])
+@pytest.mark.parametrize(
+    ("scale", "threshold_at"), [("value", 0.5), ("chance", 0.1), ("position", 0.5), ("errors", 2.0)]
+)
+def test_a_limit_is_where_the_decision_turns(scale, threshold_at, burden, margin):
+    """Just beyond the limit that a record states the set is shared, just before it the policy grows."""
+    policy = threshold(scale=scale, threshold=threshold_at, burden=burden, margin=margin)
+
+    def given(value):
+        return said((0, value, 0.04), null=0.4, own=0.9)
+
+    (limit,) = policy.limits(given(0.6))["energy"].values()
+    assert decide(policy, given(limit + 1e-6)) == Reuse(0)
+    assert decide(policy, given(limit - 1e-6)) == Grow()
+
+
+@pytest.mark.parametrize("own", [0.9, 0.1])
+def test_the_limit_of_a_position_lies_towards_home(own):
+    """Half way from the null to its own value, whether the measure rises or falls on the way."""
+    policy = threshold(scale="position", threshold=0.5, burden="reuse", margin=1.0)
+
+    def given(value):
+        return said((0, value, 0.04), null=0.4, own=own)
+
+    (limit,) = policy.limits(given(0.6))["energy"].values()
+    towards = 1e-6 if own > 0.4 else -1e-6
+    half_way = (0.4 + own) / 2
+    assert limit == pytest.approx(half_way + 0.04 * np.sign(towards))
+    assert decide(policy, given(limit + towards)) == Reuse(0)
+    assert decide(policy, given(limit - towards)) == Grow()

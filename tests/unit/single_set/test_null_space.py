@@ -189,3 +189,18 @@ def test_moments_add_up_over_tasks_and_batches(stream_of):
     baseline.remember(context, lambda done, total: None)
     torch.testing.assert_close(baseline.queries, whole[0] + second[0])
     torch.testing.assert_close(baseline.attention, whole[1] + second[1])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "rates"), [(10, [1.0] * 4 + [0.1] * 3 + [0.01] * 3), (5, [1.0] * 2 + [0.1] * 2 + [0.01])]
+)
+def test_the_rate_falls_as_released(stream_of, epochs, rates):
+    """To a tenth after 0.4 and after 0.7 of the epochs, in every task."""
+    stream = stream_of(PAIRS)
+    baseline, pool = VptNsp(VptNspConfig(epochs=epochs), stream.build), Pool()
+    for index in range(2):
+        context = stream.begin(baseline, pool, index)
+        training = next(phase for phase in baseline.phases(context) if isinstance(phase, TrainingPhase))
+        found = [training.schedule(1.0, epoch, epochs) for epoch in range(epochs)]
+        assert found == pytest.approx(rates)
+        stream.learn(baseline, context, epochs=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from lw2g.errors import DataError
@@ -257,3 +258,39 @@ def test_prefixes_are_added_and_removed() -> None:
     whole = under("x", tensors) | under("y", {"a": torch.ones(2)})
     assert set(part(whole, "x")) == {"a", "b/c"}
     assert part(whole, "y")["a"].shape == (2,)
+
+
+def test_what_fails_to_be_written_costs_nothing_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older checkpoints within the task go once the new one is whole on the disk, not before."""
+    store = CheckpointStore(tmp_path)
+    store.save(checkpoint(0.0, task_done=0))
+    for value in (1.0, 2.0):
+        store.save(checkpoint(value))
+    before = names(tmp_path)
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("lw2g.training.files.checkpoint.write_atomically", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.save(checkpoint(3.0))
+    assert names(tmp_path) == before
+    found, complaints = CheckpointStore(tmp_path).newest()
+    assert found is not None
+    assert (found.progress, complaints) == ({"value": 2.0}, [])
+
+
+@pytest.mark.parametrize("done", [None, 1])
+def test_a_file_holds_what_has_changed_since_the_task_before(tmp_path: Path, done: int | None) -> None:
+    """Within a task, too: what the end of the task before has is not written again."""
+    store, large = CheckpointStore(tmp_path), torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    for task, value in ((0, 1.0), (done, 2.0), (2 if done else None, 3.0)):
+        tensors = {"large": large, "small": torch.full((3,), value)}
+        path = store.save(Checkpoint(tensors=tensors, progress={}, ledger={}, task_done=task))
+        with safe_open(path, framework="pt") as file:
+            assert set(file.keys()) == ({"large", "small"} if task == 0 else {"small"})
+    found, _ = CheckpointStore(tmp_path).newest()
+    assert found is not None
+    assert torch.equal(found.tensors["large"], large)

@@ -203,3 +203,28 @@ def test_what_is_computed_within_the_forward_runs_as_it_is(backbone, kept, image
     assert str(kept) == "1 forwards, 1 not: it draws numbers"
     backbone.graphs = None
     assert found == drawn()
+
+
+@pytest.mark.parametrize(("most", "kept_forwards"), [(1, 1), (2, 2), (8, 3)])
+def test_each_kind_of_forward_is_captured_once_and_only_so_many(
+    backbone, images, monkeypatch, most, kept_forwards
+):
+    """At its third call, never again, and no more than the limit: each keeps the memory of a forward."""
+    captured = []
+
+    def capture(forward, samples):
+        captured.append(number)
+        return replaying(forward, samples)
+
+    monkeypatch.setattr(graphs, "CALLS", 3)
+    monkeypatch.setattr(graphs, "_FASTER", float("inf"))
+    monkeypatch.setattr(graphs, "_MOST", most)
+    backbone.graphs = Graphs(frozenset({3}), capture)
+    prefix = PrefixInjection({0: (torch.ones(2, 48), torch.ones(2, 48))})
+    norm = ParameterInjection({"norm.bias": torch.ones(48)})
+    for call in range(1, 6):
+        number = call
+        for injections in ((), (prefix,), (norm,)):
+            with torch.no_grad():
+                backbone.features(images, injections)
+    assert captured == [3] * kept_forwards

@@ -94,3 +94,20 @@ def test_where_they_are_known_to_be_faster(tmp_path, monkeypatch, text, capabili
     info = tmp_path / "cpuinfo"
     info.write_text(text)
     assert products.has_faster_products(info) is found
+
+
+@needs_onednn
+def test_a_layer_that_is_trained_again_gets_its_gradient(backbone, images):
+    """A weight that is unfrozen after it was packed is torch's own again, in gradient and value."""
+    plain = copy.deepcopy(backbone)
+    backbone.to_onednn()
+    backbone.features(images)  # packs the weights
+    found = []
+    for model in (plain, backbone):
+        weight = model.model.blocks[1].mlp.fc1.weight.requires_grad_()
+        (gradient,) = torch.autograd.grad(model.features(images).square().sum(), [weight])
+        with torch.no_grad():
+            weight -= 0.1 * gradient / gradient.norm()
+        found.append((gradient, model.features(images).detach()))
+    assert float(found[0][0].norm()) > 1e-3
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3)
