@@ -1,0 +1,147 @@
+"""How dense the code of each room is: a table per 1,000 lines of code, as docs/architecture.md quotes it.
+
+    python scripts/density.py [TREE] [--rooms ROOM...]
+
+Lines of code leave out docstrings, comments and blanks. A room is a folder of ``lw2g`` (those of
+``lw2g/training`` apart) or a package of ``plugins``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import statistics
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+@attrs.define
+class Count:
+    """What was counted in some files.
+
+    Attributes:
+        code: Lines that hold code.
+        comments: Comments, directives to tools left out.
+        comprehensions: List, set and dictionary comprehensions, and generator expressions.
+        conditionals: Conditional expressions.
+        pairs: Assignments such as ``a, b = x, y``.
+        functions: Lines of each function, docstring left out.
+    """
+
+    code: int = 0
+    comments: int = 0
+    comprehensions: int = 0
+    conditionals: int = 0
+    pairs: int = 0
+    functions: list[int] = attrs.field(factory=list)
+
+    def add(self, path: Path) -> None:
+        """Count a file."""
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        code = self._lines(text) - set(_docstrings(tree))
+        self.code += len(code)
+        for node in ast.walk(tree):
+            self.comprehensions += isinstance(node, _COMPREHENSIONS)
+            self.conditionals += isinstance(node, ast.IfExp)
+            self.pairs += _is_pair(node)
+            if isinstance(node, _FUNCTIONS):
+                assert node.end_lineno is not None
+                self.functions.append(len(code & set(range(node.lineno, node.end_lineno + 1))))
+
+    def _lines(self, text: str) -> set[int]:
+        """Return the numbers of the lines that hold code or a docstring, and count comments on the way."""
+        lines = set()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                self.comments += not token.string.startswith(("# noqa", "# type:", "# pragma"))
+            elif token.type not in _NO_CODE:
+                lines |= set(range(token.start[0], token.end[0] + 1))
+        return lines
+
+    def row(self) -> list[str]:
+        """Return the cells of the table."""
+        kilo = max(self.code, 1) / 1000
+        ordered = sorted(self.functions) or [0]
+        last = ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
+        return [
+            f"{self.code:,}",
+            f"{self.comprehensions / kilo:.0f}",
+            f"{self.conditionals / kilo:.0f}",
+            f"{self.pairs / kilo:.1f}",
+            f"{self.comments / kilo / 10:.1f} %",
+            f"{statistics.median(ordered):.0f} / {last}",
+        ]
+
+
+def _docstrings(tree: ast.Module) -> Iterator[int]:
+    """Yield the lines of docstrings, and of strings that document an attribute."""
+    for node in ast.walk(tree):
+        body = node.body if isinstance(node, _DOCUMENTED) else ()
+        for statement in body:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                assert statement.end_lineno is not None
+                yield from range(statement.lineno, statement.end_lineno + 1)
+
+
+def _is_pair(node: ast.AST) -> bool:
+    """Whether a statement assigns several values to several names at once."""
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
+    )
+
+
+def room_of(path: Path) -> str:
+    """Return the room of a module, by its path within the tree."""
+    parts = path.parts
+    if parts[0] == "plugins":
+        return parts[1]
+    deep = 3 if parts[1] == "training" else 2
+    return "/".join(parts[:deep]) if len(parts) > deep else "/".join(parts[: max(deep - 1, 1)])
+
+
+def counted(tree: Path) -> dict[str, Count]:
+    """Return the counts by room, and those of all."""
+    rooms: dict[str, Count] = defaultdict(Count)
+    for folder in ("lw2g", "plugins"):
+        for path in sorted((tree / folder).rglob("*.py")):
+            rooms[room_of(path.relative_to(tree))].add(path)
+            rooms[f"{folder}, all"].add(path)
+    return dict(sorted(rooms.items()))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tree", nargs="?", type=Path, default=Path(__file__).parents[1])
+    parser.add_argument("--rooms", nargs="*", help="these alone")
+    chosen = parser.parse_args()
+    titles = ["room", "code", "comprehensions", "conditional expressions", "`a, b = x, y`", "comments / code"]
+    titles.append("function lines, median / p90")
+    print(f"| {' | '.join(titles)} |\n| --- |{' ---: |' * (len(titles) - 1)}")
+    for room, count in counted(chosen.tree.resolve()).items():
+        if not chosen.rooms or room in chosen.rooms:
+            print(f"| {room} | {' | '.join(count.row())} |")
+
+
+if __name__ == "__main__":
+    main()
