@@ -19,14 +19,11 @@ from click.testing import CliRunner
 from PIL import Image
 
 import lw2g
-from lw2g.blocks.closed_form import Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
-from lw2g.blocks.ridge import Ridge
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.models import exported
-from lw2g.training.models.rejection import Gaussians, left_out, moments_of, threshold_of
+from lw2g.training.models import exported, learning
+from lw2g.training.models.class_folders import read_class_folders
 
 NAMES = ("ant", "bee", "cat", "dog")
 SMALL: dict[str, Any] = {
@@ -294,6 +291,52 @@ def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize(
+    ("loss", "estimated", "most", "told"),
+    [
+        (2.0, None, 1.0, "is 2.0 points"),
+        (None, 3.0, 2.0, "is 3.0 points"),
+        (0.0, 3.0, 2.0, "is 3.0 points"),
+        (3.0, 0.0, 2.0, "is 3.0 points"),
+        (None, None, 100.0, "cannot be estimated for this head"),
+        (0.1, 0.0, 0.0, "is 0.1 points"),
+        (0.0, 0.0, 0.0, ""),
+        (-1.0, None, 0.0, ""),
+        (2.0, 1.0, 2.0, ""),
+        (None, None, None, ""),
+        (90.0, 90.0, None, ""),
+    ],
+)
+def test_the_larger_loss_decides_and_no_more_than_allowed_passes(
+    loss: float | None,
+    estimated: float | None,
+    most: float | None,
+    told: str,
+    models: dict[str, Path],
+    glyphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what was measured and what was estimated; nothing is written where it is more, or not known."""
+    calibrate, look = learning.calibration_of, learning.look_alikes
+
+    def measured(*given: Any, **more: Any) -> Any:
+        calibration, report, gaussians = calibrate(*given, **more)
+        return calibration, report | {"loss": loss}, gaussians
+
+    monkeypatch.setattr(learning, "calibration_of", measured)
+    monkeypatch.setattr(learning, "look_alikes", lambda *given: look(*given) | {"estimated_loss": estimated})
+    out = tmp_path / "out"
+    if told:
+        with pytest.raises(ConfigError, match=f"max-loss: the loss of the old classes {told}"):
+            lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
+        assert not out.exists()
+        return
+    _, report = lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
+    assert (report["loss"], report["estimated_loss"]) == (loss, estimated)
+    assert lw2g.load(out, device="cpu").classes == ("ant", "bee", "cat")
+
+
 def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], glyphs: Path) -> None:
     """Without the option answers are as before; with it, noise is unknown and the rate is kept to."""
     model = lw2g.load(models["dog"], device="cpu")
@@ -315,49 +358,6 @@ def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], g
     assert re.search(r"a rate of 0.001 needs 999 kept images, and the model has \d+; raise", done.stderr)
     told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
     assert told[0].keys() >= {"score", "threshold", "rejected", "best"}
-
-
-def test_a_threshold_is_the_quantile_of_split_conformal_prediction() -> None:
-    """k = floor(eps (n + 1)): 19 scores are enough for 5 %, 18 are not."""
-    scores = torch.arange(19, dtype=torch.float64)
-    assert threshold_of({"known": scores}, 0.05) == 0.0
-    assert threshold_of({"known": scores}, 0.1) == 1.0
-    with pytest.raises(ConfigError, match="needs 19 kept images, and the model has 18"):
-        threshold_of({"known": scores[:18]}, 0.05)
-
-
-@pytest.mark.parametrize("kind", ["lda", "mahalanobis", "ridge", "klda"])
-def test_left_out_images_are_scored_by_the_head_without_them(kind: str) -> None:
-    """Taking rows out of the sums gives the Gaussians of the other rows."""
-    draw = torch.Generator().manual_seed(1)
-    rows, labels = torch.randn(400, 6, generator=draw).double(), torch.arange(4).repeat(100)
-    rows += labels[:, None]
-
-    def fitted(chosen: torch.Tensor) -> Any:
-        head: Any = {
-            "lda": lambda: Discriminant(6, 4),
-            "mahalanobis": lambda: Mahalanobis(6, 4),
-            "ridge": lambda: Ridge(6, 4, 12, 0),
-            "klda": lambda: KernelDiscriminant(6, 4, 12, 0),
-        }[kind]()
-        if kind == "klda":
-            head.bandwidth.fill_(0.1)
-        head.update(rows[chosen], labels[chosen])
-        return head
-
-    gaussians = moments_of(every := fitted(torch.ones(400, dtype=torch.bool)), 4)
-    assert isinstance(gaussians, Gaussians)
-    lifted = every.lifted(rows)
-    scores, distances, which = left_out(gaussians, lifted, labels)
-    assert which.tolist() == list(range(400))
-    for place in (0, 7, 398):
-        rest = moments_of(fitted(torch.arange(400) != place), 4)
-        assert rest is not None
-        alone = lifted[place : place + 1]
-        # but for the added diagonal, which follows the covariance of all
-        torch.testing.assert_close(distances[place], rest.distances(alone)[0][0], rtol=1e-3, atol=1e-5)
-        torch.testing.assert_close(scores[place], rest.scores(alone)[0], rtol=1e-3, atol=1e-2)
-    assert moments_of(Cosine(6, 4), 4) is None
 
 
 def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
@@ -408,6 +408,11 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     assert same(Path("model-3"), Path("model"))
 
 
+def linked(folder: Path) -> set[Path]:
+    """The files that a folder links to."""
+    return {path.resolve() for path in folder.iterdir()}
+
+
 def test_a_copy_of_a_run_trains_on_new_classes(glyphs: Path, tmp_path: Path) -> None:
     """`--adapt` leaves the run as it was, knows the new class, and becomes a model that learns on."""
     options = SMALL | {"baseline.head": "lda", "baseline.head_carry": "affine", "baseline.epochs": 1}
@@ -420,6 +425,13 @@ def test_a_copy_of_a_run_trains_on_new_classes(glyphs: Path, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     assert all(path.read_bytes() == content for path, content in run.items())
     assert len(lw2g.load(tmp_path / "run-2").classes) == 7
+    # a fifth of each class is held out: it is evaluated with, and not trained on
+    shown = read_class_folders(tmp_path / "new")
+    for name, one in shown.items():
+        split = {kind: linked(tmp_path / "run-2/images-5" / kind / name) for kind in ("train", "test")}
+        held = {path for path, apart in zip(one.paths, one.held_out, strict=True) if apart}
+        assert split == {"train": set(one.paths) - held, "test": held}
+        assert len(held) == len(one.paths) // 5 > 0
     lw2g.export(tmp_path / "run-2", tmp_path / "model", learnable=True)
     lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "bee")
     for model, folder, told in (
