@@ -113,6 +113,25 @@ def test_random_features_follow_in_law(made: Callable[[], ClosedForm]) -> None:
         bare.carry(moves, [0])
 
 
+@pytest.mark.parametrize("sizes", [(2, 2, 2, 2), (1, 6, 2, 3)])
+@pytest.mark.parametrize("owner", [0, 2])
+def test_the_scatter_of_few_images_is_that_about_their_own_means(owner: int, sizes: tuple[int, ...]) -> None:
+    """A map that moves nothing leaves it: n images of C classes have n - C degrees of freedom."""
+    labels = torch.arange(CLASSES).repeat_interleave(torch.tensor(sizes))
+    means = torch.randn(CLASSES, DIM, generator=torch.Generator().manual_seed(7))
+    noise = torch.randn(len(labels), DIM, generator=torch.Generator().manual_seed(8))
+    features = (means[labels] + 0.2 * noise).double()
+    head = klda()
+    head.bandwidth.fill_(1e-6)  # so small a kernel makes random features nearly linear
+    head.update(features, labels, owner)
+    before = head.get_buffer("scatter").clone()
+    still = Motion(rows=lambda rows: rows, linear=torch.eye(DIM, dtype=torch.float64))
+    head.carry(still, range(CLASSES), owner)
+    after = head.get_buffer("scatter")
+    assert float((after[owner] - before[owner]).norm() / before[owner].norm()) < 0.01
+    assert not after[:owner].any()
+
+
 @pytest.mark.parametrize("mode", ["covariance", "variance", "multi-centroid"])
 def test_gaussians_of_replay_follow(mode: str) -> None:
     """Means go through the map; covariances, or what is kept of them, through its linear part."""
@@ -184,6 +203,73 @@ def test_a_shift_is_local() -> None:
     torch.testing.assert_close(found[:, 1], torch.tensor([1.0, -2.0], dtype=torch.float64))
     alike = shift(rows, after, share=float("inf"))(rows)
     torch.testing.assert_close(alike, rows + torch.tensor([0.0, -0.5], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["shift 0.05", "shift 0.25", "shift 1"])
+def test_images_count_by_a_gaussian_of_their_distance(name: str) -> None:
+    """SDC, Eq. 5: exp(-d^2 / 2 sigma^2), sigma^2 a share of the median squared distance between images."""
+    rows, _ = drawn(4)
+    drift = torch.randn(rows.shape, generator=torch.Generator().manual_seed(2)).double()
+    pairs = sorted(float((rows[i] - rows[j]).square().sum()) for i in range(len(rows)) for j in range(i))
+    variance = float(name.removeprefix("shift ")) * pairs[(len(pairs) - 1) // 2]
+    other = rows.flip(0)[:5] + 0.3
+    found = CARRIES["shift"].fits[name](rows, rows + drift)(other)
+    for row, moved in zip(other, found, strict=True):
+        weight = (-(rows - row).square().sum(1) / (2 * variance)).exp()
+        torch.testing.assert_close(moved, row + (weight[:, None] * drift).sum(0) / weight.sum())
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(2, 1, 1, 1, 1, 3), (1, 5, 5, 5, 5, 4, 1, 1, 1, 1, 2), (1, 2, 2), (15,), (1, 1, 1, 1, 1, 1)],
+)
+def test_what_is_left_is_unbiased_for_few_images(sizes: tuple[int, ...]) -> None:
+    """Each held-out class takes one degree of freedom; classes that are not held out take none."""
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    rows = torch.randn(len(labels), DIM, generator=generator, dtype=torch.float64)
+    noise = torch.randn(len(labels), DIM, generator=generator, dtype=torch.float64)
+    motion, _ = CARRIES["none"].fit(rows, rows + noise, labels, residual=True)
+    held = [noise[labels == label] for label in range(0, len(sizes), 5)]
+    if len(sizes) == 1:
+        held = [noise[::5]]
+    freedom = sum(len(own) - 1 for own in held)
+    within = sum((own - own.mean(0)).T @ (own - own.mean(0)) for own in held)
+    assert motion.left is not None
+    torch.testing.assert_close(motion.left, within / max(freedom, 1))
+
+
+DRIFTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "none": lambda rows, noise: 0 * noise,
+    "affine": lambda rows, noise: rows @ torch.diag(torch.linspace(-1, 2, DIM).double()) + 0.01 * noise,
+    "shift": lambda rows, noise: 9 * rows[:, :1].sign() * rows[:, 1:2].sign() + 0.01 * noise,
+}
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+@pytest.mark.parametrize("carry", CARRIES)
+def test_auto_takes_the_kind_of_motion_that_there_was(carry: str, drift: str) -> None:
+    """Nothing, a map, groups that go their own ways; a carry of one kind stays with its kind."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60).repeat_interleave(5)
+    means = 4 * torch.randn(60, DIM, generator=generator).double()
+    rows = means[labels] + 0.1 * torch.randn(300, DIM, generator=generator).double()
+    noise = torch.randn(60, DIM, generator=generator).double()[labels]
+    _, chosen = CARRIES[carry].fit(rows, rows + DRIFTS[drift](rows, noise), labels)
+    assert chosen in CARRIES[carry].fits
+    if carry == "auto":
+        assert chosen.split()[0] == drift
+
+
+def test_auto_has_the_candidates_of_all_carries_and_in_doubt_the_simplest() -> None:
+    """Counts in a checkpoint go by this order; of equals the first is taken, unjudged the last."""
+    auto = CARRIES["auto"].fits
+    others = [CARRIES[name].fits for name in ("none", "affine", "shift")]
+    assert list(auto) == [name for fits in others for name in fits]
+    assert all(auto[name] is fit for fits in others for name, fit in fits.items())
+    rows, labels = drawn(0)
+    assert CARRIES["auto"].fit(rows, rows, labels)[1] == "none"
+    assert CARRIES["auto"].fit(rows[:1], rows[:1] + 1, labels[:1])[1] == "translation"
 
 
 @given(seed=st.integers(0, 99))
