@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, get_args
 
 import attrs
@@ -15,7 +16,7 @@ from lw2g.blocks.options import HeadKind, HeadOptions
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
-from lw2g.interfaces.phase import ComputePhase
+from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.testing.tiny import TinyBenchmark, tiny_backbone
@@ -156,55 +157,107 @@ def test_heads_leave_the_global_generator_alone(laid_out):
         laid_out("dual-prompt", head="klda", head_features=0)
 
 
+MOVED = {
+    "c-lora": {},
+    "sd-lora": {"new_direction": "normalised"},
+    "dual-prompt": {},
+    "hide-prompt": {"replay_epochs": 1},
+}
+
+
 @pytest.mark.parametrize("grew", [False, True])
 @pytest.mark.parametrize(
-    ("baseline", "options"),
+    ("baseline", "head"),
     [
-        ("c-lora", {}),
-        ("sd-lora", {"new_direction": "normalised"}),
-        ("dual-prompt", {}),
-        ("hide-prompt", {}),
+        *((name, "lda") for name in MOVED),
+        *(("c-lora", kind) for kind in ("cosine", "mahalanobis", "ridge", "klda")),
     ],
 )
-def test_sums_follow_whatever_moves_the_features_of_old_classes(baseline, options, grew, laid_out):
-    """The task's set, what all share, what a new set adds to a sum: each old class moves as its set does."""
-    bench, own = laid_out(baseline, head="lda", head_carry="affine", **options)
+def test_sums_follow_whatever_moves_the_features_of_old_classes(baseline, head, grew, laid_out):
+    """The task's set, what all share, what a new set adds to a sum: each old class moves as its set does.
+
+    Only then new images join the sums: they have been measured where the old ones have gone.
+    """
+    bench, own = laid_out(baseline, head=head, head_features=20, head_carry="affine", **MOVED[baseline])
     if not grew:
         bench.pool.task_to_set[2] = 0
-    context, lesson, head = bench.context(2), bench.lesson(2), own.closed_form
+    context, lesson, sums = bench.context(2), bench.lesson(2), own.closed_form
     old = Routing(sets=bench.pool.sets[: 2 if grew else 3], chosen=0)
     if own.scope is POOL:
-        moved = {(0, 1, 2, 3): (old, bench.pool.force(0))}
+        moved = {0: ([0, 1, 2, 3], old, bench.pool.force(0))}
     else:
         concerned = [0, 1] if baseline == "dual-prompt" else [] if grew else [0]
-        moved = {(2 * one, 2 * one + 1): (bench.pool.force(one),) * 2 for one in concerned}
+        moved = {one: ([2 * one, 2 * one + 1], *(bench.pool.force(one),) * 2) for one in concerned}
     phases = own.phases(context)
     assert [phase.name for phase in phases].count("head-before") == bool(moved)
-    assert head is not None
+    assert sums is not None
     assert own.before is not None
-    expected, forwards = head.get_buffer("mean").clone(), int(own.before.forwards)
+    expected, forwards = copy.deepcopy(sums), int(own.before.forwards)
     parts = [own.shared_prompt] if baseline == "dual-prompt" else [context.parameters]
     with torch.no_grad():
-        first = [own.features(lesson, before) for before, _ in moved.values()]
+        first = [own.features(lesson, before) for _, before, _ in moved.values()]
         if moved:
             assert isinstance(phases[0], ComputePhase)
             phases[0].run(lambda done, total: None)
         for parameter in (one for module in parts for one in module.parameters()):
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-        second = [own.features(lesson, after) for _, after in moved.values()]
-    for classes, before, after in zip(moved, first, second, strict=True):
+        second = [own.features(lesson, after) for _, _, after in moved.values()]
+        new = own.features(lesson, bench.pool.force(context.set_id))
+    for (owner, (classes, *_)), before, after in zip(moved.items(), first, second, strict=True):
         assert not torch.allclose(before, after)
-        expected[list(classes)] = CARRIES["affine"].fit(before, after, lesson.labels)[0](
-            expected[list(classes)]
-        )
+        expected.carry(CARRIES["affine"].fit(before, after, lesson.labels)[0], classes, owner)
+    expected.learn(new, lesson.labels, context.generator("head"), own.scope.made_under(context.set_id))
     assert isinstance(phases[-1], ComputePhase)
     phases[-1].run(lambda done, total: None)
-    assert torch.allclose(head.get_buffer("mean")[:4], expected[:4], atol=1e-5)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(sums.state_dict()[name], value, rtol=1e-4, atol=1e-5)
     # before and after for every set, the task's own being looked at afterwards anyway
     passes = 2 * len(moved) - (own.scope is POOL or not grew)
     assert int(own.before.forwards) - forwards == (passes * len(lesson.labels) if moved else 0)
     assert own.findings()["carry_forwards"] == int(own.before.forwards)
     assert not own.before.rows.numel()
+
+
+@pytest.mark.parametrize(
+    ("baseline", "short"),
+    [
+        ("hide-prompt", "replay_epochs"),
+        ("hide-lora", "replay_epochs"),
+        ("slca-plus-plus", "align_epochs"),
+        ("ssiat", "align_epochs"),
+    ],
+)
+def test_gaussians_follow_after_training_and_before_replay_reads_them(baseline, short, laid_out):
+    """Where replay trains the head that predicts, its Gaussians of old classes go where their set goes."""
+    bench, own = laid_out(baseline, head_carry="affine", **{short: 1})
+    bench.pool.task_to_set[2] = 0
+    context, lesson, gaussians = bench.context(2), bench.lesson(2), own.statistics
+    phases = own.phases(context)
+    names = [phase.name for phase in phases]
+    trained = [place for place, phase in enumerate(phases) if isinstance(phase, TrainingPhase)]
+    following = names.index("head-carry")
+    assert names[0] == "head-before"
+    assert max(trained) < following < names.index("statistics")
+    routing, expected = bench.pool.force(0), copy.deepcopy(gaussians)
+    classes = [
+        one
+        for info in bench.bench.tasks[:2]
+        if bench.pool.task_to_set[info.index] == 0
+        for one in info.classes
+    ]
+    with torch.no_grad():
+        before = own.features(lesson, routing)
+        phases[0].run(lambda done, total: None)
+        for parameter in context.parameters.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        after = own.features(lesson, routing)
+        phases[following].run(lambda done, total: None)
+    expected.carry(CARRIES["affine"].fit(before, after, lesson.labels)[0], classes)
+    assert classes
+    assert not torch.allclose(before, after)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(gaussians.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+    assert own.findings()["carry_forwards"] == int(own.before.forwards) > 0
 
 
 def test_only_a_task_that_moves_old_classes_is_looked_at_twice(laid_out):

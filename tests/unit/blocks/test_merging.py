@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import nn
 
-import lw2g
 from lw2g.blocks.lora import LowRankSet
 from lw2g.blocks.merging import merge_set, merged_product
 from lw2g.errors import ConfigError, ContractError
-from lw2g.interfaces.growth import Grow, Merge, Reuse
+from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.registry.markers import hookimpl
+from lw2g.testing.tiny import tiny_catalogue
+from lw2g.training.files.checkpoint import part
+from lw2g.training.runner import start
 from lw2g_lora.sequential import DenseSet
+from runs import different, shortest, tensors
 
 SHAPE = {"num_blocks": 2, "num_targets": 3, "rank": 4, "dim": 6, "bound": 1.0}
-SMALL = {
-    "benchmark": "digits",
-    "device": "cpu",
-    "progress": False,
-    "tasks": 3,
-    "baseline.epochs": 1,
-    "baseline.head": "lda",
-    "baseline.head_carry": "affine",
-}
+CLOSED = {"baseline.head": "lda", "baseline.head_carry": "affine"}
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """None."""
 
 
 def pair(shared: bool = False) -> tuple[LowRankSet, LowRankSet]:
@@ -84,44 +90,123 @@ def test_an_update_on_top_of_a_sum_is_scaled() -> None:
     torch.testing.assert_close(own.dense + own.increments(), wanted)
 
 
-def test_a_policy_merges(tmp_path) -> None:
+@pytest.fixture
+def decided(tmp_path: Path) -> Callable[..., Path]:
+    """Run the tiny stream with the decision on each task told, and return the run's directory."""
+
+    def run(name: str, *decisions: Decision) -> Path:
+        class Told:
+            def decide(self, evidence: Evidence, rng: Any) -> Decision:
+                return decisions[evidence.task]
+
+        class Plugin:
+            @hookimpl
+            def lw2g_policies(self) -> list[PolicyComponent]:
+                return [
+                    PolicyComponent(
+                        name="told", summary="as told", config=NoOptions, build=lambda _: Told(), measures=()
+                    )
+                ]
+
+        catalogue = tiny_catalogue(Plugin())
+        options = {**CLOSED, "benchmark.tasks": len(decisions)}
+        chosen = shortest(catalogue, "dual-prompt", options, policy="told", constraints=[])
+        start(chosen, catalogue, tmp_path / name)
+        return tmp_path / name
+
+    return run
+
+
+def record_of(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "record.json").read_text())
+    return found
+
+
+def sets_of(directory: Path, task: int | None = None) -> dict[int, dict[str, torch.Tensor]]:
+    """The parameters of each set at the end of a task, of the last one by default."""
+    found: dict[int, dict[str, torch.Tensor]] = {}
+    for name, value in part(tensors(directory, task), "pool").items():
+        number, _, rest = name.partition(".")
+        found.setdefault(int(number), {})[rest] = value
+    return found
+
+
+def test_a_policy_merges(decided) -> None:
     """Weight 1 ends as reuse to the bit, 0 keeps the set of the first task; the pool has one set."""
-
-    def run(name: str, decision, tasks: int = 3) -> tuple[dict, dict]:
-        options = {**SMALL, "tasks": tasks, "policy": lambda evidence: decision if evidence.task else Grow()}
-        lw2g.run(baseline="dual-prompt", constraints=[], out=tmp_path / name, **options)
-        record = json.loads((tmp_path / name / "record.json").read_text())
-        own = lw2g.load(tmp_path / name).state_dict()
-        return record, {key: value for key, value in own.items() if key.startswith("sets.")}
-
-    reused, trained = run("reuse", Reuse(0))
-    merged, same = run("merge", Merge(0, 1.0))
-    frozen, kept = run("frozen", Merge(0, 0.0))
-    _, first = run("first", Grow(), tasks=1)
-    assert merged["accuracy_matrix"] == reused["accuracy_matrix"]
-    assert merged["task_to_set"] == frozen["task_to_set"] == [0, 0, 0]
-    assert [entry["decision"] for entry in frozen["decisions"]] == ["grow", "merge", "merge"]
-    assert frozen["decisions"][1]["weight"] == 0
-    assert trained
-    assert all(torch.equal(value, same[name]) for name, value in trained.items())
-    assert all(torch.equal(value, kept[name]) for name, value in first.items())
-    assert not all(torch.equal(value, kept[name]) for name, value in trained.items())
+    reused = decided("reuse", Grow(), Reuse(0), Reuse(0))
+    merged = decided("merge", Grow(), Merge(0, 1.0), Merge(0, 1.0))
+    frozen = decided("frozen", Grow(), Merge(0, 0.0), Merge(0, 0.0))
+    trained, first = sets_of(reused), sets_of(frozen, 0)
+    assert record_of(merged)["accuracy_matrix"] == record_of(reused)["accuracy_matrix"]
+    assert record_of(merged)["task_to_set"] == record_of(frozen)["task_to_set"] == [0, 0, 0]
+    decisions = record_of(frozen)["decisions"]
+    assert [entry["decision"] for entry in decisions] == ["grow", "merge", "merge"]
+    assert decisions[1]["weight"] == 0
+    assert trained[0]
+    assert not different(trained[0], sets_of(merged)[0])
+    assert not different(first[0], sets_of(frozen)[0])
+    assert different(trained[0], first[0])
 
 
-def test_what_cannot_be_merged_is_refused(tmp_path) -> None:
+SEQUENCES: dict[str, tuple[Decision, ...]] = {
+    "merge, grow": (Grow(), Merge(0, 0.0), Grow()),
+    "merge, reuse": (Grow(), Merge(0, 0.0), Reuse(0)),
+    "two sets": (Grow(), Grow(), Merge(0, 0.0), Reuse(1)),
+    "merge, merge another": (Grow(), Grow(), Merge(0, 0.5), Merge(1, 0.0)),
+    "merge by all, grow": (Grow(), Merge(0, 1.0), Grow()),
+}
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_a_merge_concerns_its_own_task_alone(sequence: str, decided) -> None:
+    """Whatever comes next starts afresh: a set that grows or is reused keeps all that its task trains."""
+    decisions = SEQUENCES[sequence]
+    directory = decided("run", *decisions)
+    entries = record_of(directory)["decisions"]
+    merges = [isinstance(one, Merge) and one.weight < 1 for one in decisions]
+    assert ["lost" in entry for entry in entries] == merges
+    for task, decision in enumerate(decisions):
+        before = sets_of(directory, task - 1) if task else {}
+        after = sets_of(directory, task)
+        assert not [name for name in tensors(directory, task) if name.startswith("merging/")]
+        own = entries[task]["set"]
+        changed = [one for one in before if different(before[one], after[one])]
+        kept = isinstance(decision, Merge) and not decision.weight
+        assert changed == ([] if kept or own not in before else [own])
+        assert all(different(after[own], after[other]) for other in after if other != own)
+
+
+def test_what_a_merge_has_trained_enters_by_its_weight(decided) -> None:
+    """After other merges and growth, too: the set lies on the line from what it was to what reuse makes."""
+    earlier = (Grow(), Merge(0, 0.25), Grow())
+    merged = decided("merged", *earlier, Merge(0, 0.75))
+    reused = decided("reused", *earlier, Reuse(0))
+    begun, trained, found = sets_of(merged, 2)[0], sets_of(reused)[0], sets_of(merged)[0]
+    assert not different(begun, sets_of(reused, 2)[0])
+    for name, value in begun.items():
+        torch.testing.assert_close(found[name], value.lerp(trained[name], 0.75))
+    assert not different(sets_of(merged)[1], sets_of(reused)[1])
+
+
+def test_what_cannot_be_merged_is_refused(decided, catalogue, tmp_path) -> None:
     """A trained head fits the copy; a set that is not there; a share that is none."""
-    options = {**SMALL, "baseline": "dual-prompt", "policy": "one", "growth.merge": "average"}
+
+    def run(**options: Any) -> None:
+        settings = {name.replace("__", "."): value for name, value in options.items()}
+        start(shortest(catalogue, "dual-prompt", settings, policy="one"), catalogue, tmp_path / "run")
+
     with pytest.raises(ConfigError, match="dual-prompt' cannot merge sets: its trained head fits the copy"):
-        lw2g.run(**{**options, "baseline.head": "linear", "baseline.head_carry": "none"}, out=tmp_path / "a")
+        run(growth__merge="average")
     with pytest.raises(ConfigError, match="share from 0 to 1"):
-        lw2g.run(**{**options, "growth.merge": 2.0}, out=tmp_path / "b")
+        run(growth__merge=2.0, **CLOSED)
     with pytest.raises(ContractError, match="reuses set 3"):
-        lw2g.run(**{**options, "growth.merge": 1.0, "policy": lambda _: Merge(3, 0.5)}, out=tmp_path / "c")
+        decided("no such set", Grow(), Merge(3, 0.5))
 
 
-def test_the_share_of_an_average_falls_with_the_tasks(tmp_path) -> None:
+def test_the_share_of_an_average_falls_with_the_tasks(catalogue, tmp_path) -> None:
     """The option makes every reuse a merge, by one part in the set's tasks."""
-    lw2g.run(**SMALL, **{"growth.merge": "average"}, baseline="dual-prompt", policy="one", out=tmp_path / "r")
-    record = json.loads((tmp_path / "r" / "record.json").read_text())
+    chosen = shortest(catalogue, "dual-prompt", {**CLOSED, "growth.merge": "average"}, policy="one")
+    start(chosen, catalogue, tmp_path / "run")
+    record = record_of(tmp_path / "run")
     assert [entry.get("weight") for entry in record["decisions"]] == [None, 1 / 2, 1 / 3]
     assert "growth.merge" in {entry["option"] for entry in record["deviations"]}
