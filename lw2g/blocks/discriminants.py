@@ -272,6 +272,8 @@ def kept_moments(raw: Discriminant | None) -> Discriminant:
 
 
 def _shrunk(covariance: Tensor, share: float) -> Tensor:
-    level = covariance.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
+    level = covariance.diagonal().mean()
+    # classes of one image each have no covariance: the identity leaves the Euclidean distance
+    level = torch.where(level > 0, level.clamp(min=torch.finfo(torch.float64).tiny), torch.ones_like(level))
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     return (1 - share) * covariance + share * level * eye

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lw2g.cli.options import settings_option
+from lw2g.cli.options import FiniteRange, settings_option
 from lw2g.errors import Lw2gError
 
 __all__ = ["learn", "start", "unlearn"]
@@ -75,7 +75,7 @@ def start(
 @_TEST
 @click.option(
     "--max-loss",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     metavar="POINTS",
     help="Refuse if old classes lose more accuracy.",
 )

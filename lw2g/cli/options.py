@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExperimentCommand",
     "ExperimentOptions",
+    "FiniteRange",
     "devices_option",
     "experiment_options",
     "parse_settings",
@@ -61,6 +63,19 @@ class ExperimentOptions:
         from lw2g.config.resolve import resolve
 
         return resolve(catalogue, **self.arguments)
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; never NaN, which no comparison refuses, nor infinity."""
+
+    name = "float range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or refuse it."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 class AnyPath(click.Path):

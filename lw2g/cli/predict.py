@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from lw2g.cli.options import FiniteRange
+
 __all__ = ["predict"]
 
 
@@ -32,7 +34,7 @@ __all__ = ["predict"]
 )
 @click.option(
     "--reject",
-    type=float,
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     metavar="RATE",
     help="Call images unknown that are like no class, and at most this share of known ones, as in 0.05.",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.cli.options import parse_settings, settings_option
+from lw2g.cli.options import FiniteRange, parse_settings, settings_option
 from lw2g.cli.output import console, note, number, printable, table
 from lw2g.cli.report import report
 from lw2g.errors import ConfigError, nearest
@@ -56,7 +56,7 @@ def _executor_options(command: Any) -> Any:
             help="An option of the executor, such as partition=gpu; repeatable.",
         ),
         click.option(
-            "--gpus-per-job", type=click.FloatRange(min=0), help="GPUs of a run; with 0.5 two runs share one."
+            "--gpus-per-job", type=FiniteRange(min=0), help="GPUs of a run; with 0.5 two runs share one."
         ),
         click.option(
             "--threads", type=click.IntRange(min=1), help="Cores of a run (default: an equal share)."

@@ -9,6 +9,7 @@ to add up again without it, which has the same bits as never having learned it.
 from __future__ import annotations
 
 import copy
+import math
 import re
 import time
 import tomllib
@@ -74,6 +75,8 @@ def learn(
     weights: Path | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
+    if max_loss is not None and not 0 <= max_loss < math.inf:
+        raise ConfigError(f"max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     saved = read_saved(directory)
 
     def build(manifest: Manifest) -> ModelParts:

@@ -128,6 +128,9 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> tuple[Tensor
     """
     which = (gaussians.counts[labels] > 1).nonzero()[:, 0]
     rows, labels = rows[which], labels[which]
+    if not len(which):  # one image alone leaves nothing to compare with
+        nothing = rows.new_zeros(0, len(gaussians.counts))
+        return nothing.sum(1), nothing, which
     count = gaussians.counts[labels].to(rows)
     classes, everything = gaussians.distances(rows)
     own, kept = classes.gather(1, labels[:, None])[:, 0], 1 - _SHRINKAGE
