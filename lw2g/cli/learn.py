@@ -95,7 +95,7 @@ def learn(model: Path, folder: Path, as_json: bool, adapt: bool, **options: Any)
             raise click.UsageError("--adapt takes --out and --test alone: a run goes on as it is configured")
         from lw2g.cli.execute import continue_one
         from lw2g.training.models.adapting import taken_over
-        from lw2g.training.models.learning import free_folder
+        from lw2g.training.models.places import free_folder
 
         catalogue, out = load_catalogue(), options["out"] or free_folder(model)
         source = taken_over(model, folder, catalogue, out, options["test"])

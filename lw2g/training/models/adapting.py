@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lw2g.config.directory import LOCK, UNFINISHED
+from lw2g.config.directory import LOCK
 from lw2g.config.model import Chosen
 from lw2g.config.resolve import load_resolved
 from lw2g.config.sources import resolve_source
@@ -15,7 +15,8 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.models.class_folders import ClassImages, read_class_folders
-from lw2g.training.models.exported import is_export, require_free
+from lw2g.training.models.exported import is_export
+from lw2g.training.models.places import part_of, require_free, reserved
 
 __all__ = ["taken_over"]
 
@@ -62,8 +63,18 @@ def taken_over(
             "adapt: a loss over one class teaches nothing",
             "give two new classes or more, or learn without --adapt",
         )
-    made = out.with_name(f".{out.name}.{secrets.token_hex(8)}{UNFINISHED}")
     images = f"images-{len(known)}"
+    with reserved(out):
+        _copy(directory, out, images, splits)
+    given = {"benchmark.root": str(out.absolute() / images), "benchmark.increment": len(splits["train"])}
+    return resolve_source(catalogue, "folder", given)
+
+
+def _copy(
+    directory: Path, out: Path, images: str, splits: Mapping[str, Mapping[str, Sequence[Path]]]
+) -> None:
+    """Copy a run with links to images, ``IMAGES/SPLIT/CLASS``; the copy is either whole or not there."""
+    made = part_of(out)
     try:
         shutil.copytree(directory, made, symlinks=True, ignore=shutil.ignore_patterns(LOCK))
         for split, classes in splits.items():
@@ -76,8 +87,6 @@ def taken_over(
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    given = {"benchmark.root": str(out.absolute() / images), "benchmark.increment": len(splits["train"])}
-    return resolve_source(catalogue, "folder", given)
 
 
 def _splits(

@@ -11,9 +11,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -23,14 +22,15 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g import __version__
-from lw2g.config.directory import LEARNED, MANIFEST, UNFINISHED, WEIGHTS
+from lw2g.config.directory import LEARNED, MANIFEST, WEIGHTS
 from lw2g.config.structure import read_plain
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import DataError
 from lw2g.training.files.contents import read_sealed, require_fit
 from lw2g.training.files.sealed import read_header, seal_json, sync_entries, write_atomically
 from lw2g.training.models.manifest import Manifest
+from lw2g.training.models.places import part_of, require_free
 
-__all__ = ["is_export", "read_export", "read_learned", "require_free", "write_export"]
+__all__ = ["is_export", "read_export", "read_learned", "write_export"]
 
 FORMAT = 2
 _MAP = "task_to_set"
@@ -50,18 +50,13 @@ def is_export(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (MANIFEST, WEIGHTS))
 
 
-def require_free(out: Path) -> None:
-    """Refuse a folder that is in use.
-
-    Raises:
-        ConfigError: It is.
-    """
-    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
-        raise ConfigError(f"{str(out)!r} is there already", "choose another folder")
-
-
 def write_export(
-    manifest: Manifest, tensors: Mapping[str, Tensor], out: Path, learned: Mapping[str, Tensor] | None = None
+    manifest: Manifest,
+    tensors: Mapping[str, Tensor],
+    out: Path,
+    learned: Mapping[str, Tensor] | None = None,
+    *,
+    look: Callable[[Path], None] = lambda made: None,
 ) -> int:
     """Write a model into a new folder, and return its bytes. The folder is either whole or not there.
 
@@ -70,6 +65,7 @@ def write_export(
         tensors: Its learned state by name, the backbone's weights where they go along.
         out: The folder.
         learned: What only learning reads; None of a model that cannot learn.
+        look: Opens what was written before it gets its name, and raises where it cannot be used.
 
     Raises:
         ConfigError: The folder is in use.
@@ -81,11 +77,12 @@ def write_export(
     head = {"format": FORMAT, "lw2g": __version__}
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in written.items()}
     files = written | {MANIFEST: seal_json(head | attrs.asdict(attrs.evolve(manifest, files=sums)))}
-    made = out.with_name(f".{out.name}.{secrets.token_hex(8)}{UNFINISHED}")
+    made = part_of(out)
     made.mkdir(parents=True)
     try:
         for name, text in files.items():
             write_atomically(made / name, text)
+        look(made)
         made.rename(out)
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +38,20 @@ from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.images.streams import as_one_task, joined
 from lw2g.training.models.class_folders import digest_of, read_class_folders
-from lw2g.training.models.exported import require_free, write_export
+from lw2g.training.models.exported import write_export
 from lw2g.training.models.manifest import Manifest, Step, described, sections
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.parts import ModelParts, build_methods, engine_of, open_backbone
-from lw2g.training.models.saved import Memory, as_exported, export_run, filled, lasting_tensors, trained
+from lw2g.training.models.places import reserved
+from lw2g.training.models.saved import (
+    Memory,
+    as_exported,
+    export_run,
+    filled,
+    lasting_tensors,
+    require_usable,
+    trained,
+)
 from lw2g.training.models.step_checks import calibration_of, look_alikes, recall, warnings_of
 from lw2g.training.models.steps import (
     Saved,
@@ -57,7 +65,7 @@ from lw2g.training.models.steps import (
 )
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["export_learnable", "free_folder", "head_of", "learn", "start", "unlearn"]
+__all__ = ["export_learnable", "head_of", "learn", "start", "unlearn"]
 
 _KEPT = 20
 """Images of each class of a run whose features an export keeps."""
@@ -83,9 +91,9 @@ def learn(
         config = manifest.config(catalogue, device=device, batch_size=None, weights=weights)
         return filled(manifest, saved.tensors, config, catalogue, tasks=len(saved.manifest.tasks))
 
-    out = out or free_folder(directory)
-    require_free(out)
-    return _learned(saved, folder, build, catalogue, out, test=test, max_loss=max_loss)
+    look = _look(catalogue, device=device, weights=weights)
+    with reserved(out, directory) as place:
+        return _learned(saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss)
 
 
 def export_learnable(
@@ -161,7 +169,6 @@ def start(
         raise ConfigError(
             f"{strange[0]}: only options of the backbone can be set here", "run an experiment: lw2g run"
         )
-    require_free(out)
     given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
     overrides = {**settings, **{key: value for key, value in given.items() if value is not None}}
     resolved = resolve(
@@ -224,7 +231,9 @@ def start(
         return parts
 
     saved = Saved(manifest=manifest, tensors=lasting_tensors(empty), learned={})
-    return _learned(saved, folder, build, catalogue, out, test=test)
+    look = _look(catalogue, device=device, weights=weights)
+    with reserved(out) as place:
+        return _learned(saved, folder, build, catalogue, place, look, test=test)
 
 
 def unlearn(
@@ -238,8 +247,6 @@ def unlearn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
     saved = read_saved(directory)
-    out = out or free_folder(directory)
-    require_free(out)
     less = without_step(saved) if name is None else without_class(saved, name)
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
@@ -259,13 +266,16 @@ def unlearn(
         else {key: value for key, value in less.learned.items() if not key.startswith(("base/", "new/"))}
     )
     gone = sorted(set(names_of(saved.manifest)) - set(names_of(less.manifest)))
+    look = _look(catalogue, device=device, weights=weights)
+    with reserved(out, directory) as place:
+        made = _written(less, parts, calibration, learned, place, catalogue, look)
     report = {
-        "out": str(out),
+        "out": str(place),
         "forgotten": gone,
         "classes": names_of(less.manifest),
         "remains": _remains(parts),
     }
-    return _written(less, parts, calibration, learned, out, catalogue), report
+    return made, report
 
 
 def head_of(parts: ModelParts) -> ClosedForm:
@@ -288,17 +298,6 @@ def head_of(parts: ModelParts) -> ClosedForm:
     return head
 
 
-def free_folder(directory: Path) -> Path:
-    """Return the next free ``MODEL-2``, ``MODEL-3`` beside a model."""
-    directory = Path(directory.absolute())
-    stem, number = directory.name, 2
-    if match := re.fullmatch(r"(.+)-(\d{1,6})", stem):
-        stem, number = match[1], int(match[2]) + 1
-    while (found := directory.with_name(f"{stem}-{number}")).exists() or found.is_symlink():
-        number += 1
-    return found
-
-
 # -- a step --------------------------------------------------------------------------------------------------
 
 
@@ -308,6 +307,7 @@ def _learned(
     build: Callable[[Manifest], ModelParts],
     catalogue: Catalogue,
     out: Path,
+    look: Callable[[Path], None],
     *,
     test: Path | None,
     max_loss: float | None = None,
@@ -371,7 +371,7 @@ def _learned(
     )
     history = attrs.evolve(more.learning, steps=[*more.learning.steps, step])
     after = attrs.evolve(after, manifest=attrs.evolve(more.manifest, learning=history))
-    made = _written(after, parts, calibration, _with_base(saved, parts, learned), out, catalogue)
+    made = _written(after, parts, calibration, _with_base(saved, parts, learned), out, catalogue, look)
     return made, report | {"seconds": round(time.monotonic() - began, 3)}
 
 
@@ -388,6 +388,16 @@ def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -
     return {**base, **learned}
 
 
+def _look(catalogue: Catalogue, *, device: str | None, weights: Path | None) -> Callable[[Path], None]:
+    """Return what opens a model that was written, before anybody is told of it."""
+
+    def look(made: Path) -> None:
+        read_saved(made)
+        require_usable(made, catalogue, device=device, weights=weights)
+
+    return look
+
+
 def _written(
     saved: Saved,
     parts: ModelParts,
@@ -395,6 +405,7 @@ def _written(
     learned: Mapping[str, Tensor],
     out: Path,
     catalogue: Catalogue,
+    look: Callable[[Path], None],
 ) -> TrainedModel:
     """Write a model, and return it."""
     tensors = {
@@ -402,7 +413,7 @@ def _written(
         **under("backbone", part(saved.tensors, "backbone")),
         **under("calibration", calibration),
     }
-    write_export(saved.manifest, tensors, out, learned)
+    write_export(saved.manifest, tensors, out, learned, look=look)
     return trained(saved.manifest, tensors, parts, catalogue)
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
+import torch
 from torch import Tensor
 
 from lw2g.blocks.preprocessing import Preprocessing
 from lw2g.config.model import BackboneChoice, ModelConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import read_toml
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.pool import Pool
@@ -26,7 +27,7 @@ from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.contents import require_fit
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.state import widened
-from lw2g.training.models.exported import is_export, read_export, require_free, write_export
+from lw2g.training.models.exported import is_export, read_export, write_export
 from lw2g.training.models.manifest import ComponentOrigin, Learning, Manifest, sections
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.parts import (
@@ -39,10 +40,20 @@ from lw2g.training.models.parts import (
     open_backbone,
     tensors_of,
 )
+from lw2g.training.models.places import reserved
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["Memory", "as_exported", "export_run", "filled", "lasting_tensors", "open_model", "trained"]
+__all__ = [
+    "Memory",
+    "as_exported",
+    "export_run",
+    "filled",
+    "lasting_tensors",
+    "open_model",
+    "require_usable",
+    "trained",
+]
 
 Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
@@ -87,6 +98,22 @@ def open_model(
     return trained(manifest, tensors, parts, catalogue)
 
 
+def require_usable(
+    directory: Path, catalogue: Catalogue, *, device: str | None = None, weights: Path | None = None
+) -> None:
+    """Open a model that was just written and let it answer for a black image.
+
+    Raises:
+        DataError: It cannot be opened, or does not answer.
+    """
+    try:
+        model = open_model(directory, catalogue, device=device, batch_size=1, weights=weights)
+        size = model.backbone.image_size
+        model.predict(torch.zeros(3, size, size, dtype=torch.uint8))
+    except Lw2gError as error:
+        raise DataError(f"the model was written and cannot be used: {error.what}", error.remedy) from error
+
+
 def trained(
     manifest: Manifest, tensors: Mapping[str, Tensor], parts: ModelParts, catalogue: Catalogue
 ) -> TrainedModel:
@@ -129,7 +156,20 @@ def export_run(
             be put inside.
     """
     _require_counted(task)
-    require_free(out)
+    with reserved(out) as place:
+        return _export(directory, catalogue, place, task, with_backbone, weights, remember)
+
+
+def _export(
+    directory: Path,
+    catalogue: Catalogue,
+    out: Path,
+    task: int | None,
+    with_backbone: bool,
+    weights: Path | None,
+    remember: Callable[[Manifest, ModelParts], Memory] | None,
+) -> int:
+    """Write the model of a run into a folder that is kept for it."""
     manifest, learned = _read_run(directory, task)
     config = manifest.config(catalogue, device="cpu", batch_size=None, weights=weights)
     parts = filled(manifest, learned, config, catalogue)
@@ -149,11 +189,12 @@ def export_run(
             manifest.backbone, weights=None if with_backbone or file is None else str(file.absolute())
         ),
     )
+    look = partial(require_usable, catalogue=catalogue, device="cpu", weights=weights)
     if remember is None:
-        return write_export(exported, tensors, out)
+        return write_export(exported, tensors, out, look=look)
     learning, calibration, learned = remember(exported, parts)
     exported = attrs.evolve(exported, learning=learning)
-    return write_export(exported, tensors | under("calibration", calibration), out, learned)
+    return write_export(exported, tensors | under("calibration", calibration), out, learned, look=look)
 
 
 def lasting_tensors(parts: ModelParts) -> dict[str, Tensor]:
