@@ -15,6 +15,7 @@ __all__ = [
     "UnknownComponentError",
     "error_text",
     "nearest",
+    "printable",
     "shown",
     "with_remedy",
 ]
@@ -124,3 +125,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     matches = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     matches += [other for other in names if len(name) >= _SHORTEST and other.startswith(name)]
     return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return text with control characters escaped; ``lines`` keeps line ends.
+
+    >>> printable("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    kept = "\n" if lines else None
+    return "".join(
+        letter if letter.isprintable() or letter == kept else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )

@@ -13,6 +13,7 @@ import attrs
 import click
 
 from lw2g.cli.output import console, in_words, note
+from lw2g.cli.signals import telling_of_exits
 from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SUMMARY
 from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.errors import ConfigError, DataError
@@ -242,7 +243,8 @@ def _uninterrupted(action: Callable[[Listeners], Record], resume_at: Path) -> Re
     from lw2g.training.progress import Interrupted
 
     try:
-        return action(_listeners())
+        with telling_of_exits(resume_at):
+            return action(_listeners())
     except (Interrupted, KeyboardInterrupt) as stop:
         begun = isinstance(stop, Interrupted) or (resume_at / SEEDS).exists()
         go_on = f"; resume with: lw2g resume {resume_at}" if begun else " before anything was learned"

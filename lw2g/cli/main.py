@@ -30,11 +30,12 @@ from lw2g.cli.report import report
 from lw2g.cli.resume import resume
 from lw2g.cli.runs import runs
 from lw2g.cli.show import show
+from lw2g.cli.signals import unwinding
 from lw2g.cli.store import store, submit
 from lw2g.cli.sweep import sweep
 from lw2g.cli.teach import teach
 from lw2g.cli.verify import verify
-from lw2g.errors import ComponentError, Lw2gError, nearest
+from lw2g.errors import ComponentError, Lw2gError, nearest, printable
 from lw2g.vit.room import is_out_of_memory
 
 __all__ = ["main"]
@@ -56,7 +57,7 @@ class UserError(click.ClickException):
         """Print the message on stderr, with the traceback if requested."""
         if self._whole and self.__cause__ is not None:
             click.echo("".join(traceback.format_exception(self.__cause__)), err=True)
-        lines = (_cut(line) for line in self.message.splitlines())
+        lines = (_cut(printable(line)) for line in self.message.splitlines())
         click.echo("error: " + "\n".join(lines), err=True)
 
 
@@ -76,7 +77,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            with unwinding():
+                return super().invoke(ctx)
         except Lw2gError as error:
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = (

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -37,19 +39,6 @@ def console(*, stderr: bool = False) -> Console:
     if new.is_terminal or os.environ.get("COLUMNS", "").isdigit():
         return new
     return Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
-
-
-def printable(text: str, *, lines: bool = False) -> str:
-    """Return text with control characters escaped; ``lines`` keeps line ends.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    kept = "\n" if lines else None
-    return "".join(
-        letter if letter.isprintable() or letter == kept else letter.encode("unicode_escape").decode("ascii")
-        for letter in text
-    )
 
 
 def note(text: str) -> None:

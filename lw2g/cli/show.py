@@ -47,7 +47,7 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     if kind is contents.Summary:
         print_summary(record)
     else:
-        _print_record(record, terms)
+        _print_record(record, terms, _unfinished(run, record, whole=whole))
         terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
     if explain:
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
@@ -65,11 +65,29 @@ def _source_of(run: Path) -> tuple[Path, type[Any]]:
     raise missing_run(run)
 
 
-def _print_record(record: Record, terms: Mapping[str, str]) -> None:
+def _unfinished(run: Path, record: Record, *, whole: bool) -> str:
+    """Return in a line how far a run is that has not learned its whole stream; nothing of a finished one."""
+    done, total = len(record["accuracy_matrix"]), record.get("tasks")
+    if total is None or done >= total:
+        return ""
+    text = f"unfinished: {done} of {total} tasks are learned"
+    if not whole or not (run / CONFIG).exists():
+        return text
+    from lw2g.reports.runs import read_run
+
+    found = read_run(run)
+    state = "" if found is None else found.state
+    ways = {"interrupted": f"; go on: lw2g resume {run}", "stopped": f"; go on: lw2g continue {run}"}
+    return f"{text} ({state}){ways.get(state, '')}"
+
+
+def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> None:
     from lw2g.registry.catalogue import load_catalogue
 
     out, grows = console(), load_catalogue().grows(record["config"]["baseline"]["name"])
     out.print(_headline(record, grows))
+    if unfinished:
+        out.print(f"{unfinished}\n", markup=False, soft_wrap=True)
     print_metrics(record, terms)
     if grows:
         rows = [row for entry in record["decisions"] for row in _decision(entry)]

@@ -20,7 +20,10 @@ from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warne
 from lw2g.training.pace import Pace
 from lw2g.training.shield import Shield
 
-__all__ = ["Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
+__all__ = ["STOPS", "Interrupted", "Reporter", "Steps", "StopRequest", "stop_on_interrupt"]
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that stop a run where it can be resumed; the last one comes when a terminal is closed."""
 
 _INTERVAL = 0.2
 
@@ -70,15 +73,17 @@ class StopRequest:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[StopRequest]:
-    """Let SIGINT and SIGTERM stop the block: at once, or within a batch after the state is saved.
+    """Let SIGINT, SIGTERM and SIGHUP stop the block: at once, or within a batch after the state is saved.
 
-    A run continues after an interruption as after a crash. Outside the main thread signals are left alone.
+    A run continues after an interruption as after a crash. Outside the main thread signals are left alone,
+    and ignored ones (nohup) everywhere.
     """
     request = StopRequest()
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, request.handle)
+        for number in STOPS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                previous[number] = signal.signal(number, request.handle)
     try:
         yield request
     finally:

@@ -31,6 +31,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError, ContractError, Lw2gError
+from lw2g.training.progress import STOPS
 
 __all__ = [
     "RankLostError",
@@ -205,7 +206,7 @@ def follow(go: Go) -> None:
     directory, *numbers = sys.argv[1:]
     rank, count, port, parent = map(int, numbers)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPS:
         signal.signal(number, signal.SIG_IGN)  # a scheduler signals all processes, and rank 0 stops the run
 
     def join(device: torch.device) -> None:

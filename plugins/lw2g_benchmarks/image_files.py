@@ -14,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lw2g.blocks.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
-from lw2g.errors import DataError
+from lw2g.errors import DataError, printable
 
 __all__ = ["FileSource", "scan_split"]
 
@@ -101,7 +101,7 @@ def _summary(headers: Sequence[ImageHeader]) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:

@@ -177,6 +177,18 @@ def test_an_unfinished_run_holds_as_far_as_it_came(
     assert broken(tmp_path / "run") == {"config.toml"}
 
 
+@pytest.mark.parametrize(("key", "value"), [("domains", ["photo"]), ("task_classes", [[0, 1]])])
+def test_a_record_of_fewer_tasks_is_named(run: Path, key: str, value: list[Any]) -> None:
+    """What every task has stands in the record for every task, or the record is refused in a line."""
+    reseal(run, lambda record: record.update({key: value}))
+    assert "record.json" in broken(run)
+    result = invoke(run)
+    assert (
+        result.exit_code,
+        "expected 3 tasks or more, as many as have rows" in " ".join(result.output.split()),
+    ) == (1, True)
+
+
 @pytest.mark.parametrize("lost", [[2], [1, 2], [0, 1, 2]])
 def test_lost_checkpoints_are_named_and_no_earlier_model_is_served(
     run: Path, catalogue: Catalogue, tmp_path: Path, lost: list[int]

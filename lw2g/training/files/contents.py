@@ -136,6 +136,12 @@ def _a_value_per_task(record: Record, field: attrs.Attribute[Any], value: Any) -
         raise ValueError(f"expected {tasks} tasks, as many as have rows in accuracy_matrix")
 
 
+def _no_less_than_tasks(record: Record, field: attrs.Attribute[Any], value: list[Any] | None) -> None:
+    tasks = len(record.accuracy_matrix)
+    if value and len(value) < tasks:
+        raise ValueError(f"expected {tasks} tasks or more, as many as have rows in accuracy_matrix")
+
+
 @attrs.frozen(kw_only=True)
 class _Metric:
     definition: str
@@ -157,8 +163,8 @@ class Record:
     backbone: _Backbone
     class_order: list[int]
     class_names: list[str]
-    task_classes: list[list[int]] = attrs.field(factory=list)
-    domains: list[str] | None = None
+    task_classes: list[list[int]] = attrs.field(factory=list, validator=_no_less_than_tasks)
+    domains: list[str] | None = attrs.field(default=None, validator=_no_less_than_tasks)
     accuracy_matrix: Rows = attrs.field(validator=_a_value_per_task)
     retrieval_matrix: Rows | None = attrs.field(validator=_a_value_per_task)
     decisions: list[_Decision]

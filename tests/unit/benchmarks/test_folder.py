@@ -54,6 +54,15 @@ def test_tree_loads(tree):
     assert made.deviations == ()
 
 
+def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
+    """Control characters of a class come out escaped, in what is said while images are read and in errors."""
+    tree = make_tree(tmp_path / "insects", ("\x1b[2Jant", "bee"))
+    stream(tree)
+    told = capsys.readouterr().err
+    assert "insects/train/\\x1b[2Jant ..." in told
+    assert told.replace("\n", "").isprintable()
+
+
 def test_images_are_found_below_class_folders_and_through_links(tmp_path):
     """Images of folders inside a class count; hidden ones, other files and linked folders do not."""
     chosen = tmp_path / "one"

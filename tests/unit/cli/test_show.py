@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.testing.evidence import measured_set
-from lw2g.training.files.sealed import seal_json
+from lw2g.training.files.sealed import seal_json, unseal_json
 
 RECORD = {
     "lw2g_version": "0.1.0",
@@ -100,6 +101,19 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     assert ["baseline.epochs", "5", "40", "differs"] in rows
     assert "hide-prompt x min x orthogonal x cpk on glyphs, backbone micro" in text
     assert "protocol like-for-like (changed: benchmark.normalise)" in text
+
+
+def test_show_tells_that_a_run_is_unfinished(finished, tmp_path):
+    """Whatever ended its process: how far it is, and how it goes on; a finished run says nothing of it."""
+    (tmp_path / "record.json").write_bytes(seal_json({**RECORD, "tasks": 5}))
+    assert "unfinished: 2 of 5 tasks are learned\n" in invoke("show", tmp_path).stdout
+    run = shutil.copytree(finished[0], tmp_path / "run")
+    assert "unfinished" not in invoke("show", run).stdout
+    record = unseal_json(run / "record.json")
+    total = len(record["accuracy_matrix"])
+    (run / "record.json").write_bytes(seal_json(record | {"tasks": total + 1}))
+    told = f"unfinished: {total} of {total + 1} tasks are learned (interrupted); go on: lw2g resume {run}"
+    assert told in invoke("show", run).stdout
 
 
 def test_show_explains_every_number_it_prints(finished):

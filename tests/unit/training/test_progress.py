@@ -107,8 +107,20 @@ def test_steps_count_up() -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-def test_a_request_waits_for_the_batch() -> None:
-    """What was learned is saved first."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_request_waits_for_the_batch(number: signal.Signals) -> None:
+    """What was learned is saved first, also when the terminal is closed."""
     with stop_on_interrupt() as stop, stop.after_batch():
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
         assert stop.wanted
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """`nohup lw2g run` goes on when the terminal is closed."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_interrupt() as stop, stop.after_batch():
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.wanted
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,81 @@
+"""How a command ends that is asked to end, or that a plugin ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+__all__ = ["telling_of_exits", "unwinding"]
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class _EndedError(BaseException):
+    """A signal asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP leave the block as an exception does, and then end the process by that signal.
+
+    So folders that are half made and uploads in the temporary folder are removed. Runs and sweeps answer
+    these signals themselves while they last. Outside the main thread signals are left alone, and ignored
+    ones (nohup) everywhere.
+    """
+    owner = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a process that was forked within the block
+            _end_by(number)
+        raise _EndedError(number)
+
+    reached = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _ENDS if reached}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        yield
+    except _EndedError as ended:
+        _end_by(ended.number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_by(number: int) -> None:
+    """End this process by a signal, as if nobody had caught it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+@contextmanager
+def telling_of_exits(resume_at: Path) -> Iterator[None]:
+    """Let ``os._exit`` say within the block that a run is unfinished, and never end this process with 0.
+
+    A plugin that calls it leaves no other moment to say so. What ends a process without Python (a library's
+    ``_exit``, SIGKILL) cannot be seen from inside: ``lw2g runs`` and ``lw2g show`` tell of the run then.
+    """
+    leave, owner = os._exit, os.getpid()
+
+    def leave_told(status: int) -> None:
+        if os.getpid() == owner:
+            where = f"resume with: lw2g resume {resume_at}"
+            os.write(2, f"error: a plugin ended this process within the run; {where}\n".encode())
+            status = status or 1
+        leave(status)
+
+    os._exit = leave_told  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = leave

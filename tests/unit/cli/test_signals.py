@@ -1,0 +1,67 @@
+"""How a process ends that a signal or a plugin ends: with what was half made removed, and never with 0."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_IN_A_FOLDER = """
+import signal, sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from lw2g.cli.signals import unwinding
+with unwinding(), TemporaryDirectory(dir=sys.argv[1]) as made:
+    (Path(made) / "photo.png").write_bytes(b"private")
+    signal.raise_signal(int(sys.argv[2]))
+"""
+_LEAVING = """
+import os, sys
+from pathlib import Path
+from lw2g.cli.execute import _uninterrupted
+_uninterrupted(lambda listeners: os._exit(int(sys.argv[1])), Path("runs/one"))
+"""
+_FORKING = """
+import os
+from pathlib import Path
+from lw2g.cli.signals import telling_of_exits
+with telling_of_exits(Path("runs/one")):
+    if not (child := os.fork()):
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+os._exit(0)
+"""
+
+
+def python(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own."""
+    arguments = [sys.executable, "-c", script, *map(str, words)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, env=os.environ)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_half_made(number: signal.Signals, tmp_path: Path) -> None:
+    """Temporary folders are removed, and the process still ends by the signal."""
+    done = python(_IN_A_FOLDER, tmp_path, int(number))
+    assert (done.returncode, done.stderr) == (-number, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("asked", "got"), [(0, 1), (3, 3)])
+def test_a_plugin_cannot_end_a_run_as_if_it_were_finished(asked: int, got: int) -> None:
+    """`os._exit(0)` within a run says how it goes on and has another exit code."""
+    done = python(_LEAVING, asked)
+    assert done.returncode == got
+    assert done.stderr.endswith(
+        "a plugin ended this process within the run; resume with: lw2g resume runs/one\n"
+    )
+
+
+def test_processes_that_a_run_starts_end_as_they_want() -> None:
+    """Those that decode images, say; and after the run so does the process itself."""
+    done = python(_FORKING)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
