@@ -19,6 +19,7 @@ from torch import Tensor
 __all__ = [
     "BatchAugmentation",
     "Benchmark",
+    "Contents",
     "ImageSource",
     "ImageTransform",
     "IndexArray",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 IndexArray: TypeAlias = npt.NDArray[np.int64]
+Contents: TypeAlias = npt.NDArray[np.bytes_]
+"""Hashes of the content of images, 16 bytes each: two are equal where the images are."""
 ImageTransform: TypeAlias = Callable[[Tensor], Tensor]
 
 
@@ -160,6 +163,8 @@ class TaskData:
         source: Where the images are; several tasks may share one source.
         indices: Numbers of the samples in the source, int64 [n].
         labels: Class positions of the samples, int64 [n].
+        contents: Hashes of the samples' content, S16 [n], by which test images are compared with training
+            images; None where the benchmark does not tell.
 
     Raises:
         ValueError: If the lengths differ or an index lies outside the source.
@@ -168,8 +173,13 @@ class TaskData:
     source: ImageSource
     indices: IndexArray = attrs.field(converter=_index_array)
     labels: IndexArray = attrs.field(converter=_index_array)
+    contents: Contents | None = None
 
     def __attrs_post_init__(self) -> None:
+        if self.contents is not None and len(self.contents) != len(self.indices):
+            raise ValueError(
+                f"expected as many contents as indices but got {len(self.contents)}, {len(self.indices)}"
+            )
         if len(self.indices) != len(self.labels):
             raise ValueError(
                 f"expected as many labels as indices but got {len(self.labels)}, {len(self.indices)}"

@@ -108,8 +108,11 @@ def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, An
     for verdict in broken:
         yield Verdict(what=folder, holds=False, text=f"{verdict.what}: {verdict.text}")
     if not broken and pack is not None:
-        faa = pack.record["metrics"]["faa"]
-        yield Verdict(what=folder, holds=True, text=f"recomputed: FAA {faa:.2f}, seed {pack.record['seed']}")
+        faa, shared = pack.record["metrics"]["faa"], pack.record.get("shared_images")
+        text = f"recomputed: FAA {faa:.2f}, seed {pack.record['seed']}"
+        if shared and shared["count"]:
+            text += f"; {shared['count']} of {shared['tested']} test images are training images, too"
+        yield Verdict(what=folder, holds=True, text=text)
 
 
 # -- copies ----------------------------------------------------------------------------------------------

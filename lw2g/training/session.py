@@ -33,6 +33,7 @@ from lw2g.training.files.protocol import noted_facts
 from lw2g.training.images.decoding import chunks, require_open_files
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
+from lw2g.training.images.shared import SharedImages, require_unseen_images
 from lw2g.training.images.streams import Source, as_one_task, hold_back, joined
 from lw2g.training.models.parts import (
     ModelParts,
@@ -61,6 +62,7 @@ class Session(ModelParts):
     Attributes:
         measures: The measures before each decision, by name; empty where nothing grows.
         stored: The statistics of old tasks that they have stored.
+        shared: Test images that are training images, too; None where the benchmark does not tell.
         merging: Within a task that merges its set, what the set was before, and the weight; else empty.
         infos: What is known of each task before it is learned.
     """
@@ -80,6 +82,7 @@ class Session(ModelParts):
     memory: SubspaceMemory
     stored: StoredStatistics
     held_back: tuple[TaskData | None, ...]
+    shared: SharedImages | None
     merging: dict[str, Tensor] = attrs.field(factory=dict, init=False)
     still: ImageTransform = attrs.field(init=False)
     infos: tuple[TaskInfo, ...] = attrs.field(init=False)
@@ -175,6 +178,10 @@ class Session(ModelParts):
     @property
     def notes(self) -> list[str]:
         """Notes for the user before the run, one sentence each."""
+        seen = self.shared is not None and self.shared.count > 0
+        return [*([str(self.shared)] if seen else []), *self._notes_on_speed()]
+
+    def _notes_on_speed(self) -> list[str]:
         train = self.transforms.train
         batched = self.transforms.train_is_deterministic or isinstance(train, RandomTransform)
         if self.config.run.speed == "exact" or batched:
@@ -346,6 +353,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         stream = as_one_task(stream)
     mixer = mixer_of(config, engine)
     _require_images(stream)
+    shared = require_unseen_images(stream)
     if component.growth == "sets":
         for task in stream.tasks:
             require_several_classes(task.index, len(task.classes), f"baseline {component.name!r}")
@@ -392,6 +400,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
         stored=StoredStatistics(),
         mixer=mixer,
         held_back=held_back,
+        shared=shared,
     )
 
 

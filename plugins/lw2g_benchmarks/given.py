@@ -24,8 +24,8 @@ from torch import Tensor
 
 from lw2g.blocks.image_files import pixels_of
 from lw2g.errors import ConfigError, DataError, error_text, shown
-from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.image_files import FileSource
+from lw2g.interfaces.stream import Contents, TaskStream
+from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
 from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
@@ -54,6 +54,7 @@ class ObjectSource:
     def __init__(self, data: Any, key: int | str | None, name: str) -> None:
         self._data, self._key, self._name = data, key, name
         self._length = len(data)
+        self._read: tuple[str, Contents] | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -86,27 +87,45 @@ class ObjectSource:
         Raises:
             DataError: An image is another one when it is read again.
         """
+        return self._once()[0]
+
+    def contents(self) -> Contents:
+        """Return a hash of the pixels of each image, S16 ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[1]
+
+    def _once(self) -> tuple[str, Contents]:
+        """Return both hashes; the images are read once for them."""
+        if self._read is None:
+            self._read = self._hashes()
+        return self._read
+
+    def _hashes(self) -> tuple[str, Contents]:
         if not bool((self.image(0) == self.image(0)).all()):
             raise DataError(
                 f"benchmark: {self._name}, image 0 differs each time it is read",
                 "leave random transforms out of the data set; options such as benchmark.train_transform "
                 "augment",
             )
-        hasher = hashlib.sha256()
-        for index in range(self._length):
-            image = self.image(index).contiguous()
+        hasher, contents = hashlib.sha256(), []
+        for image in tell_progress(map(self.image, range(self._length)), self._length):
+            image = image.contiguous()
             hasher.update(repr(tuple(image.shape)).encode())
             hasher.update(image.numpy().data)
-        return hasher.hexdigest()
+            contents.append(content_of(image))
+        return hasher.hexdigest(), np.array(contents, dtype="S16")
 
 
 class _Files(FileSource):
     """Images in files that a list names."""
 
-    def digest(self) -> str:
+    def _hashes(self) -> tuple[str, Contents]:
         """As of every file source; the remedy is that of a list."""
         try:
-            return super().digest()
+            return super()._hashes()
         except DataError as error:
             raise DataError(error.what, "replace the files, or leave them out of the list") from error
 

@@ -7,16 +7,21 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from lw2g.blocks.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
 from lw2g.errors import DataError, printable
+from lw2g.interfaces.stream import Contents
 
-__all__ = ["FileSource", "scan_split"]
+__all__ = ["FileSource", "content_of", "scan_split", "tell_progress"]
+
+T = TypeVar("T")
 
 _READERS = 8
 _SECONDS = 2.0
@@ -32,6 +37,7 @@ class FileSource:
             raise ValueError(f"expected {len(paths)} ids but got {len(ids)}")
         self._paths = tuple(paths)
         self._ids = tuple(ids)
+        self._read: tuple[str, Contents] | None = None
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -57,22 +63,55 @@ class FileSource:
         Raises:
             DataError: If a file is no image that can be used; names them, and how to leave them out.
         """
+        return self._once()[0]
+
+    def contents(self) -> Contents:
+        """Return a hash of the bytes of each file, S16 ``[n]``.
+
+        Raises:
+            DataError: As :meth:`digest`.
+        """
+        return self._once()[1]
+
+    def _once(self) -> tuple[str, Contents]:
+        """Return both hashes; the files are read once for them."""
+        if self._read is None:
+            self._read = self._hashes()
+        return self._read
+
+    def _hashes(self) -> tuple[str, Contents]:
         headers: list[ImageHeader] = []
         bad: dict[str, DataError] = {}
-        last_message = time.monotonic()
         with ThreadPoolExecutor(_READERS) as pool:
-            for name, examined in zip(self._ids, pool.map(_examine, self._paths), strict=True):
-                if isinstance(examined, ImageHeader):
-                    headers.append(examined)
+            examined = tell_progress(pool.map(_examine, self._paths), len(self._ids))
+            for name, found in zip(self._ids, examined, strict=True):
+                if isinstance(found, ImageHeader):
+                    headers.append(found)
                 else:
-                    bad[name] = examined
-                if time.monotonic() - last_message > _SECONDS:
-                    last_message = time.monotonic()
-                    _say(f"examining images: {len(headers) + len(bad)} of {len(self._ids)}")
+                    bad[name] = found
         if bad:
             raise _refusal(bad, len(self._ids))
         _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
-        return hashlib.sha256(b"".join(header.digest for header in headers)).hexdigest()
+        whole = hashlib.sha256(b"".join(header.digest for header in headers)).hexdigest()
+        return whole, np.array([header.digest[:16] for header in headers], dtype="S16")
+
+
+def tell_progress(images: Iterable[T], total: int) -> Iterator[T]:
+    """Yield every image, or what was found of it; say on stderr how many, where that takes seconds."""
+    last_message = time.monotonic()
+    for number, image in enumerate(images):
+        if time.monotonic() - last_message > _SECONDS:
+            last_message = time.monotonic()
+            _say(f"examining images: {number} of {total}")
+        yield image
+
+
+def content_of(image: Tensor) -> bytes:
+    """Return a hash of the size and the pixels of an image, 16 bytes."""
+    pixels = image.contiguous()
+    hasher = hashlib.blake2b(repr(tuple(pixels.shape)).encode(), digest_size=16)
+    hasher.update(pixels.numpy().data)
+    return hasher.digest()
 
 
 def _examine(path: Path) -> ImageHeader | DataError:

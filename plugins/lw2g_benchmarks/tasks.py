@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.stream import ImageSource, IndexArray, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import Contents, ImageSource, IndexArray, Task, TaskData, TaskStream
+from lw2g_benchmarks.image_files import content_of, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
 
@@ -26,6 +27,10 @@ class HashedSource(ImageSource, Protocol):
 
     def digest(self) -> str:
         """Return a SHA-256 over the content of all images, in order."""
+        ...
+
+    def contents(self) -> Contents:
+        """Return a hash of the content of each image, S16 ``[n]``."""
         ...
 
 
@@ -59,6 +64,11 @@ class ArraySource:
         hasher.update(self._images.numpy().data)
         return hasher.hexdigest()
 
+    def contents(self) -> Contents:
+        """Return a hash of the pixels of each image as RGB, S16 ``[n]``."""
+        images = tell_progress(map(self.image, range(len(self))), len(self))
+        return np.array([content_of(image) for image in images], dtype="S16")
+
 
 class JoinedSource:
     """Several sources, one after the other."""
@@ -85,6 +95,10 @@ class JoinedSource:
     def digest(self) -> str:
         """Return the SHA-256 of the sources' digests, in order."""
         return hashlib.sha256("".join(source.digest() for source in self._sources).encode()).hexdigest()
+
+    def contents(self) -> Contents:
+        """Return a hash of the content of each image, S16 ``[n]``."""
+        return np.concatenate([source.contents() for source in self._sources])
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -144,6 +158,7 @@ def build_stream(
     numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
     names, tasks = tuple(class_names[label] for label in labels), list[Task]()
     ends = accumulate(len(portion.labels) for portion in planned)
+    contents = {split: data.source.contents() for split, data in splits.items()}
     met: set[tuple[int | None, int]] = set()
     for index, (portion, end) in enumerate(zip(planned, ends, strict=True)):
         start = end - len(portion.labels)
@@ -166,8 +181,8 @@ def build_stream(
                 index=index,
                 classes=tuple(range(start, end)),
                 class_names=names[start:end],
-                train=_task_data(train.source, positions["train"], start, end),
-                test=_task_data(test.source, positions["test"], start, end),
+                train=_task_data(train.source, positions["train"], contents["train"], start, end),
+                test=_task_data(test.source, positions["test"], contents["test"], start, end),
                 domain="" if portion.domain is None else domains[portion.domain],
             )
         )
@@ -199,9 +214,11 @@ def build_stream(
     )
 
 
-def _task_data(source: ImageSource, positions: IndexArray, start: int, end: int) -> TaskData:
+def _task_data(
+    source: ImageSource, positions: IndexArray, contents: Contents, start: int, end: int
+) -> TaskData:
     indices = np.flatnonzero((positions >= start) & (positions < end))
-    return TaskData(source=source, indices=indices, labels=positions[indices])
+    return TaskData(source=source, indices=indices, labels=positions[indices], contents=contents[indices])
 
 
 def _fingerprint(

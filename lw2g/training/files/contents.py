@@ -121,6 +121,13 @@ class _Source:
 
 
 @attrs.frozen(kw_only=True)
+class _Shared:
+    count: int
+    tested: int
+    named: list[list[str]]
+
+
+@attrs.frozen(kw_only=True)
 class _Stale:
     last: float | None = None
 
@@ -181,6 +188,7 @@ class Record:
     environment: dict[str, Any] = attrs.field(factory=dict)
     precision: dict[str, str] = attrs.field(factory=dict)
     sources: list[_Source] = attrs.field(factory=list)
+    shared_images: _Shared | None = None
     origin: _Forked | None = None
     feature_drift: Rows | None = None
     stale_classes: _Stale = _Stale()

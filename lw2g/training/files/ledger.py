@@ -259,6 +259,7 @@ def build_record(
         "precision": ledger.precision,
         "fingerprints": fingerprints(session),
         "sources": _sources(session),
+        "shared_images": None if session.shared is None else session.shared.as_mapping(),
         "origin": ledger.origin,
         "backbone": attrs.asdict(session.backbone.fingerprint),
         "class_order": list(session.stream.class_order),

@@ -13,7 +13,7 @@ from torch import Tensor
 from lw2g.config.model import Chosen
 from lw2g.errors import ConfigError
 from lw2g.interfaces.context import derive_seed
-from lw2g.interfaces.stream import ImageSource, Task, TaskData, TaskStream
+from lw2g.interfaces.stream import Contents, ImageSource, Task, TaskData, TaskStream
 
 __all__ = ["Source", "as_one_task", "hold_back", "joined"]
 
@@ -96,7 +96,7 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
 
     def moved(data: TaskData) -> TaskData:
         source = renamed.setdefault(id(data.source), _Renamed(data.source, prefix))
-        return TaskData(source=source, indices=data.indices, labels=data.labels + shift)
+        return attrs.evolve(data, source=source, labels=data.labels + shift)
 
     names = tuple(prefix + name if name in taken else name for name in stream.class_names)
     tasks = tuple(
@@ -142,6 +142,7 @@ def as_one_task(stream: TaskStream) -> TaskStream:
             source=source,
             indices=np.concatenate([part.indices for part in parts]),
             labels=targets[np.concatenate([part.labels for part in parts])],
+            contents=_all_contents(parts),
         )
 
     whole = Task(
@@ -161,6 +162,11 @@ def as_one_task(stream: TaskStream) -> TaskStream:
         planted_groups=None,
         deviations=(*stream.deviations, note),
     )
+
+
+def _all_contents(parts: Sequence[TaskData]) -> Contents | None:
+    contents = [part.contents for part in parts if part.contents is not None]
+    return np.concatenate(contents) if len(contents) == len(parts) else None
 
 
 _LARGEST_SHARE = 5
@@ -191,4 +197,5 @@ def hold_back(stream: TaskStream, images: int, seed: int) -> tuple[TaskStream, t
 
 
 def _part(data: TaskData, rows: npt.NDArray[np.bool_]) -> TaskData:
-    return attrs.evolve(data, indices=data.indices[rows], labels=data.labels[rows])
+    contents = None if data.contents is None else data.contents[rows]
+    return attrs.evolve(data, indices=data.indices[rows], labels=data.labels[rows], contents=contents)

@@ -10,7 +10,7 @@ import attrs
 from lw2g.blocks.image_files import EXTENSIONS, examine_image, image_paths
 from lw2g.errors import DataError, shown
 
-__all__ = ["ClassImages", "digest_of", "read_class_folders"]
+__all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
 
 _HELD_OUT, _LEAST, _MOST = 5, 5, 10
 
@@ -75,3 +75,20 @@ def digest_of(images: dict[str, ClassImages]) -> str:
     """Return a SHA-256 over the sorted checksums of all images."""
     every = sorted(digest for one in images.values() for digest in one.digests)
     return hashlib.sha256("".join(every).encode()).hexdigest()
+
+
+def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages]) -> int:
+    """Return how many images that test a model are among those that it learns, by their bytes.
+
+    Raises:
+        DataError: All of them are.
+    """
+    learned = {digest for one in images.values() for digest in one.digests}
+    digests = [digest for one in tested.values() for digest in one.digests]
+    count = sum(digest in learned for digest in digests)
+    if digests and count == len(digests):
+        raise DataError(
+            f"test: all {count} images are among those that are learned",
+            "give others, or leave --test out: then a fifth is held out",
+        )
+    return count

@@ -37,7 +37,7 @@ from lw2g.training.boundary import guarded
 from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.images.streams import as_one_task, joined
-from lw2g.training.models.class_folders import digest_of, read_class_folders
+from lw2g.training.models.class_folders import digest_of, read_class_folders, shared_files
 from lw2g.training.models.exported import write_export
 from lw2g.training.models.manifest import Manifest, Step, described, sections
 from lw2g.training.models.model import TrainedModel
@@ -315,6 +315,7 @@ def _learned(
     """Learn from a folder, check the result, and write it."""
     began, images = time.monotonic(), read_class_folders(folder)
     tested = None if test is None else read_class_folders(test)
+    seen = 0 if tested is None else shared_files(images, tested)
     counts = {name: len(one.paths) for name, one in images.items()}
     more = grown(saved, counts)
     if tested is not None and (unknown := tested.keys() - set(names_of(more.manifest))):
@@ -353,6 +354,8 @@ def _learned(
         **measures,
     }
     report["warnings"] = [*warnings_of(report, images, saved)]
+    if seen:
+        report["warnings"].append(f"test: {seen} of its images are among those that are learned")
     loss = max(
         (value for value in (report["loss"], report["estimated_loss"]) if value is not None), default=None
     )
