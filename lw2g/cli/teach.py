@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -30,10 +31,11 @@ def teach(model: Path, port: int, weights: Path | None, device: str | None) -> N
     from lw2g.teach.server import Server
 
     classroom = Classroom(model, load_catalogue(), device=device, weights=weights)
-    with Server(classroom, port) as server:
-        click.echo(f"{server.address}\nCtrl-C ends it")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            classroom.close()
-            click.echo(f"\nthe model is {classroom.state()['folder']}")
+    try:
+        with Server(classroom, port) as server:
+            click.echo(f"{server.address}\nCtrl-C ends it")
+            with suppress(KeyboardInterrupt):
+                server.serve_forever()
+    finally:  # SIGTERM, too, leaves no photo behind
+        classroom.close()
+    click.echo(f"\nthe model is {classroom.state()['folder']}")

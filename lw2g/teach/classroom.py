@@ -93,7 +93,9 @@ class Classroom:
         model = open_model(directory, catalogue, **options)
         if not isinstance(getattr(model.baseline, "closed_form", None), ClosedForm):
             raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
-        self._step, self._forward = Lock(), Lock()
+        self._step, self._forward, self._writing = Lock(), Lock(), Lock()
+        self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
+        self._closed = False
         self._doing: tuple[str, float] | None = None
         self._take(directory, model, None)
 
@@ -111,16 +113,18 @@ class Classroom:
             DataError: A file or a name cannot be used.
             Busy: Another step is being made.
         """
-        with self._busy(f"learning from {len(uploads)} images"), TemporaryDirectory(prefix="lw2g-") as made:
+        if self._step.locked():  # it need not be sent in vain
+            raise _busy()
+        with TemporaryDirectory(dir=self._received.name) as made:
             names = {}
             for number, upload in enumerate(uploads):
                 path = upload.below(Path(made)) / f"{number:04d}{upload.ending}"
                 path.parent.mkdir(exist_ok=True)
-                _save(content, path, upload.size)
+                self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
-            with _named(names):
+            with self._busy(f"learning from {len(uploads)} images"), _named(names):
                 model, report = learn(self._directory, Path(made), self._catalogue, **self._options)
-            self._take(Path(report["out"]), model, report)
+                self._take(Path(report["out"]), model, report)
 
     def undo(self) -> None:
         """Take the last step back.
@@ -139,11 +143,12 @@ class Classroom:
         Raises:
             DataError: It is no image.
         """
-        with self._forward, TemporaryDirectory(prefix="lw2g-") as made:
-            path, model = Path(made) / f"image{upload.ending}", self._model
-            _save(content, path, upload.size)
-            with _named({str(path): upload.name}):
-                why = ""
+        # received before the model is asked for: an upload that drips keeps nobody else waiting
+        with TemporaryDirectory(dir=self._received.name) as made:
+            path = Path(made) / f"image{upload.ending}"
+            self._save(content, path, upload.size)
+            with self._forward, _named({str(path): upload.name}):
+                model, why = self._model, ""
                 try:
                     answer = model.predict(path, _TOP, reject)[0]
                 except ConfigError as error:
@@ -151,20 +156,40 @@ class Classroom:
         return answer | {"path": upload.name, "why": why}
 
     def close(self) -> None:
-        """Wait until the step that is being made has ended, and begin none any more."""
+        """Wait until the step that is being made has ended, begin none any more, and remove what was sent."""
+        with self._writing:
+            self._closed = True
         self._step.acquire()
         self._forward.acquire()
+        self._received.cleanup()
 
     @contextmanager
     def _busy(self, what: str) -> Iterator[None]:
         if not self._step.acquire(blocking=False):
-            raise Busy("the model is learning", "wait until it is done")
+            raise _busy()
         try:
             self._doing = (what, time.monotonic())
             yield
         finally:
             self._doing = None
             self._step.release()
+
+    def _save(self, content: Content, path: Path, size: int) -> None:
+        """Write the next bytes that are sent into a file.
+
+        Raises:
+            DataError: There are fewer.
+            Busy: The page is closed.
+        """
+        with path.open("wb") as file:
+            while size > 0:
+                if not (part := content.read(min(size, _CHUNK))):
+                    raise DataError("the upload ended early", "send it again")
+                with self._writing:  # nothing is written once what was sent is being removed
+                    if self._closed:
+                        raise Busy("the page is closed", "start lw2g teach again")
+                    file.write(part)
+                size -= len(part)
 
     def _take(self, directory: Path, model: TrainedModel, report: Mapping[str, Any] | None) -> None:
         """Go on with another model."""
@@ -189,14 +214,8 @@ class Classroom:
         }
 
 
-def _save(content: Content, path: Path, size: int) -> None:
-    """Write the next bytes that are sent into a file."""
-    with path.open("wb") as file:
-        while size > 0:
-            if not (part := content.read(min(size, _CHUNK))):
-                raise DataError("the upload ended early", "send it again")
-            file.write(part)
-            size -= len(part)
+def _busy() -> Busy:
+    return Busy("the model is learning", "wait until it is done")
 
 
 @contextmanager

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,8 +26,9 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
+from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.teach.classroom import MOST_BYTES, MOST_FILES, Classroom
+from lw2g.teach.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload
 from lw2g.teach.server import Server
 from lw2g.training.models.exported import read_export
 
@@ -66,6 +73,7 @@ def server(first: Path, tmp_path: Path) -> Iterator[Server]:
         yield server
         server.shutdown()
         thread.join()
+        classroom.close()
 
 
 def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) -> tuple[int, Any]:
@@ -188,6 +196,68 @@ def test_one_step_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("lw2g.teach.classroom.learn", learn)
     assert ask(server, "/learn", pictures("cat")) == (500, {"error": "No space left on device"})
     assert seen == [(409, 409), "learning from 6 images"]
+
+
+class Dripping:
+    """What is sent by somebody who never finishes."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = Event(), Event()
+
+    def read(self, size: int, /) -> bytes:
+        """Wait for more, and get none."""
+        self.begun.set()
+        self.ended.wait()
+        return b""
+
+
+@pytest.mark.parametrize("path", ["learn", "predict"])
+def test_an_upload_that_drips_keeps_nobody_waiting(path: str, server: Server) -> None:
+    """The model is free until everything is there: another image is answered, another step begins."""
+    content, complaints, answers = Dripping(), list[str](), list[int]()
+
+    def drip() -> None:
+        one = Upload(class_name="cat", name="x.png", size=9)
+        room = server.classroom
+        send = partial(room.learn, [one]) if path == "learn" else partial(room.predict, one, reject=0.1)
+        with pytest.raises(DataError) as told:
+            send(content=content)
+        complaints.append(told.value.what)
+
+    def others() -> None:
+        query = {"name": "x.png", "reject": "0.1"}
+        answers.extend([ask(server, "/predict", png(1, 9), query=query)[0], ask(server, "/undo", b"")[0]])
+
+    slow, quick = Thread(target=drip), Thread(target=others)
+    slow.start()
+    content.begun.wait()
+    quick.start()
+    quick.join(50)
+    content.ended.set()
+    slow.join()
+    quick.join()
+    assert complaints == ["the upload ended early"]
+    assert answers == [200, 400]  # nothing to undo, which is no conflict
+
+
+def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
+    """A service that is stopped in the middle of an upload removes what it has received."""
+    command = [sys.executable, "-m", "lw2g", "teach", str(first), "--device", "cpu"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        host, _, token = address.removeprefix("http://").partition("/?token=")
+        body = pictures("cat")
+        head = f"POST /learn?token={token} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+        with socket.create_connection(tuple(host.split(":"))) as connection:
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:-1])
+            while not [path for path in tmp_path.rglob("0004.png") if path.stat().st_size]:
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == -signal.SIGTERM
+    assert [path.name for path in tmp_path.rglob("*.png")] == []
+    assert [path.name for path in tmp_path.glob("lw2g-*")] == []
 
 
 def test_a_port_in_use_is_said_in_one_line(server: Server, first: Path) -> None:

@@ -53,7 +53,7 @@ def tree(tmp_path):
             folder = tmp_path / "data" / domain / split / name
             folder.mkdir(parents=True)
             for number in range(count):
-                Image.new("RGB", (5, 4), (number, 10, 20)).save(folder / f"{number}.png")
+                Image.new("RGB", (5, 4), (number, 10 * (split == "test"), 20)).save(folder / f"{number}.png")
     return tmp_path / "data"
 
 
