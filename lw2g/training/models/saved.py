@@ -41,6 +41,7 @@ from lw2g.training.models.parts import (
     tensors_of,
 )
 from lw2g.training.models.places import reserved
+from lw2g.training.models.sizes import require_borne_out
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
@@ -86,7 +87,11 @@ def open_model(
         ConfigError: The device is not there, or tasks are counted from 0.
     """
     _require_counted(task)
-    manifest, tensors = read_export(directory) if is_export(directory) else _read_run(directory, task)
+    if is_export(directory):
+        manifest, tensors = read_export(directory)
+        require_borne_out(manifest, tensors, directory)
+    else:
+        manifest, tensors = _read_run(directory, task)
     last = len(manifest.tasks)
     if task not in (None, last):
         raise DataError(

@@ -13,6 +13,7 @@ from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.training.files.checkpoint import part, under
 from lw2g.training.models.exported import is_export, read_export, read_learned
 from lw2g.training.models.manifest import Learning, Manifest, Step, TaskNote
+from lw2g.training.models.sizes import require_borne_out
 
 __all__ = [
     "Saved",
@@ -64,6 +65,7 @@ def read_saved(directory: Path) -> Saved:
     manifest, tensors = read_export(directory)
     learned = {} if manifest.learning is None else read_learned(directory, manifest)
     saved = Saved(manifest=manifest, tensors=tensors, learned=learned)
+    require_borne_out(manifest, tensors, directory)
     if not _fits(saved):
         raise DataError(f"the history of {str(directory)!r} does not fit its tasks", "export it anew")
     return saved

@@ -78,7 +78,8 @@ def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path):
             folder = tmp_path / "data" / split / name
             folder.mkdir(parents=True)
             for one in range(count):
-                Image.new("RGB", (40, 30), (60 * number, 50 * one, 90)).save(folder / f"{one}.png")
+                shade = (60 * number, 50 * one, 90 + (split == "test"))
+                Image.new("RGB", (40, 30), shade).save(folder / f"{one}.png")
     images = [str(tmp_path / f"{name}.png") for name in ("ant", "bee", "cat", "dog")]
     for image in images:
         shutil.copy(tmp_path / "data/test" / Path(image).stem / "0.png", image)
@@ -230,6 +231,42 @@ def test_an_export_of_other_code_is_refused(copied, catalogue, changes, error, w
         open_model(copied, catalogue, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_classes": 10**9}, "claims num_classes = 1000000000, and its largest tensor has .* rows"),
+        ({"num_tasks": 10**9}, "claims num_tasks = 1000000000"),
+        ({"num_classes": -1}, "claims num_classes = -1"),
+        ({"num_classes": 1}, r"names \d+ classes of tasks and has room for 1"),
+        ({"targets": [10**9, 1]}, "the targets of task 1 are none of its classes"),
+        ({"targets": [0]}, "the targets of task 1 are none of its classes"),
+    ],
+)
+def test_a_forged_size_is_refused_before_anything_is_allocated(
+    copied, catalogue, monkeypatch, changes, words
+):
+    """Whoever knows of checksums can claim any number; no part of the model is built for it."""
+    told = json.loads((copied / "model.json").read_text())
+    del told["sha256"]
+    targets = changes.pop("targets", None)
+    if targets is not None:
+        told["tasks"][0]["targets"] = targets
+    (copied / "model.json").write_bytes(seal_json(told | changes))
+    monkeypatch.setattr("lw2g.training.models.saved.filled", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(DataError, match=words):
+        open_model(copied, catalogue, device="cpu")
+
+
+def test_an_empty_tensor_bears_nothing_out(copied, catalogue):
+    """A dimension beside one of 0 takes no byte, however long it claims to be."""
+    manifest, tensors = exported.read_export(copied)
+    tensors = tensors | {"baseline/forged": torch.zeros(10**9, 0)}
+    shutil.rmtree(copied)
+    exported.write_export(attrs.evolve(manifest, num_classes=10**9), tensors, copied)
+    with pytest.raises(DataError, match="claims num_classes = 1000000000"):
+        open_model(copied, catalogue, device="cpu")
+
+
 def test_nothing_is_overwritten_and_nothing_left_half(finished, out, catalogue, tmp_path, monkeypatch):
     """A folder in use is refused; where writing fails, there is no folder at all."""
     with pytest.raises(ConfigError, match=r"'.*model' is there already; choose another folder"):
@@ -242,7 +279,7 @@ def test_nothing_is_overwritten_and_nothing_left_half(finished, out, catalogue, 
     )
     with pytest.raises(ZeroDivisionError):
         export_run(finished[0], catalogue, tmp_path / "new" / "model")
-    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
+    assert [path.name for path in tmp_path.rglob("*")] == []
 
 
 def test_an_export_holds_one_task(finished, out, catalogue):
