@@ -115,7 +115,7 @@ class ObjectSource:
             image = image.contiguous()
             hasher.update(repr(tuple(image.shape)).encode())
             hasher.update(image.numpy().data)
-            contents.append(content_of(image))
+            contents.append(content_of(image.numpy()))
         return hasher.hexdigest(), np.array(contents, dtype="S16")
 
 
