@@ -87,6 +87,7 @@ def open_model(
         ConfigError: The device is not there, or tasks are counted from 0.
     """
     _require_counted(task)
+    tensors: Mapping[str, Tensor]
     if is_export(directory):
         manifest, tensors = read_export(directory)
         require_borne_out(manifest, tensors, directory)
