@@ -36,6 +36,8 @@ _ZIP_END = 22
 _ZIP_MOST = 0xFFFF
 """In that record: the number is in a larger record."""
 _MOST_MEMBERS = 5_000_000
+_CHUNK = 1 << 20
+"""Bytes that are read at once."""
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
@@ -44,7 +46,22 @@ class _Member:
     name: str
     size: int
     is_plain: bool
-    extract: Callable[[], object]
+    is_folder: bool
+    open: Callable[[], IO[bytes]]
+
+    def write(self, place: Path) -> None:
+        """Write a member that was found safe below ``place``.
+
+        Written here, not by ``extract`` of tarfile or zipfile: the owner, the mode and the date that an archive
+        states never matter, and tarfile's own check (``filter="data"``) is missing before Python 3.11.4.
+        """
+        path = place / self.name
+        if self.is_folder:
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self.open() as source, path.open("wb") as out:
+            shutil.copyfileobj(source, out, _CHUNK)
 
 
 def extract(archive: Path, target: Path, report: Report, least: int = 0) -> None:
@@ -65,7 +82,7 @@ def extract(archive: Path, target: Path, report: Report, least: int = 0) -> None
     """
     with put_in_place(target, least) as place:
         try:
-            with _opened(archive, place) as members:
+            with _opened(archive) as members:
                 _unpack(archive, members, place, report)
         except (*_DAMAGED, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -122,25 +139,26 @@ def _innermost(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def _opened(archive: Path, place: Path) -> Iterator[Iterator[_Member]]:
+def _opened(archive: Path) -> Iterator[Iterator[_Member]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
-            yield _zip_members(file, place)
+            yield _zip_members(file)
     elif tarfile.is_tarfile(archive):
         with tarfile.open(archive) as file:
-            yield _tar_members(file, place)
+            yield _tar_members(file)
     else:
         raise DataError(f"{str(archive)!r} is neither a tar nor a zip archive", "fetch it again")
 
 
-def _zip_members(file: zipfile.ZipFile, place: Path) -> Iterator[_Member]:
+def _zip_members(file: zipfile.ZipFile) -> Iterator[_Member]:
     for info in file.infolist():
         kind = (info.external_attr >> 16) & 0o170000  # of Unix, where the archive has it
         yield _Member(
             name=info.filename,
             size=info.file_size,
             is_plain=kind in (0, 0o100000, 0o040000) and not info.flag_bits & _ENCRYPTED,
-            extract=partial(file.extract, info, place),
+            is_folder=info.is_dir(),
+            open=partial(file.open, info),
         )
     # zipfile ends the list at a damaged length; the end record has the true number of members
     stream = cast(IO[bytes], file.fp)
@@ -150,13 +168,15 @@ def _zip_members(file: zipfile.ZipFile, place: Path) -> Iterator[_Member]:
         raise zipfile.BadZipFile(f"{len(file.infolist())} of {count} members are listed")
 
 
-def _tar_members(file: tarfile.TarFile, place: Path) -> Iterator[_Member]:
+def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
     for info in file:
         yield _Member(
             name=info.name,
             size=info.size,
             is_plain=info.isreg() or info.isdir(),
-            extract=partial(file.extract, info, place, filter="data"),
+            is_folder=info.isdir(),
+            # None stands for a folder or a device, and neither is opened
+            open=cast(Callable[[], IO[bytes]], partial(file.extractfile, info)),
         )
     # tarfile treats a damaged header, or a file truncated between two members, as the end
     stream = cast(IO[bytes], file.fileobj)
@@ -164,7 +184,7 @@ def _tar_members(file: tarfile.TarFile, place: Path) -> Iterator[_Member]:
     end = stream.read(2 * tarfile.BLOCKSIZE)
     if len(end) < tarfile.BLOCKSIZE or any(end):
         raise tarfile.ReadError(f"no header and no end at byte {file.offset}")
-    while stream.read(1 << 20):  # the checksum of a compressed archive is at its very end
+    while stream.read(_CHUNK):  # the checksum of a compressed archive is at its very end
         pass
 
 
@@ -181,7 +201,7 @@ def _unpack(archive: Path, members: Iterator[_Member], place: Path, report: Repo
                 "fetch it from another source",
             )
         need_room(place, member.size)
-        member.extract()
+        member.write(place)
         report(f"unpacking {archive.name}", total, None)
 
 

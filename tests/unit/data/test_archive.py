@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import stat
 import tarfile
 import zipfile
 from types import SimpleNamespace
@@ -12,6 +13,22 @@ import pytest
 
 from lw2g.data.archive import extract
 from lw2g.errors import DataError
+
+
+@pytest.fixture(params=["oldest", "newest"])
+def _tarfile(request, monkeypatch):
+    """Run a test twice: with the tarfile of Python 3.11.0 to 3.11.3, which has no ``filter``, and today's."""
+    if request.param == "newest":
+        return
+    now = tarfile.TarFile.extract
+
+    def extract_as_then(self, member, path="", set_attrs=True, *, numeric_owner=False):
+        return now(self, member, path, set_attrs, numeric_owner=numeric_owner)
+
+    for name in ("data_filter", "tar_filter", "fully_trusted_filter"):
+        monkeypatch.delattr(tarfile, name, raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extract", extract_as_then)
+
 
 FILES = {"top/train/a/1.jpg": b"one", "top/test/a/2.jpg": b"two", "top/README": b"read"}
 
@@ -39,6 +56,7 @@ def left(folder):
     return sorted(one.name for one in folder.rglob("*") if one.suffix not in (".zip", ".tar", ".tgz", ".tbz"))
 
 
+@pytest.mark.usefixtures("_tarfile")
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tgz"])
 @pytest.mark.parametrize("above", ["", "deeper/", "set/"])
 def test_the_innermost_folder_becomes_the_target(tmp_path, quiet, suffix, above):
@@ -50,6 +68,23 @@ def test_the_innermost_folder_becomes_the_target(tmp_path, quiet, suffix, above)
     assert (tmp_path / named / "train" / "a" / "1.jpg").read_bytes() == b"one"
     assert sorted(one.name for one in (tmp_path / named).iterdir()) == ["README", "test", "train"]
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([archive.name, named])
+
+
+@pytest.mark.usefixtures("_tarfile")
+def test_what_an_archive_states_beside_its_bytes_is_not_kept(tmp_path, quiet):
+    """Neither set-user-ID bits nor modes that lock the owner out come from an archive."""
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as file:
+        for name, mode in {"set/a": 0o6777, "set/b": 0o000, "set/c": 0o644}.items():
+            info = tarfile.TarInfo(name)
+            info.mode, info.size, info.uid, info.mtime = mode, 4, 12345, 2**33
+            file.addfile(info, io.BytesIO(b"four"))
+    extract(archive, tmp_path / "set", quiet)
+    for path in (tmp_path / "set").iterdir():
+        status = path.stat()
+        assert stat.S_IMODE(status.st_mode) == stat.S_IMODE(archive.stat().st_mode)
+        assert status.st_uid == archive.stat().st_uid
+        assert path.read_bytes() == b"four"
 
 
 def link(kind, name="top/link", target="../../outside"):
@@ -66,6 +101,7 @@ def zip_link():
     return info
 
 
+@pytest.mark.usefixtures("_tarfile")
 @pytest.mark.parametrize(
     ("suffix", "member", "reason"),
     [
@@ -93,6 +129,7 @@ def test_what_leads_elsewhere_is_refused(tmp_path, quiet, suffix, member, reason
     assert left(tmp_path) == ["inside"]
 
 
+@pytest.mark.usefixtures("_tarfile")
 @pytest.mark.parametrize("suffix", [".zip", ".tgz"])
 def test_bombs_are_refused(tmp_path, quiet, suffix):
     """What would unpack to far more than images do is refused by its declared size."""
