@@ -31,7 +31,8 @@ def test_the_wheel_alone_runs_the_main_job(tmp_path: Path) -> None:
     assert "lw2g_backbones/micro.safetensors" in names
     data = {path.relative_to(ROOT) for top in ("lw2g", "plugins") for path in (ROOT / top).rglob("*.toml")}
     assert {path.as_posix().removeprefix("plugins/") for path in data} <= set(names)
-    assert "lw2g/py.typed" in names
+    typed = {f"{path.parent.name}/py.typed" for path in (ROOT / "plugins").glob("*/__init__.py")}
+    assert {"lw2g/py.typed", *typed} <= set(names)
     assert "lw2g/scaffold/templates/baseline/src/package/baseline.py.tmpl" in names
     assert not tops & {"tests", "experiments", "benchmarks", "scripts", "plugins"}
 

@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 import lw2g
 from lw2g.cli.main import main
@@ -23,6 +24,8 @@ if not (ROOT / "pyproject.toml").exists():
     pytest.skip("needs the source tree", allow_module_level=True)
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+TESTED_EXTRA = "test"
+"""The extra that runs the tests, in every environment and in the lowest one."""
 
 
 def test_the_version_stands_in_one_place() -> None:
@@ -72,3 +75,51 @@ def test_dependencies_state_what_they_need_and_nothing_twice() -> None:
         wanted = [Requirement(text) for text in group]
         assert len({one.name for one in wanted}) == len(wanted)
         assert not [one for one in wanted for part in one.specifier if part.operator in ("==", "<", "<=")]
+
+
+def test_the_lowest_environment_pins_every_lower_bound() -> None:
+    """`tests/lowest.txt` has each dependency, and each of the extra that runs tests, at its bound and no other."""
+    wanted = [
+        Requirement(text)
+        for text in (
+            *PROJECT["project"]["dependencies"],
+            *PROJECT["project"]["optional-dependencies"][TESTED_EXTRA],
+        )
+    ]
+    bounds = {}
+    for one in wanted:
+        (bound,) = one.specifier  # each states a lower bound and nothing else
+        assert bound.operator == ">=", one
+        bounds[one.name] = Version(bound.version)
+    lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    pins = {}
+    for one in pinned:
+        (pin,) = one.specifier
+        assert pin.operator == "==", one
+        pins[one.name] = Version(pin.version)
+    assert len(pins) == len(pinned)
+    assert pins == bounds
+
+
+def test_the_lowest_environment_is_run() -> None:
+    """`tox` runs it among the others, and continuous integration too, both from the one file and extra."""
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    assert "lowest" in tox["tox"]["env_list"].split(", ")
+    assert tox["testenv:lowest"]["deps"] == "-r tests/lowest.txt"
+    # what the environment adds to the package by default: the extra whose bounds are pinned
+    assert "extras" not in tox["testenv:lowest"]
+    assert tox["testenv"]["extras"] == TESTED_EXTRA
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f'-r tests/lowest.txt ".[{TESTED_EXTRA}]"' in script
+    assert re.search(r"^ruff check", script, re.MULTILINE)
+    assert re.search(r"^ruff format --check", script, re.MULTILINE)
+    assert re.search(r"^mypy$", script, re.MULTILINE)
+
+
+def test_every_package_says_that_it_is_typed() -> None:
+    """A type checker reads the annotations of lw2g and of each plugin package that it ships."""
+    packages = [ROOT / "lw2g", *(path.parent for path in sorted(ROOT.glob("plugins/*/__init__.py")))]
+    assert len(packages) == 1 + len(PROJECT["project"]["entry-points"]["lw2g"])
+    assert [path.name for path in packages if not (path / "py.typed").is_file()] == []
