@@ -3,7 +3,9 @@
 A grid has three parts. ``[base]`` is a configuration that all cells share. ``[[rows]]`` are alternatives with
 their own settings. ``[axes]`` are lists of values that multiply the rows; a row that sets an axis's option
 itself is not multiplied by it, and a row's own ``axes`` replace or join the grid's. Settings are written as
-in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. A grid
+in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. Where a row
+or an axis names another component than the base, it starts from its own preset: it keeps none of the options
+that the base gave the other one. A grid
 that ``extends`` another one puts its own base and axes over the other's, and its rows after those.
 ``[executor]`` says where the cells run (:mod:`lw2g.sweeps.executors`); it is not part of their settings.
 """
@@ -33,6 +35,8 @@ Settings = dict[str, Any]
 
 _PARTS = ("base", "axes", "rows", "extends", "executor")
 _SEED = "run.seed"
+_NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
+"""Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
 _DIGITS = 12
 _LONGEST = 40
@@ -168,7 +172,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         return grid
     other = _read(path.parent / str(table["extends"]), (*before, path.resolve()))
     return _Grid(
-        base=other.base | grid.base,
+        base=_over(other.base, grid.base),
         axes=other.axes | grid.axes,
         rows=other.rows + grid.rows,
         executor=grid.executor or other.executor,
@@ -230,16 +234,33 @@ def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:
     for choice in itertools.product(*(enumerate(values) for values in axes.values())):
         varied = {key: value for _, values in choice for key, value in values.items()}
         turns = dict(zip(axes, (place for place, _ in choice), strict=True))
-        settings = grid.base | row.settings | varied | last
+        settings = grid.base
+        for above in (row.settings, varied, last):
+            settings = _over(settings, above)
         idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
+        kept = {key: value for key, value in settings.items() if key not in idle}
         yield _Draft(
-            settings={key: value for key, value in settings.items() if key not in idle},
+            settings=kept,
             turn=turns.get(_SEED, 0),
             label=row.label,
-            own=tuple(key for key in row.settings if key not in idle),
-            varied=tuple(key for key in varied if key not in idle),
+            own=tuple(key for key in row.settings if key in kept),
+            varied=tuple(key for key in varied if key in kept),
             idle=tuple(idle),
         )
+
+
+def _over(below: Settings, above: Settings) -> Settings:
+    """Return settings with others over them; where these change a component, the old one's options go.
+
+    An option of another component would be refused, or taken silently where both have one of that name. Options
+    that stand without a name beside them are of every component that the grid names.
+    """
+    kept = below
+    for name in _NAMES:
+        if name in below and above.get(name, below[name]) != below[name]:
+            section = name.removesuffix("name")  # with its dot
+            kept = {key: value for key, value in kept.items() if not key.startswith(section)}
+    return kept | above
 
 
 def _is_idle(key: str, used: Sequence[str] | None) -> bool:

@@ -102,6 +102,46 @@ def test_constraints_are_named_and_then_set(tmp_path):
         unnamed[0].tables()
 
 
+def test_another_component_starts_from_its_own_preset(tmp_path):
+    """Where a row or an axis changes a name, the base's options of the old component go, and only those."""
+    text = """
+    [base]
+    baseline = {name = "slca", epochs = 20}
+    growth.energy = 0.9
+    [axes]
+    benchmark = [{name = "digits", increment = 2}]
+    [[rows]]
+    [[rows]]
+    baseline = "simple-cil"
+    [[rows]]
+    baseline = {name = "ranpac", epochs = 3}
+    [[rows]]
+    baseline.name = "slca"
+    """
+    slca, simple_cil, ranpac = cells(tmp_path, text)  # the last row is the first one
+    shared = {"growth.energy": 0.9, "benchmark.name": "digits", "benchmark.increment": 2}
+    assert slca.settings == {"baseline.name": "slca", "baseline.epochs": 20, **shared}
+    assert simple_cil.settings == {"baseline.name": "simple-cil", **shared}
+    assert ranpac.settings == {"baseline.name": "ranpac", "baseline.epochs": 3, **shared}
+    require_valid([simple_cil, ranpac], load_catalogue())
+    axis = text.replace("[axes]", '[axes]\nbaseline = ["slca", "l2p"]\n"baseline.lr" = [0.1]')
+    own = [one.settings for one in cells(tmp_path, axis[: axis.index("[[rows]]")])]
+    assert own == [
+        {"baseline.name": "slca", "baseline.epochs": 20, "baseline.lr": 0.1, **shared},
+        {"baseline.name": "l2p", "baseline.lr": 0.1, **shared},
+    ]
+    (other,) = cells(tmp_path, text, **{"baseline.name": "l2p", "benchmark.name": "glyphs"})
+    assert other.settings == {"baseline.name": "l2p", "growth.energy": 0.9, "benchmark.name": "glyphs"}
+
+
+def test_an_extension_changes_a_component_too(tmp_path):
+    """Its base drops the other grid's options of a component that it replaces."""
+    first = '[base]\nbaseline = {name = "slca", epochs = 20}\nseed = 3\n'
+    (tmp_path / "first.toml").write_text(first)
+    (one,) = cells(tmp_path, 'extends = "first.toml"\nbase.baseline = "simple-cil"\n')
+    assert one.settings == {"baseline.name": "simple-cil", "run.seed": 3}
+
+
 def test_a_grid_extends_another_one(tmp_path):
     """Base and axes lie over the other grid's, rows come after its rows; circles are refused."""
     (tmp_path / "first.toml").write_text(GRID)
