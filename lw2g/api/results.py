@@ -117,20 +117,33 @@ class Runs(_Tabular, Sequence["ReportedRun"]):
         return self.runs[place]
 
     def rows(self) -> list[Row]:
-        """Return path, state, finished tasks, seed, components and metrics of each run."""
-        parts = ("baseline", "policy", "benchmark", "backbone")
-        return [
-            {
-                "run": str(run.path),
-                **{part: run.options.get(f"{part}.name") for part in parts},
-                "seed": run.options.get("run.seed"),
-                "state": run.state,
-                "done": run.done,
-                "tasks": run.tasks,
-                **run.record.get("metrics", {}),
+        """Return path, state, finished tasks, seed, components and metrics of each run.
+
+        The policy is None where the method has no sets to decide on.
+        """
+        from lw2g.registry.catalogue import load_catalogue
+
+        catalogue = load_catalogue()
+        rows: list[Row] = []
+        for run in self.runs:
+            named = {
+                part: run.options.get(f"{part}.name")
+                for part in ("baseline", "policy", "benchmark", "backbone")
             }
-            for run in self.runs
-        ]
+            if not catalogue.grows(str(named["baseline"])):
+                named["policy"] = None
+            rows.append(
+                {
+                    "run": str(run.path),
+                    **named,
+                    "seed": run.options.get("run.seed"),
+                    "state": run.state,
+                    "done": run.done,
+                    "tasks": run.tasks,
+                    **run.record.get("metrics", {}),
+                }
+            )
+        return rows
 
     def __repr__(self) -> str:
         return f"<{len(self)} runs>"

@@ -50,7 +50,7 @@ def number(value: float | None, digits: int = 2) -> str:
     """Return a number for a table: counts stay whole, None is a dash."""
     if value is None:
         return "-"
-    return str(value) if isinstance(value, int) else f"{value:.{digits}f}"
+    return str(value) if isinstance(value, int) else f"{value:z.{digits}f}"
 
 
 def in_units(size: float) -> str:

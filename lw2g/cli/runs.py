@@ -12,6 +12,7 @@ import click
 from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from lw2g.registry.catalogue import Catalogue
     from lw2g.reports.runs import ReportedRun
 
 __all__ = ["runs"]
@@ -66,8 +67,11 @@ def _list(
         click.echo(json.dumps([_plain(run) for run, _ in entries], indent=1))
         return
     from lw2g.cli.output import console, table
+    from lw2g.registry.catalogue import load_catalogue
 
-    console().print(table("", _COLUMNS, [_row(run, directory) for run, _ in entries], left=5))
+    catalogue = load_catalogue()
+    rows = [_row(run, directory, catalogue) for run, _ in entries]
+    console().print(table("", _COLUMNS, rows, left=5))
     click.echo(f"{len(entries)} runs")
 
 
@@ -91,16 +95,26 @@ def _condition(text: str) -> tuple[str, Any]:
     return dotted, wanted
 
 
-def _row(run: ReportedRun, base: Path) -> tuple[str, ...]:
+def _row(run: ReportedRun, base: Path, catalogue: Catalogue) -> tuple[str, ...]:
     from lw2g.cli.output import number
 
     options = run.options
-    named = (
-        str(options.get(f"{part}.name", "?")) for part in ("baseline", "policy", "benchmark", "backbone")
-    )
+    named = {
+        part: str(options.get(f"{part}.name", "?"))
+        for part in ("baseline", "policy", "benchmark", "backbone")
+    }
+    if not catalogue.grows(named["baseline"]):
+        named["policy"] = "-"  # nothing decides on sets that the method does not have
     path = run.path.relative_to(base) if run.path != base else run.path
     task = f"{run.done}/{run.tasks or '?'}"
-    return (str(path), *named, str(options.get("run.seed", "?")), run.state, task, number(run.metric("faa")))
+    return (
+        str(path),
+        *named.values(),
+        str(options.get("run.seed", "?")),
+        run.state,
+        task,
+        number(run.metric("faa")),
+    )
 
 
 def _plain(run: ReportedRun) -> dict[str, Any]:

@@ -52,8 +52,8 @@ class _Member:
     def write(self, place: Path) -> None:
         """Write a member that was found safe below ``place``.
 
-        Written here, not by ``extract`` of tarfile or zipfile: the owner, the mode and the date that an archive
-        states never matter, and tarfile's own check (``filter="data"``) is missing before Python 3.11.4.
+        Written here, not by ``extract`` of tarfile or zipfile: the owner, the mode and the date that an
+        archive states never matter, and tarfile's own check (``filter="data"``) came with Python 3.11.4.
         """
         path = place / self.name
         if self.is_folder:

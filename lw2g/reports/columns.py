@@ -24,6 +24,7 @@ class Column:
         digits: Printed decimals.
         scale: Factor for printing.
         better: 1 where more is better, -1 where less is, 0 where neither is.
+        chance: Name of the column that says what guessing gives; empty if none does.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Column:
     digits: int = 2
     scale: float = 1.0
     better: int = 0
+    chance: str = ""
 
     def of(self, record: Mapping[str, Any]) -> float | None:
         """Return its value in a record, or None."""
@@ -51,6 +53,7 @@ def _of_metric(metric: Metric) -> Column:
         meaning=metric.summary,
         digits=metric.digits,
         better=_BETTER.get(metric.name, 0),
+        chance="chance_pra" if metric.name == "pra" else "",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.reports.columns import Column
+from lw2g.reports.columns import COLUMNS, Column
 from lw2g.reports.statistics import Difference
 from lw2g.reports.table import Row, Table
 
@@ -117,8 +117,9 @@ def _tex(cell: Cell | str) -> str:
     """Return LaTeX; numbers are in math, so that a minus is one."""
     if isinstance(cell, str):
         return cell.translate(_TEX)
-    bold = rf"\mathbf{{{cell.value}}}" if cell.best else cell.value
-    deviation = rf" \pm {cell.std}" if cell.std else ""
+    value, std = (text.replace(",", "{,}") for text in (cell.value, cell.std))  # no space after it in math
+    bold = rf"\mathbf{{{value}}}" if cell.best else value
+    deviation = rf" \pm {std}" if std else ""
     is_interval = cell.note.startswith(" [")
     interval = rf"\{cell.note}" if is_interval else ""
     number = "--" if cell.value == "-" else f"${bold}{deviation}{interval}$"
@@ -216,12 +217,26 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
 
 
 def _best(table: Table, column: Column) -> list[Row]:
-    """Return the rows with the best mean as it is printed, if there are others; controls do not count."""
-    means = [(row, row.summary(column).mean) for row in table.rows if row.finished and not row.control]
+    """Return the rows with the best mean as it is printed, if there are others.
+
+    Controls do not count, nor do rows that are no better than guessing: one set is always found.
+    """
+    competing = [
+        row for row in table.rows if row.finished and not row.control and not _is_chance(row, column)
+    ]
+    means = [(row, row.summary(column).mean) for row in competing]
     known = [(row, column.better * round(mean, column.digits)) for row, mean in means if mean is not None]
     top = max((value for _, value in known), default=0.0)
     best = [row for row, value in known if value == top]
     return best if column.better and len(best) < len(known) else []
+
+
+def _is_chance(row: Row, column: Column) -> bool:
+    """Whether guessing is as good as a row."""
+    if not column.chance:
+        return False
+    mean, by_chance = row.summary(column).mean, row.summary(COLUMNS[column.chance]).mean
+    return mean is not None and by_chance is not None and column.better * (mean - by_chance) <= 0
 
 
 def _blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
@@ -255,10 +270,19 @@ def _title(column: Column) -> str:
     return " ".join(word.upper() if word in short else word for word in words if word)
 
 
+def _number(value: float, digits: int, sign: str = "") -> str:
+    """Return a number with thousands set apart and no minus before a zero; ``sign`` is ``+`` or empty."""
+    return f"{value:{sign}z,.{digits}f}"
+
+
 def _mean(row: Row, column: Column, *, best: bool) -> Cell:
     over = row.summary(column)
-    mean, std = ("" if value is None else f"{value:.{column.digits}f}" for value in (over.mean, over.std))
-    return Cell(value=mean or "-", std=std if mean else "", best=best)
+    if over.mean is None:
+        return Cell(value="-")
+    std = "" if over.std is None else _number(over.std, column.digits)
+    # a deviation that is printed as zero says nothing: a constant, or one below the last digit
+    std = std if std.strip("0.") else ""
+    return Cell(value=_number(over.mean, column.digits), std=std, best=best)
 
 
 def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
@@ -268,26 +292,29 @@ def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
         return Cell(value="-"), Cell(value="-")
     marks = f"{' *' if printed.differs else ''}{' †' if printed.second_hand else ''}"
     std = "" if printed.std is None else f"{printed.std:g}"
-    gap = "-" if ours is None else f"{ours - printed.value:+.{column.digits}f}"
+    gap = "-" if ours is None else _number(ours - printed.value, column.digits, "+")
     return Cell(value=f"{printed.value:g}", std=std, note=marks), Cell(value=gap)
 
 
 def _difference(gap: Difference | None, column: Column) -> Cell:
     if gap is None:
         return Cell(value="-")
-    number = f"+.{column.digits}f"
-    ends = None if gap.half is None else (gap.mean - gap.half, gap.mean + gap.half)
-    return Cell(
-        value=f"{gap.mean:{number}}",
-        note="" if ends is None else f" [{ends[0]:{number}}, {ends[1]:{number}}]",
-    )
+    note = ""
+    if gap.half is not None:
+        low = _number(gap.mean - gap.half, column.digits, "+")
+        high = _number(gap.mean + gap.half, column.digits, "+")
+        note = f" [{low}, {high}]"
+    return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
-        remarks.append("± is one sample standard deviation, over n runs (seeds and class orders)")
+        remarks.append(
+            "± is one sample standard deviation, over n runs (seeds and class orders); "
+            "left out where it rounds to 0"
+        )
     if against is not None and table.rows:
         remarks.append("differences: mean [95 % interval], t over the pairs; a single pair has none")
     remarks += _sources(table)

@@ -3,10 +3,10 @@
 A grid has three parts. ``[base]`` is a configuration that all cells share. ``[[rows]]`` are alternatives with
 their own settings. ``[axes]`` are lists of values that multiply the rows; a row that sets an axis's option
 itself is not multiplied by it, and a row's own ``axes`` replace or join the grid's. Settings are written as
-in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. Where a row
-or an axis names another component than the base, it starts from its own preset: it keeps none of the options
-that the base gave the other one. A grid
-that ``extends`` another one puts its own base and axes over the other's, and its rows after those.
+in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``constraints = ["pgp"]``. Where a
+row or an axis names another component than the base, it starts from that one's own preset: it keeps none of
+the options that the base gave the other one. A grid that ``extends`` another one puts its own base and axes
+over the other's, and its rows after those.
 ``[executor]`` says where the cells run (:mod:`lw2g.sweeps.executors`); it is not part of their settings.
 """
 
@@ -252,8 +252,8 @@ def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:
 def _over(below: Settings, above: Settings) -> Settings:
     """Return settings with others over them; where these change a component, the old one's options go.
 
-    An option of another component would be refused, or taken silently where both have one of that name. Options
-    that stand without a name beside them are of every component that the grid names.
+    An option of another component would be refused, or taken silently where both have one of that name.
+    Options that stand without a name beside them are of every component that the grid names.
     """
     kept = below
     for name in _NAMES:

@@ -78,7 +78,7 @@ def test_dependencies_state_what_they_need_and_nothing_twice() -> None:
 
 
 def test_the_lowest_environment_pins_every_lower_bound() -> None:
-    """`tests/lowest.txt` has each dependency, and each of the extra that runs tests, at its bound and no other."""
+    """`tests/lowest.txt` has every dependency, those of the tests too, at its bound, and nothing else."""
     wanted = [
         Requirement(text)
         for text in (

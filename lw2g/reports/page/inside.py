@@ -100,7 +100,7 @@ def forgetting(inside: Inside) -> Numbers:
     values = [(name.upper(), metrics.get(name)) for name in ("ffm", "bwt")]
     return Numbers(
         rows=rows,
-        facts=[f"{name} {value:.2f}" for name, value in values if value is not None and rows],
+        facts=[f"{name} {value:z.2f}" for name, value in values if value is not None and rows],
         why="" if rows else "a single task cannot be forgotten",
     )
 

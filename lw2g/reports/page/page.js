@@ -21,7 +21,8 @@
   const shown = (value, field) => {
     if (value === null || value === undefined) return "-";
     if (typeof value === "boolean") return value ? "yes" : "no";
-    return typeof value === "number" && field.digits !== null ? value.toFixed(field.digits) : String(value);
+    if (typeof value !== "number" || field.digits === null) return String(value);
+    return value.toFixed(field.digits).replace(/^-(0(\.0*)?)$/, "$1");  // no minus before a zero
   };
   const isText = (values, at) => values.some((row) => typeof row[at] === "string");
   const MOST = 1500;

@@ -32,6 +32,8 @@ __all__ = ["MARK", "page_of"]
 
 MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
+_UNITS = ("s", "ms", "mflop")
+"""Units at the end of columns' titles."""
 _TILES = ("faa", "ffm", "pra", "ssp", "total_s")
 
 
@@ -173,7 +175,7 @@ def _section(
         benchmark=table.benchmark,
         title=table.title,
         conditions=table.conditions,
-        head=[title for title, _, _ in head],
+        head=[_with_its_unit(title) for title, _, _ in head],
         published=any(row.paper for row in table.rows),
         lines=[(row.label, row.control, line) for row, line in zip(table.rows, cells, strict=True)],
         remarks=remarks_on(table, shown, None),
@@ -182,6 +184,12 @@ def _section(
         tiles=_tiles(opened[0].run) if single and opened else (),
         gallery=gallery_of(opened[0], catalogue) if single and opened else None,
     )
+
+
+def _with_its_unit(title: str) -> str:
+    """Return the title of a column whose unit, its last word, stays on the line of the word before."""
+    name, _, unit = title.rpartition(" ")
+    return f"{name}\N{NO-BREAK SPACE}{unit}" if name and unit in _UNITS else title
 
 
 def _with_published(
@@ -263,5 +271,5 @@ def _tiles(run: ReportedRun) -> list[tuple[str, str, str]]:
         if value is not None:
             title = {"total_s": "seconds", "ssp": "sets"}.get(name, name.upper())
             digits = 0 if value.is_integer() else column.digits
-            tiles.append((title, f"{value:,.{digits}f}", column.meaning))
+            tiles.append((title, f"{value:z,.{digits}f}", column.meaning))
     return tiles

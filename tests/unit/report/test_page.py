@@ -97,6 +97,13 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert "± is one sample standard deviation" in text
 
 
+def test_a_unit_stays_beside_its_quantity():
+    """The head of a narrow column breaks between words, never before the unit."""
+    assert page._with_its_unit("evidence s") == "evidence\N{NO-BREAK SPACE}s"
+    assert page._with_its_unit("training mflop") == "training\N{NO-BREAK SPACE}mflop"
+    assert page._with_its_unit("chance PRA") == "chance PRA"
+
+
 def test_published_values_share_the_cell_of_ours():
     """Their columns go, so that the table fits; a row without one has nothing."""
     ours, theirs = Cell(value="80.5", std="0.7"), Cell(value="85.9", std="0.1", note=" *")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import lw2g
 from lw2g.cli.main import main
 from lw2g.reports.columns import COLUMNS
 from lw2g.training.files.sealed import seal_json, unseal_json
@@ -109,6 +110,62 @@ def test_nothing_of_a_run_commands_the_terminal(write_run, tmp_path):
         printed = call(command, str(tmp_path))
         assert "\x1b" not in printed
         assert "x\\x1b[2J" in printed
+
+
+def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
+    """Thousands are set apart; a deviation that prints as zero is left out; nothing is minus zero."""
+    storage = {"record.storage.parameters": 4200001, "record.storage.basis_vectors": 0}
+    for seed in (0, 1):
+        write_run(80.0, **{"run.seed": seed, "record.metrics.bwt": -0.001, **storage})
+        changes = {"run.seed": seed, "record.metrics.bwt": -0.004 - 0.01 * seed, **storage}
+        write_run(80.001, **changes, **LW2G)
+    columns = ("--columns", "faa,bwt,parameters,basis_vectors")
+    lines = call("report", str(tmp_path), *columns, "--against", "always").splitlines()
+    (always, least) = [line for line in lines if line.startswith("| dual-prompt x ")][:2]
+    assert always.startswith("| dual-prompt x always | 2 | 80.00 | 85.94 ± 0.1 | -5.94 | 0.00 |")
+    assert always.endswith("| 4,200,001 | 0 |")
+    assert " | -0.01 ± 0.01 | " in least
+    assert (
+        "| dual-prompt x min | 2 | +0.00 [+0.00, +0.00] | -0.01 [-0.07, +0.06] | +0 [+0, +0] | +0 [+0, +0] |"
+        in lines
+    )
+    assert any("left out where it rounds to 0" in line for line in lines)
+    latex = call("report", str(tmp_path), *columns, "--format", "latex")
+    assert "4{,}200{,}001" in latex
+    entries = json.loads(call("report", str(tmp_path), *columns, "--format", "json"))["entries"]
+    kept = [one["mean"] for one in entries if one["metric"] == "parameters"]
+    assert kept == [4200001.0, 4200001.0]
+
+
+def test_what_guessing_gives_is_not_the_best(write_run, tmp_path):
+    """One set is always found: a retrieval accuracy of 100 beside a chance of 100 is not bold."""
+    found = {"record.metrics.pra": 100.0, "record.metrics.chance_pra": 100.0}
+    write_run(80.0, **found, **{"policy.name": "one"})
+    for policy, pra in (("always", 60.0), ("min", 70.0)):
+        write_run(
+            81.0, **{"record.metrics.pra": pra, "record.metrics.chance_pra": 50.0, "policy.name": policy}
+        )
+    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "pra,chance_pra")
+    (one, always, least) = [line for line in printed.splitlines() if line.startswith("dual-prompt x ")]
+    assert "& 1 & $100.00$ &" in one
+    assert "$60.00$" in always
+    assert "$\\mathbf{70.00}$" in least
+
+
+def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
+    """A method without sets has none, in the list and from Python; its configuration keeps its value."""
+    write_run(80.0)
+    write_run(70.0, **{"baseline.name": "ranpac"})
+    listed = {
+        line.split()[1]: line.split()[2]
+        for line in call("runs", str(tmp_path)).splitlines()
+        if "run-" in line
+    }
+    assert listed == {"dual-prompt": "always", "ranpac": "-"}
+    assert {row["baseline"]: row["policy"] for row in lw2g.runs(tmp_path).rows()} == {
+        "dual-prompt": "always",
+        "ranpac": None,
+    }
 
 
 def test_latex_is_for_booktabs(folder):
