@@ -64,7 +64,9 @@ def _is_held_equal(_instance: object, field: attrs.Attribute[Any], values: Mappi
             raise ValueError(f"{field.name}: only benchmark.* and backbone.name are held equal, not {key!r}")
 
 
-_KEBAB = attrs.validators.matches_re(r"[a-z][a-z0-9]*(-[a-z0-9+]+)*")
+QUALIFIER = r"([a-z0-9-]+:)?"
+"""What the catalogue puts before a name that lw2g has itself: the distribution that registers it."""
+_KEBAB = attrs.validators.matches_re(QUALIFIER + r"[a-z][a-z0-9]*(-[a-z0-9+]+)*")
 
 
 @attrs.frozen
@@ -118,7 +120,8 @@ class Component:
     """The record of one component.
 
     Attributes:
-        name: The kebab-case name users type; unique within the kind.
+        name: The kebab-case name users type; unique within the kind. The catalogue calls a component of a
+            stranger ``distribution:name`` where lw2g has one of that name itself.
         config: The attrs class of its options (frozen, keyword only, every option with a default).
         summary: One line for listings.
         citation: Where the method was published; empty for lw2g's own.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from lw2g.interfaces.component import Component, Kind, lazy
+from lw2g.interfaces.component import QUALIFIER, Component, Kind, lazy
 
 __all__ = ["CORE_METRICS", "DEFINITIONS", "INPUTS", "Metric"]
 
@@ -64,7 +64,9 @@ class Metric(Component):
     kind: ClassVar[Kind] = "metric"
     hook: ClassVar[str] = "lw2g_metrics"
 
-    name: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*"))
+    name: str = attrs.field(
+        validator=attrs.validators.matches_re(QUALIFIER + r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+    )
     config: type[Any] = NoOptions
     needs: tuple[str, ...] = attrs.field(validator=_are_inputs)
     compute: Callable[..., float | None]

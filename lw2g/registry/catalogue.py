@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
@@ -187,14 +188,17 @@ def load_catalogue(
     loaded = load_plugins(plugins=plugins, from_entry_points=entry_points, disabled=disabled)
     problems = list(loaded.problems)
     refused: dict[Key, Problem] = {}
-    by_key: dict[Key, list[Registered]] = {}
+    usable: list[Registered] = []
     for entry in _collect(loaded, problems):
         problem = _refusal(entry)
         if problem is None:
-            by_key.setdefault(entry.key, []).append(entry)
+            usable.append(entry)
         else:
             refused[entry.key] = problem
             problems.append(problem)
+    by_key: dict[Key, list[Registered]] = {}
+    for entry in _with_own_names(usable, problems):
+        by_key.setdefault(entry.key, []).append(entry)
     for key, rivals in by_key.items():
         if len(rivals) > 1:
             clashes = _clashes(key, rivals)
@@ -229,6 +233,26 @@ def _collect(loaded: PluginSet, problems: list[Problem]) -> Iterable[Registered]
                 else:
                     what = f"returns {_article(record)} from {hook}, which takes {expected.__name__} only"
                     problems.append(Problem.of(origin, what))
+
+
+def _with_own_names(entries: Sequence[Registered], problems: list[Problem]) -> Iterable[Registered]:
+    """Yield components; a stranger's whose name lw2g has itself is called ``distribution:name``.
+
+    A release of lw2g may take a name that a plugin has. The name is then lw2g's, and the plugin's component
+    stays in reach.
+    """
+    ours = {entry.key for entry in entries if entry.origin.first_party}
+    for entry in entries:
+        origin = entry.origin
+        if origin.first_party or entry.key not in ours:
+            yield entry
+            continue
+        kind, name = entry.key
+        owner = origin.distribution or origin.plugin
+        qualified = f"{re.sub(r'[^a-z0-9]+', '-', owner.lower())}:{name}"
+        what = f"registers {kind} {name!r}, which lw2g has itself; its own is called {qualified!r}"
+        problems.append(Problem.of(origin, what, f"rename it in {owner!r} to have it without the prefix"))
+        yield Registered(component=attrs.evolve(entry.component, name=qualified), origin=origin)
 
 
 def _article(record: object) -> str:
@@ -270,6 +294,8 @@ def _refusal(entry: Registered) -> Problem | None:
 def _fault(component: Component) -> str | None:
     """Return what is wrong with a record itself, or None."""
     label = f"registers {component.kind} {component.name!r}"
+    if ":" in component.name:
+        return f"{label}, a name with a prefix that lw2g alone gives"
     if component.kind == "metric" and component.name in CORE_METRICS:
         return f"{label}, a name that lw2g has itself"
     for text in ("summary", "citation"):

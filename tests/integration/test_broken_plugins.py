@@ -77,6 +77,11 @@ BROKEN = {
         offering("[record('same-name')]"),
         CLASH,
     ),
+    "taken": (
+        "taken-dist",
+        offering("[record('min')]"),
+        "registers policy 'min', which lw2g has itself; its own is called 'taken-dist:min'",
+    ),
     "shared": ("left-dist", offering("[record('left')]"), "is not loaded: its entry-point name 'shared' is"),
 }  # fmt: skip
 RIVAL = ("right-dist", offering("[record('right')]"), "is not loaded: its entry-point name 'shared' is")
@@ -144,7 +149,7 @@ def test_each_broken_plugin_gets_one_line_and_the_others_are_listed(site: Path) 
         _, _, remedy = line.rpartition("; ")
         assert distribution in remedy or name == "misspelt"
     names = {line.split()[0] for line in listed.splitlines() if line.strip()}
-    assert names >= {"hide-prompt", "min", "cautious"}
+    assert names >= {"hide-prompt", "min", "cautious", "taken-dist:min"}
     assert not names & {"same-name", "plain", "left", "right", "lost"}
     assert "healthy-dist 1.0" in listed
 

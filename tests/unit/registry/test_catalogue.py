@@ -215,6 +215,32 @@ def test_a_name_registered_twice_is_used_by_neither_and_both_are_named():
         catalogue.get("policy", "same")
 
 
+def test_a_name_that_lw2g_takes_leaves_both_in_use(tmp_path, monkeypatch):
+    """The name is lw2g's; the stranger's is in reach by its distribution's, and one line says so."""
+    plugins = {
+        ("lw2g", "9.9"): {"growth": source(name="min")},
+        ("Earlier_Dist", "1.0"): {"first": source(name="min"), "second": source(name="mine")},
+    }
+    installed(tmp_path, monkeypatch, plugins)
+    catalogue = load_catalogue()
+    assert catalogue.names("policy") == ("earlier-dist:min", "min", "mine")
+    assert catalogue.entries["policy", "min"].origin.first_party
+    assert catalogue.entries["policy", "earlier-dist:min"].origin.distribution == "Earlier_Dist"
+    assert catalogue.get("policy", "earlier-dist:min").name == "earlier-dist:min"
+    (problem,) = catalogue.problems
+    assert str(problem) == (
+        "plugin 'first' (Earlier_Dist 1.0) registers policy 'min', which lw2g has itself; its own is called "
+        "'earlier-dist:min'; rename it in 'Earlier_Dist' to have it without the prefix"
+    )
+
+
+def test_no_plugin_takes_anothers_prefix():
+    """Only the catalogue writes a distribution before a name."""
+    catalogue = load(plugin("sly", lw2g_policies=[policy("other:min")]))
+    assert catalogue.names("policy") == ()
+    assert "a name with a prefix that lw2g alone gives" in str(catalogue.problems[0])
+
+
 def test_the_same_name_in_two_kinds_is_no_clash():
     """Names are unique within a kind only."""
     baseline = BaselineComponent(name="same", config=Options, summary="s", build=build)
