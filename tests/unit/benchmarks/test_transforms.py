@@ -233,7 +233,7 @@ def test_by_the_batch_pixels_are_exact_unless_images_are_larger_than_a_test_read
     error = (255 * found - exact).abs()
     if side <= 32:
         assert error.max() < 1.01  # a level, by which older kernels of torch round otherwise
-        assert error.mean() < 0.1
+        assert error.mean() < 0.2
     else:
         assert 0.5 < found.std() / (exact / 255).std() < 0.97
 
