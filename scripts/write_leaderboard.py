@@ -6,7 +6,7 @@ python scripts/write_leaderboard.py docs/leaderboard.md     # from experiments/s
 from __future__ import annotations
 
 import argparse
-import html
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import attrs
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.reports.columns import COLUMNS
-from lw2g.reports.render import mean_cells
+from lw2g.reports.render import literal_markdown, mean_cells
 from lw2g.reports.table import Row, Table, tables_of
 from lw2g.store.stored import stored_runs
 
@@ -35,7 +35,10 @@ SHOWN = [COLUMNS[name] for name in ("faa", "ffm", "passes", "parameters", "stati
 def page(store: Path = STORE) -> str:
     """Return the page: a table per protocol, the rows by FAA."""
     catalogue = load_catalogue()
-    runs = [run for _, run in stored_runs(store, catalogue)]
+    stored = stored_runs(store, catalogue)
+    for line in stored.left_out:
+        print(line, file=sys.stderr)
+    runs = [run for _, run in stored.runs]
     return "\n".join([HEAD, *(line for table in tables_of(runs, catalogue) for line in block(table))])
 
 
@@ -47,9 +50,7 @@ def block(table: Table) -> Iterator[str]:
     cells: list[list[object]] = [[*head, "badges", "tuned on"], ["---"] * (len(head) + 2)]
     cells += [[method(row), *line[1:], *told(row)] for row, line in zip(rows, lines, strict=True)]
     for line in cells:
-        yield (
-            "| " + " | ".join(html.escape(str(cell), quote=False).replace("|", "\\|") for cell in line) + " |"
-        )
+        yield f"| {' | '.join(map(str, line))} |"
     if not any(row.paper for row in rows):
         yield from ("", "No paper reports these configurations.")
     yield ""
@@ -57,14 +58,15 @@ def block(table: Table) -> Iterator[str]:
 
 def method(row: Row) -> str:
     """Return the label of a row without what the next columns tell."""
-    return row.label.partition(", given by")[0] + (" (control)" if row.control else "")
+    label = row.label.partition(", given by")[0]
+    return literal_markdown(label) + (" (control)" if row.control else "")
 
 
 def told(row: Row) -> tuple[str, str]:
     """Return the badges of a row, and what was tuned."""
     given = row.runs[0].given
     assert given is not None, "a run of a store"
-    return ", ".join(given.badges), given.tuned_on
+    return ", ".join(given.badges), literal_markdown(given.tuned_on)
 
 
 if __name__ == "__main__":

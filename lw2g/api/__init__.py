@@ -346,10 +346,11 @@ def report(
         mix: What one table may mix although such rows are not comparable: ``checkpoints``, ``splits``,
             ``protocols``.
         unfinished: Whether unfinished runs get rows of their own, up to their last task.
-        store: A checkout of a store, whose runs under the same protocols become further rows.
+        store: A checkout of a store, whose runs under the same protocols become further rows. What of it
+            does not hold is left out, and named in ``left_out`` of the report.
 
     Raises:
-        DataError: There is no run, or a stored one does not hold.
+        DataError: There is no run, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
     import shlex
@@ -366,17 +367,19 @@ def report(
             f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
         )
     catalogue = load_catalogue()
+    left_out: Sequence[str] = ()
     if store is not None:
         from lw2g.store.stored import beside
 
-        found += beside(Path(store), catalogue, found)
+        others, left_out = beside(Path(store), catalogue, found)
+        found += others
     chosen = _columns(columns, further_columns([run.record for run in found], catalogue))
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     further = {"--against": against, "--with": store}
     words = [str(word) for pair in further.items() if pair[1] is not None for word in pair]
     command = shlex.join(["lw2g", "report", *map(str, runs), *words, "--html", "OUT.html"])
-    return Report(tables, chosen, against, catalogue, command)
+    return Report(tables, chosen, against, catalogue, command, left_out)
 
 
 def _columns(wanted: str | Sequence[str] | None, further: Mapping[str, Column]) -> list[Column]:

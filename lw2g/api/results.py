@@ -159,6 +159,7 @@ class Report(_Tabular):
 
     Attributes:
         tables: The tables.
+        left_out: What of a store does not hold and is not in the tables, one line each.
     """
 
     def __init__(
@@ -168,7 +169,9 @@ class Report(_Tabular):
         against: str | None,
         catalogue: Catalogue,
         command: str,
+        left_out: Sequence[str] = (),
     ) -> None:
+        self.left_out = tuple(left_out)
         self.tables, self._columns, self._against = tuple(tables), columns, against
         self._catalogue, self._command = catalogue, command
 

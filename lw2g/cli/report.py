@@ -62,7 +62,7 @@ def report(
     task, and for a single run its misclassified test images.
     """
     from lw2g.api import report as tabulate
-    from lw2g.cli.output import printable
+    from lw2g.cli.output import note, printable
 
     if form is not None and html is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")
@@ -70,6 +70,8 @@ def report(
     result = tabulate(
         *runs, columns=everything, against=against, mix=mix, unfinished=html is not None, store=store
     )
+    for line in result.left_out:
+        note(line)
     if html is None:
         click.echo(printable(result.to_text(form or "md"), lines=True), nl=False)
         return

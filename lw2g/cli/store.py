@@ -111,8 +111,8 @@ def protocol(directory: Path, run: Path, seeds: Sequence[int]) -> None:
 def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     """Check all runs and badges of the store DIR, without torch and without running anybody's code.
 
-    Paths, sizes, seals, the protocol, every metric from the predictions, and copies. The exit code is 1 if
-    anything does not hold.
+    Paths, sizes, seals, the protocol, every metric from the predictions, and whatever is told twice. The exit
+    code is 1 if anything does not hold.
     """
     from lw2g.cli.output import printable
     from lw2g.registry.catalogue import load_catalogue
@@ -142,7 +142,7 @@ def missing(directory: Path, grid: Path, cost: bool) -> None:
     Minutes are those of stored runs of the same method on the same benchmark, on whatever machine; `?` if
     there are none.
     """
-    from lw2g.cli.output import printable
+    from lw2g.cli.output import note, printable
     from lw2g.cli.plan import costs_of
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.grid import read_grid
@@ -150,7 +150,9 @@ def missing(directory: Path, grid: Path, cost: bool) -> None:
     from lw2g.training.estimate import Estimate
 
     cells, catalogue = read_grid(grid), load_catalogue()
-    found = missing_cells(directory, catalogue, cells)
+    found, left_out = missing_cells(directory, catalogue, cells)
+    for line in left_out:
+        note(line)
     unknown = [cell for cell, minutes in found if minutes is None]
     costs = dict(zip(map(id, unknown), costs_of(unknown, catalogue), strict=True)) if cost else {}
     for cell, minutes in found:
@@ -199,26 +201,6 @@ def repredict(
 
     run = opened(pack, load_catalogue())
     _award(ctx, run, predicted_again(run, model, data=data, fresh=fresh, device=device), place)
-
-
-@store.command(short_help="Compare a run with another party's run of its configuration.")
-@click.argument("pack", metavar="PACK", type=_RUN)
-@click.argument("other", metavar="OTHER_PACK", type=_RUN)
-@_STORE
-@click.pass_context
-def rerun(ctx: click.Context, pack: Path, other: Path, place: Path | None) -> None:
-    """Compare PACK with OTHER_PACK, another party's run of the same configuration and lw2g version.
-
-    FAA and CAA must agree within three standard deviations over the stored runs of the method, or within 0.5
-    points if these are fewer than three, and the first tasks must have got the same sets.
-    """
-    from lw2g.registry.catalogue import load_catalogue
-    from lw2g.store.badges import compare_runs
-    from lw2g.store.checks import values_beside
-    from lw2g.store.packs import opened
-
-    run, again = (opened(each, load_catalogue()) for each in (pack, other))
-    _award(ctx, run, [compare_runs(run, again, values_beside(pack))], place)
 
 
 def _award(ctx: click.Context, pack: Pack, badges: Sequence[Badge], place: Path | None) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar, Union
 import attrs
 import cattrs
 
-from lw2g.errors import nearest, shown
+from lw2g.errors import error_text, nearest, shown
 
-__all__ = ["NONE", "choices_of", "describe_type", "misfits", "structure", "unstructure"]
+__all__ = ["NONE", "choices_of", "describe_type", "misfit", "structure", "unstructure"]
 
 T = TypeVar("T")
 
@@ -77,26 +77,67 @@ def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def read_plain(value: Any, kind: type[T]) -> T:
-    """Convert plain values to an attrs class that they fit (see :func:`misfits`)."""
+    """Convert plain values to an attrs class that they fit (see :func:`misfit`)."""
     return _reader().structure(value, kind)
 
 
-def misfits(value: Any, kind: type[Any]) -> list[str]:
-    """Return the places where plain values do not fit an attrs class; additional keys are allowed."""
+def misfit(value: Any, kind: type[Any]) -> str:
+    """Return the first place where plain values do not fit an attrs class; empty if they fit.
+
+    Additional keys are allowed. Files of strangers come here: the check ends at the first misfit, because
+    one error object for each of a million values would take a thousand times the memory of the file.
+    """
     try:
         _reader().structure(value, kind)
-    except cattrs.BaseValidationError as error:
-        texts = cattrs.transform_error(error, path="$", format_exception=_misfit)
-        return [text.replace(" @ $.", " at ").replace(" @ $", "") for text in texts]
-    except (ValueError, TypeError):
-        return ["a value of another type"]
-    return []
+    except Exception as error:  # values of any type meet converters and validators
+        return _located(value, kind, "") or error_text(error)
+    return ""
 
 
-def _misfit(error: BaseException, kind: type[Any] | None) -> str:
-    if isinstance(error, ValueError):
-        return str(error)
-    return "no value" if isinstance(error, KeyError) else "a value of another type"
+def _located(value: Any, kind: Any, place: str) -> str:
+    """Return the first value that does not fit its type, with its place; empty if each value fits alone."""
+    where = f" at {place}" if place else ""
+    if _is_union(kind):
+        if value is None:
+            return ""
+        (kind,) = (member for member in typing.get_args(kind) if member is not type(None))
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    is_record = isinstance(kind, type) and attrs.has(kind)
+    if is_record or origin is dict:
+        if not isinstance(value, Mapping):
+            return f"expected a table but got {shown(value)}{where}"
+        hints = _hints(kind) if is_record else dict.fromkeys(value, args[1])
+        for name, inner in hints.items():
+            below = f"{place}.{name:.40}".removeprefix(".")
+            if name in value:
+                problem = _located(value[name], inner, below)
+            else:
+                problem = f"no value at {below}" if name in _needed(kind) else ""
+            if problem:
+                return problem
+        return ""
+    if origin is list:
+        if not isinstance(value, list):
+            return f"expected a list but got {shown(value)}{where}"
+        for at, item in enumerate(value):
+            if problem := _located(item, args[0], f"{place}[{at}]"):
+                return problem
+        return ""
+    try:
+        _reader().structure(value, kind)
+    except (ValueError, TypeError) as error:
+        return f"{error}{where}"
+    return ""
+
+
+@cache
+def _hints(kind: type[Any]) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+@cache
+def _needed(kind: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in attrs.fields(kind) if field.default is attrs.NOTHING)
 
 
 def unstructure(config: Any) -> dict[str, Any]:
@@ -191,7 +232,7 @@ def _converter() -> cattrs.Converter:
 @cache
 def _reader() -> cattrs.Converter:
     """Return a converter for checks, which is as strict but allows unknown keys."""
-    converter = cattrs.Converter(detailed_validation=True)
+    converter = cattrs.Converter(detailed_validation=False)
     _make_strict(converter)
 
     def optional(kind: Any) -> Any:

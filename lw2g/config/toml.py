@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lw2g.registry.kinds import COMPONENTS, SECTIONS
 __all__ = [
     "dump_resolved",
     "flat",
+    "is_deeper",
     "parse_json",
     "parse_value",
     "read_json",
@@ -31,17 +32,25 @@ __all__ = [
 _MAY_BE_EMPTY = ("evidence", "trackers")
 """Sections omitted if empty; an empty [constraints] is a choice."""
 _DEEPEST = 50
-"""The deepest nesting of JSON that is read; lw2g writes less than half of it."""
+"""The deepest nesting of files that is read; lw2g writes less than half of it."""
+_LONGEST_KEY = 32
+"""The most parts of a dotted key that are read: the steps of tomllib grow with their square."""
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+# possessive quantifiers: what is no key is not tried again in another way
+_LONG_KEY = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{_LONGEST_KEY}}}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
     Raises:
-        ConfigError: It cannot be read or is not TOML.
+        ConfigError: It cannot be read, is not TOML, or is nested too deeply for recursive functions.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if _LONG_KEY.search(text):
+            raise ConfigError(f"{str(path)!r} has a key of more than {_LONGEST_KEY} parts", "shorten it")
+        content = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(
             f"{str(path)!r} cannot be read: {error.strerror}", "give the path of a TOML file"
@@ -50,6 +59,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{str(path)!r} is no TOML: {str(error).partition(';')[0]}") from error
     except RecursionError as error:
         raise ConfigError(f"{str(path)!r} is no TOML that can be read: nested too deeply") from error
+    if is_deeper(content, _DEEPEST):
+        raise ConfigError(f"{str(path)!r} is nested too deeply")
+    return content
 
 
 def read_json(path: Path) -> Any:
@@ -88,17 +100,27 @@ def parse_json(text: str, path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
         raise DataError(f"{str(path)!r} is no JSON: {reason}", "restore the file") from error
+    if is_deeper(content, _DEEPEST):
+        raise DataError(f"{str(path)!r} is nested too deeply", "restore the file")
+    return content
+
+
+def is_deeper(content: Any, levels: int) -> bool:
+    """Return whether lists and tables are nested in more than some levels; without recursion.
+
+    >>> is_deeper({"a": [1]}, 2), is_deeper({"a": [1]}, 1)
+    (False, True)
+    """
     level = [content]
-    for _ in range(_DEEPEST):
+    for _ in range(levels):
+        level = [inner for value in level if isinstance(value, dict | list) for inner in _inside(value)]
         if not level:
-            return content
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-    raise DataError(f"{str(path)!r} is nested too deeply", "restore the file")
+            return False
+    return any(isinstance(value, dict | list) for value in level)
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def parse_value(text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "as_json",
     "as_latex",
     "as_markdown",
+    "literal_markdown",
     "mean_cells",
     "remarks_on",
     "shown_columns",
@@ -52,18 +54,47 @@ _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 
 
 def as_markdown(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return Markdown: a table of means, one of differences if a row is named, then remarks."""
+    """Return Markdown: a table of means, one of differences if a row is named, then remarks.
+
+    The words of strangers, who name themselves in the rows of a store, are shown as they are written.
+    """
     parts = []
     for table in tables:
         parts += [f"### {table.title}\n", f"{', '.join(table.conditions)}\n"]
         shown = shown_columns(table, columns)
         for block in _blocks(table, shown, against):
-            cells = [[str(cell).replace("|", "\\|") for cell in line] for line in block]
+            cells = [[_in_cell(str(cell), table) for cell in line] for line in block]
             lines = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
             parts.append("".join(f"| {' | '.join(line)} |\n" for line in lines))
-        parts += [f"- {line}" for line in remarks_on(table, shown, against)]
+        parts += [f"- {_with_literal_names(line, table)}" for line in remarks_on(table, shown, against)]
         parts.append("")
     return "\n".join(parts)
+
+
+def _in_cell(text: str, table: Table) -> str:
+    literal = _with_literal_names(text, table)
+    return literal if literal != text else text.replace("|", "\\|")
+
+
+def _with_literal_names(text: str, table: Table) -> str:
+    """Return text in which the names of a store's rows are no Markdown; our own stay as people type them."""
+    names = [row.label for row in table.rows if row.runs[0].given is not None]
+    if not names:
+        return text
+    longest_first = sorted(names, key=len, reverse=True)  # one name may begin another
+    return re.sub("|".join(map(re.escape, longest_first)), lambda found: literal_markdown(found[0]), text)
+
+
+_ACTIVE = re.compile(r"[\\`*_\[\]<>|~&#!]|:(?=//)|(?<=www)\.")
+
+
+def literal_markdown(text: str) -> str:
+    r"""Return Markdown that shows a text as it is: no HTML, links, emphasis or cells.
+
+    >>> print(literal_markdown("<b>[me](https://x)"))
+    \<b\>\[me\](https\://x)
+    """
+    return _ACTIVE.sub(r"\\\g<0>", text)
 
 
 def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:

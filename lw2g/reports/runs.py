@@ -11,7 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CONFIG, GOAL, PROGRESS, RECORD, missing_run
-from lw2g.config.structure import misfits
+from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Stepped
@@ -149,7 +149,7 @@ def _progress(directory: Path) -> dict[str, Any]:
         progress = read_json(directory / PROGRESS)
     except DataError:
         return {}
-    return {} if misfits(progress, Stepped) else dict(progress)
+    return {} if misfit(progress, Stepped) else dict(progress)
 
 
 def _config(directory: Path) -> dict[str, Any]:

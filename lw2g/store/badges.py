@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,15 +11,15 @@ import attrs
 import numpy as np
 
 from lw2g import __version__
-from lw2g.config.structure import misfits
+from lw2g.config.structure import misfit
 from lw2g.errors import DataError
 from lw2g.store.bounds import read_json
 from lw2g.store.layout import BADGES
 from lw2g.store.packs import Pack
 
-__all__ = ["Badge", "add_badge", "compare_runs", "predicted_again", "read_badges"]
+__all__ = ["Badge", "add_badge", "predicted_again", "read_badges"]
 
-_AGREE, _POINTS, _DEVIATIONS, _FIRST, _SEEDS = 99.9, 0.5, 3, 3, 3
+_AGREE, _DEVIATIONS = 99.9, 3
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +34,7 @@ class Badge:
         hardware: Where.
     """
 
-    badge: Literal["recomputed", "re-predicted", "re-predicted, fresh", "re-run"]
+    badge: Literal["recomputed", "re-predicted", "re-predicted, fresh"]
     holds: bool
     text: str
     lw2g_version: str = __version__
@@ -56,8 +54,8 @@ def read_badges(path: Path) -> list[dict[str, Any]]:
         DataError: It is no such file.
     """
     content = read_json(path)
-    if problems := misfits(content, _Badges):
-        raise DataError(f"{path.name!r} is no file of badges: {problems[0][:200]}")
+    if problem := misfit(content, _Badges):
+        raise DataError(f"{path.name!r} is no file of badges: {problem[:200]}")
     if content["run"] != path.stem:
         raise DataError(f"{path.name!r} is of run {content['run'][:40]!r}")
     badges: list[dict[str, Any]] = content["badges"]
@@ -81,49 +79,6 @@ def add_badge(store: Path, pack: Pack, badge: Badge) -> Path:
     content = {"run": run, "badges": [*others, attrs.asdict(badge)]}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path
-
-
-def compare_runs(pack: Pack, other: Pack, siblings: list[float]) -> Badge:
-    """Return whether another party's run of the same configuration confirms a run.
-
-    Args:
-        pack: The run.
-        other: The other party's.
-        siblings: The FAA of the stored runs of this method; their deviation counts from three on.
-    """
-    one, two = (_of_method(each.record["config"]) for each in (pack, other))
-    differing = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
-    versions = [each.record["lw2g_version"] for each in (pack, other)]
-    complaints = [f"other {differing[0]}"] if differing else []
-    if pack.record["protocol_hash"] != other.record["protocol_hash"]:
-        complaints.append("another protocol")
-    if pack.submission["who"] == other.submission["who"]:
-        complaints.append("both are from one submitter")
-    if versions[0] != versions[1]:
-        complaints.append(f"lw2g {versions[0]} and {versions[1]}")
-    several = len(siblings) >= _SEEDS
-    limit = _DEVIATIONS * statistics.stdev(siblings) if several else _POINTS
-    whose = f"3 deviations of {len(siblings)} runs" if several else "points"
-    apart = {
-        name: abs(pack.record["metrics"][name] - other.record["metrics"][name]) for name in ("faa", "caa")
-    }
-    complaints += [f"{name.upper()} differs by {value:.2f}" for name, value in apart.items() if value > limit]
-    sets = [each.record["task_to_set"][:_FIRST] for each in (pack, other)]
-    if sets[0] != sets[1]:
-        complaints.append(f"sets of the first {_FIRST} tasks {sets[0]} and {sets[1]}")
-    far = ", ".join(f"{name.upper()} {value:.2f} apart" for name, value in apart.items())
-    text = (
-        ", ".join(complaints)
-        or f"{far} (limit {limit:.2f}, {whose}), same first sets, by {other.submission['who']}"
-    )
-    return Badge(badge="re-run", holds=not complaints, text=text)
-
-
-def _of_method(config: Mapping[str, Any]) -> dict[str, Any]:
-    from lw2g.config.toml import flat
-    from lw2g.reports.runs import OF_THE_MACHINE
-
-    return {key: value for key, value in flat(config).items() if key not in OF_THE_MACHINE}
 
 
 def predicted_again(

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.errors import DataError
+from lw2g.config.toml import is_deeper
+from lw2g.errors import DataError, shown
 
 __all__ = ["Integers", "names_in", "read_columns", "read_json", "require_sizes"]
 
 Integers = npt.NDArray[np.signedinteger[Any]]
 
 _MB = 1_000_000
-_FILE, _FOLDER, _JSON = 10 * _MB, 25 * _MB, 5 * _MB
-_FILES, _DEPTH, _TENSORS, _HEADER = 10, 20, 1_000, _MB
+_FOLDER = 25 * _MB
+_LARGEST = {".safetensors": 10 * _MB, ".json": 5 * _MB, ".toml": _MB}
+"""The largest file that is read, by its kind. 1,000 tasks, or 1,000,000 test images, need less."""
+_FILES = 10
+_DEPTH = 20
+_HEADER = 10_000
 _TYPES: Mapping[str, np.dtype[Any]] = {"I16": np.dtype("<i2"), "I32": np.dtype("<i4")}
-_STRING, _BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL), re.compile(rb"[\[\]{}]")
 
 
 def names_in(folder: Path, allowed: tuple[str, ...]) -> None:
@@ -59,7 +62,7 @@ def require_sizes(folder: Path) -> int:
     """
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     for name, size in sizes.items():
-        limit = _FILE if name.endswith(".safetensors") else _JSON
+        limit = _LARGEST[Path(name).suffix]
         if size > limit:
             raise DataError(f"{name!r} has {size / _MB:.1f} MB, more than {limit // _MB}")
     if sum(sizes.values()) > _FOLDER:
@@ -73,32 +76,52 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: It is no JSON, too large, nested too deeply, or holds a key twice or what is no number.
     """
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > _JSON:
-        raise DataError(f"{path.name!r} is no plain file of at most {_JSON // _MB} MB")
-    content = path.read_bytes()
-    depth = 0
-    for bracket in _BRACKET.findall(_STRING.sub(b"", content)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > _DEPTH:
-            raise DataError(f"{path.name!r} is nested more than {_DEPTH} levels deep")
+    largest = _LARGEST[".json"]
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > largest:
+        raise DataError(f"{path.name!r} is no plain file of at most {largest // _MB} MB")
+    return _parsed(path.read_bytes(), path)
 
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no number")
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            raise ValueError("a key stands there twice")
-        return table
-
+def _parsed(content: bytes, path: Path) -> Any:
+    """Return the value of JSON, in steps and memory in proportion to its bytes."""
     try:
-        return json.loads(content.decode(), parse_constant=refuse, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
+        # json is linear in its input and refuses what is nested deeper than the interpreter's limit
+        value = json.loads(
+            content.decode(), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once
+        )
+    except RecursionError as error:
+        raise DataError(f"{path.name!r} is nested more than {_DEPTH} levels deep") from error
+    except ValueError as error:
         raise DataError(f"{path.name!r} is no JSON: {str(error)[:100]}") from error
+    if is_deeper(value, _DEPTH):
+        raise DataError(f"{path.name!r} is nested more than {_DEPTH} levels deep")
+    return value
 
 
-def read_columns(path: Path) -> dict[str, Integers]:
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no number")
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{word[:40]} is no number that can be stored")
+    return number
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return table
+
+
+def read_columns(path: Path, known: Collection[str]) -> dict[str, Integers]:
     """Return the vectors of integers in a file of safetensors.
+
+    Args:
+        path: The file.
+        known: The names that a vector may have.
 
     Raises:
         DataError: The header is too long or does not describe such vectors, one after another, to the end.
@@ -109,22 +132,30 @@ def read_columns(path: Path) -> dict[str, Integers]:
         raise DataError(
             f"{path.name!r}: the header has {length} bytes, more than {_HEADER} or than there are"
         )
+    header = _parsed(content[8 : 8 + length], path)
+    if not isinstance(header, dict):
+        raise DataError(f"{path.name!r} has no header of safetensors")
+    if strange := sorted(header.keys() - set(known)):
+        raise DataError(
+            f"{path.name!r} holds {shown(strange[0][:40])}, which is no column of predictions "
+            f"({len(strange)} such names)"
+        )
+    data = memoryview(content)[8 + length :]
+    columns: dict[str, Integers] = {}
+    end = 0
     try:
-        header = json.loads(content[8 : 8 + length])
-        header.pop("__metadata__", None)
-        if len(header) > _TENSORS:
-            raise DataError(f"{path.name!r} holds {len(header)} tensors, more than {_TENSORS}")
-        columns, end = {}, 0
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"][0]):
-            kind, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
-            if kind not in _TYPES or len(shape) != 1:
-                raise DataError(f"{path.name!r}: {name[:40]!r} is no vector of int16 or int32")
-            if first != end or last - first != shape[0] * _TYPES[kind].itemsize:
+            kind, (count,), (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
+            if kind not in _TYPES:
+                raise DataError(f"{path.name!r}: {name!r} is no vector of int16 or int32")
+            if {type(count), type(first), type(last)} != {int}:
+                raise DataError(f"{path.name!r}: length and place of {name!r} are no whole numbers")
+            if count < 0 or first != end or last - first != count * _TYPES[kind].itemsize:
                 raise DataError(f"{path.name!r}: the tensors do not follow each other")
-            columns[name] = np.frombuffer(content[8 + length + first : 8 + length + last], _TYPES[kind])
+            columns[name] = np.frombuffer(data[first:last], _TYPES[kind])
             end = last
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path.name!r} has no header of safetensors ({type(error).__name__})") from error
-    if end != len(content) - 8 - length:
+    if end != len(data):
         raise DataError(f"{path.name!r}: bytes follow the last tensor")
     return columns

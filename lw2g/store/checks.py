@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-
-from lw2g.config.directory import RECORD
 from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.store.badges import read_badges
-from lw2g.store.bounds import Integers, read_columns, read_json
-from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
-from lw2g.store.packs import FILES, PREDICTED, SUBMISSION, examine
+from lw2g.store.layout import (
+    BADGES,
+    PROTOCOLS,
+    RUN_FOLDER,
+    packs_in,
+    protocols_in,
+    read_protocol,
+    require_store,
+)
+from lw2g.store.packs import FILES, examine
 from lw2g.training.files.verdicts import Verdict
 
-__all__ = ["check_store", "values_beside"]
-
-_NEAR = 0.995
-"""The share of equal predictions from which two runs count as copies."""
+__all__ = ["check_store"]
 
 
 def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None = None) -> list[Verdict]:
@@ -33,7 +33,8 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
         changed: The lines of ``git diff --name-status``; None for the whole store.
 
     Returns:
-        One result per run where all holds, else those that do not hold, and the results of badges.
+        One result per run where all holds, else those that do not hold; protocols that cannot be read;
+        the results of badges.
 
     Raises:
         DataError: There is no store.
@@ -47,9 +48,8 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
     protocols: dict[str, Any] = {}
     for folder in wanted:
         verdicts += _run(store, folder, catalogue, protocols)
-    failed = {verdict.what.partition(": ")[0] for verdict in verdicts if verdict.holds is False}
-    verdicts += _copies(store, stored, [folder for folder in wanted if folder not in failed])
     if changed is None:
+        verdicts += _protocols(store)
         verdicts += _badges(store, stored)
     return verdicts
 
@@ -115,58 +115,13 @@ def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, An
         yield Verdict(what=folder, holds=True, text=text)
 
 
-# -- copies ----------------------------------------------------------------------------------------------
-
-
-def _copies(store: Path, stored: list[str], wanted: list[str]) -> Iterator[Verdict]:
-    """Yield runs with the predictions of another one, unless they are a submitter's other seeds."""
-    by_protocol: dict[str, list[str]] = defaultdict(list)
-    for folder in stored:
-        if (fits := RUN_FOLDER.fullmatch(folder)) is not None:
-            by_protocol[fits["protocol"]].append(folder)
-    new = set(wanted)
-    for folders in by_protocol.values():
-        if not new & set(folders):
-            continue
-        last = {folder: predicted for folder in folders if (predicted := _last(store / folder)) is not None}
-        names = list(last)
-        for first, folder in enumerate(names):
-            before = names[:first]
-            # of two new runs the later one is named, of a new and an old one the new
-            for other in before if folder in new else [name for name in before if name in new]:
-                if last[folder].shape != last[other].shape:
-                    continue
-                share = float(np.mean(last[folder] == last[other]))
-                if share >= _NEAR and not _own(store / folder, store / other, alike=share == 1):
-                    named, copied = (folder, other) if folder in new else (other, folder)
-                    text = f"duplicates: {100 * share:.1f} % of the predictions are those of {copied}"
-                    yield Verdict(what=named, holds=False, text=text)
-
-
-def _last(folder: Path) -> Integers | None:
-    """Return the predictions of a run after its last task; None where they cannot be read."""
-    try:
-        columns = read_columns(folder / PREDICTED)
-        return columns["predicted"][-len(columns["true"]) :]
-    except (Lw2gError, OSError, KeyError):
-        return None
-
-
-def _own(one: Path, other: Path, *, alike: bool) -> bool:
-    """Whether two runs are a submitter's own: of two seeds (some methods draw nothing), or of two options.
-
-    Of two methods or options, equal predictions are a copy all the same. A correction, which names the record
-    it replaces, may be alike too.
-    """
-    try:
-        told = [read_json(folder / SUBMISSION) for folder in (one, other)]
-        configs = [read_json(folder / RECORD)["config"] for folder in (one, other)]
-        seeds = [config["run"]["seed"] for config in configs]
-    except (Lw2gError, OSError, KeyError, TypeError):
-        return False
-    replaced = any(a.get("replaces") and a["replaces"] == b["record"] for a, b in (told, told[::-1]))
-    seeded = one.parent == other.parent and (seeds[0] != seeds[1] or replaced)
-    return bool(told[0]["who"] == told[1]["who"] and (seeded or (not alike and configs[0] != configs[1])))
+def _protocols(store: Path) -> Iterator[Verdict]:
+    """Yield the protocols that cannot be read."""
+    for name in protocols_in(store):
+        try:
+            read_protocol(store, name)
+        except Lw2gError as error:
+            yield Verdict(what=f"{PROTOCOLS}/{name[:200]}", holds=False, text=str(error))
 
 
 def _badges(store: Path, stored: list[str]) -> Iterator[Verdict]:
@@ -181,14 +136,3 @@ def _badges(store: Path, stored: list[str]) -> Iterator[Verdict]:
         except Lw2gError as error:
             holds, text = False, str(error)
         yield Verdict(what=what, holds=holds, text=text)
-
-
-def values_beside(pack: Path) -> list[float]:
-    """Return the FAA of the stored runs in the folder of a run's method, its own among them."""
-    values = []
-    for path in sorted(pack.resolve().parent.glob(f"*/{RECORD}")):
-        try:
-            values.append(float(read_json(path)["metrics"]["faa"]))
-        except (Lw2gError, KeyError, TypeError, ValueError):
-            continue
-    return values

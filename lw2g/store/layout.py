@@ -10,6 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import attrs
+
+from lw2g.config.structure import misfit
 from lw2g.errors import ConfigError, DataError
 from lw2g.store.bounds import read_json
 from lw2g.store.packs import require_hash
@@ -24,6 +27,7 @@ __all__ = [
     "is_store",
     "packs_in",
     "protocol_of",
+    "protocols_in",
     "require_store",
     "run_folder",
 ]
@@ -34,6 +38,19 @@ PROTOCOL_ID = re.compile(rf"{_NAME}/{_NAME}(?:/{_NAME})?@[1-9][0-9]{{0,3}}")
 RUN_FOLDER = re.compile(
     rf"{RUNS}/(?P<protocol>{PROTOCOL_ID.pattern})/(?P<method>{_PLAIN})/(?P<sha>[0-9a-f]{{12}})"
 )
+
+_DEEPEST = 6
+"""The slashes in the longest path of a run's folder."""
+
+
+@attrs.frozen(kw_only=True)
+class _Protocol:
+    """A protocol's file; no seeds are all seeds."""
+
+    id: str
+    hash: str
+    seeds: list[int]
+    facts: dict[str, Any]
 
 
 def is_store(directory: Path) -> bool:
@@ -107,12 +124,12 @@ def read_protocol(store: Path, name: str) -> dict[str, Any]:
     if not PROTOCOL_ID.fullmatch(name) or not path.is_file():
         raise DataError(f"the store has no protocol {name[:100]!r}")
     content: dict[str, Any] = read_json(path)
-    if (
-        not isinstance(content, dict)
-        or not isinstance(content.get("facts"), dict)
-        or content.get("id") != name
-    ):
-        raise DataError(f"{name!r} is no protocol")
+    if problem := misfit(content, _Protocol):
+        raise DataError(f"{name!r} is no protocol: {problem[:200]}")
+    if strange := sorted(content.keys() - {field.name for field in attrs.fields(_Protocol)}):
+        raise DataError(f"{name!r} is no protocol: {strange[0][:60]!r} is unknown")
+    if content["id"] != name:
+        raise DataError(f"{name!r} is no protocol: its id is {content['id'][:100]!r}")
     if digest_of(content["facts"]) != content.get("hash"):
         raise DataError(f"the hash of protocol {name!r} is not that of its facts")
     return content
@@ -126,14 +143,18 @@ def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True
     """
     if not is_store(store):
         return None
-    for path in sorted((store / PROTOCOLS).rglob("*@*.json")):
-        name = path.relative_to(store / PROTOCOLS).with_suffix("").as_posix()
-        protocol = read_protocol(store, name)
+    broken = ""
+    for name in protocols_in(store):
+        try:
+            protocol = read_protocol(store, name)
+        except DataError as error:  # it hides no other one
+            broken = f" that can be read ({error.what[:200]})"
+            continue
         if protocol["hash"] == record["protocol_hash"]:
             return protocol
     if required:
         raise DataError(
-            f"the store has no protocol with the hash of the run ({record['protocol_id']}, "
+            f"the store has no protocol{broken} with the hash of the run ({record['protocol_id']}, "
             f"{record['protocol_hash'][:12]})",
             f"a maintainer adds it: lw2g store protocol {store} RUN",
         )
@@ -146,9 +167,27 @@ def run_folder(store: Path, protocol: Mapping[str, Any], method: str, sealed: st
 
 
 def packs_in(store: Path) -> Iterator[str]:
-    """Yield the folders of all runs of a store, as paths inside it; links are not followed."""
-    for folder, below, names in os.walk(store / RUNS):
-        below.sort()
-        if names and names != [".gitkeep"]:
-            below.clear()
-            yield Path(folder).relative_to(store).as_posix()
+    """Yield the folders of all runs of a store, as paths inside it, and whatever else lies beside them.
+
+    Links are not followed. A stray file hides no run, and a folder too deep for a run is not entered.
+    """
+    waiting = [RUNS] if (store / RUNS).is_dir() else []
+    while waiting:
+        folder = waiting.pop()
+        if RUN_FOLDER.fullmatch(folder) or folder.count("/") >= _DEEPEST:
+            yield folder
+            continue
+        with os.scandir(store / folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name, reverse=True)
+        for entry in found:
+            inside = f"{folder}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(inside)
+            elif entry.name != ".gitkeep":
+                yield inside
+
+
+def protocols_in(store: Path) -> list[str]:
+    """Return the names of all files of protocols in a store, those that cannot be read too."""
+    files = sorted((store / PROTOCOLS).rglob("*.json"))
+    return [path.relative_to(store / PROTOCOLS).with_suffix("").as_posix() for path in files]

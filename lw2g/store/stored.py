@@ -1,10 +1,14 @@
-"""The runs of a store as rows of a report: each pack is examined before anything of it is shown."""
+"""The runs of a store as rows of a report: each pack is examined before anything of it is shown.
+
+A pack that does not hold is left out and named; it hides no other one.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -17,53 +21,76 @@ from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, requi
 from lw2g.store.packs import Pack, opened
 from lw2g.training.files.sealed import sha256_of
 
-__all__ = ["beside", "stored_runs"]
+__all__ = ["Stored", "beside", "stored_runs"]
 
 _LONGEST = 40
 _OF_THE_DATA = [key.partition(".")[2] for key in OF_THE_MACHINE if key.startswith("benchmark.")]
 
 
-def stored_runs(
-    store: Path, catalogue: Catalogue, hashes: Sequence[str] | None = None
-) -> list[tuple[Pack, ReportedRun]]:
+@attrs.frozen(kw_only=True)
+class Stored:
+    """What a store holds.
+
+    Attributes:
+        runs: Each pack that holds, with its run as a row of a report.
+        left_out: What does not hold, one line each. It hides nothing else.
+    """
+
+    runs: Sequence[tuple[Pack, ReportedRun]]
+    left_out: Sequence[str]
+
+
+def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None = None) -> Stored:
     """Return the runs of a store, with the badges that all runs of a submitter's row have.
 
     Args:
         store: Its folder.
-        catalogue: Knows oracles, and has the metrics of plugins.
+        catalogue: Knows oracles.
         hashes: Hashes of the protocols of interest; None for all. Runs of others are not opened.
 
     Raises:
-        DataError: There is no store, or a pack does not hold.
+        DataError: There is no store.
     """
     require_store(store)
+    left_out: list[str] = []
     protocols: dict[str, str] = {}
     rows: dict[tuple[str, str], list[Pack]] = defaultdict(list)
     for folder in packs_in(store):
-        if (fits := RUN_FOLDER.fullmatch(folder)) is None:
-            raise DataError(f"{folder[:100]!r} is no folder of a run", f"lw2g store check {store}")
-        name = fits["protocol"]
-        protocol = read_protocol(store, name)
-        if hashes is None or protocol["hash"] in hashes:
-            pack = opened(store / folder, catalogue, protocol)
-            protocols[str(pack.path)] = name
-            rows[str(pack.path.parent), pack.submission["who"]].append(pack)
-    return [
-        (pack, _reported(pack, protocols[str(pack.path)], badges))
-        for packs in rows.values()
-        for badges in [_common(store, packs)]
-        for pack in packs
-    ]
+        try:
+            if (fits := RUN_FOLDER.fullmatch(folder)) is None:
+                raise DataError(f"{folder[:100]!r} is no folder of a run")
+            name = fits["protocol"]
+            protocol = read_protocol(store, name)
+            if hashes is None or protocol["hash"] in hashes:
+                pack = opened(store / folder, catalogue, protocol)
+                protocols[str(pack.path)] = name
+                rows[str(pack.path.parent), pack.submission["who"]].append(pack)
+        except DataError as error:
+            left_out.append(f"left out of the store: {error.what}")
+    runs = []
+    for packs in rows.values():
+        badges, unread = _common(store, packs)
+        left_out += unread
+        runs += [(pack, _reported(pack, protocols[str(pack.path)], badges)) for pack in packs]
+    return Stored(runs=runs, left_out=left_out)
 
 
-def _common(store: Path, packs: Sequence[Pack]) -> tuple[str, ...]:
-    """Return the badges that each of some packs has; that its numbers were recomputed holds for all."""
-    kinds = []
+def _common(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the badges that each of some packs has, and the files of badges that cannot be read.
+
+    That its numbers were recomputed holds for all.
+    """
+    kinds, unread = [], []
     for pack in packs:
         path = store / BADGES / f"{pack.record['sha256'][:12]}.json"
-        badges = read_badges(path) if path.exists() else []
+        badges: list[dict[str, Any]] = []
+        if path.exists():
+            try:
+                badges = read_badges(path)
+            except DataError as error:
+                unread.append(f"left out of the store: {error.what}")
         kinds.append({badge["badge"] for badge in badges if badge["holds"]} - {"recomputed"})
-    return ("recomputed", *sorted(set.intersection(*kinds)))
+    return ("recomputed", *sorted(set.intersection(*kinds))), unread
 
 
 def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun:
@@ -74,15 +101,21 @@ def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun
     )
 
 
-def beside(store: Path, catalogue: Catalogue, mine: Sequence[ReportedRun]) -> list[ReportedRun]:
+def beside(
+    store: Path, catalogue: Catalogue, mine: Sequence[ReportedRun]
+) -> tuple[list[ReportedRun], Sequence[str]]:
     """Return the runs of a store that were made under the protocols of one's own, except these themselves.
 
     A pack has neither class names nor folders of data; equal hashes say that they are those of one's own.
+
+    Returns:
+        The runs, and a line for each pack that does not hold.
     """
     own = {run.record["protocol_hash"]: run for run in mine if run.record.get("protocol_hash")}
     originals = {sha256_of(run.path / RECORD) for run in mine}
+    stored = stored_runs(store, catalogue, list(own))
     others = []
-    for pack, run in stored_runs(store, catalogue, list(own)):
+    for pack, run in stored.runs:
         if pack.submission["original"] in originals:
             continue
         like = own[pack.record["protocol_hash"]]
@@ -90,4 +123,4 @@ def beside(store: Path, catalogue: Catalogue, mine: Sequence[ReportedRun]) -> li
         config = {**run.config, "benchmark": {**run.config["benchmark"], **data}}
         record = {**run.record, "config": config, "class_names": like.record["class_names"]}
         others.append(attrs.evolve(run, config=config, record=record))
-    return others
+    return others, stored.left_out

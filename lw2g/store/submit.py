@@ -17,11 +17,11 @@ from safetensors.numpy import save
 from lw2g import __version__
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.errors import ConfigError, DataError
+from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.catalogue import Catalogue
-from lw2g.registry.kinds import SECTIONS
+from lw2g.store.claims import PREDICTED, class_name, components_of
 from lw2g.store.layout import protocol_of, run_folder
 from lw2g.store.packs import (
-    PREDICTED,
     SUBMISSION,
     Submission,
     joined,
@@ -113,18 +113,14 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     require_hash(record)
     require_untold(record, catalogue)
     components = {}
-    for section, kind in SECTIONS.items():
-        table = record["config"].get(section) or {}
-        for name in table if kind.several else (table.get("name"),):
-            if name is None or section == "trackers":
-                continue
-            entry = catalogue.entries.get((kind.kind, name))
-            if entry is None or entry.origin.distribution is None or entry.origin.version is None:
-                raise DataError(
-                    f"{kind.kind} {name!r} belongs to no installed distribution with a version",
-                    "publish its plugin, then run it from there",
-                )
-            components[f"{kind.kind} {name}"] = f"{entry.origin.distribution} {entry.origin.version}"
+    for kind, name in components_of(record["config"]):
+        entry = catalogue.entries.get((kind, name))
+        if entry is None or entry.origin.distribution is None or entry.origin.version is None:
+            raise DataError(
+                f"{kind} {name!r} belongs to no installed distribution with a version",
+                "publish its plugin, then run it from there",
+            )
+        components[f"{kind} {name}"] = f"{entry.origin.distribution} {entry.origin.version}"
     if broken := [verdict for verdict in verify_run(run, catalogue) if verdict.holds is False]:
         raise DataError(f"{broken[0].what}: {broken[0].text}", f"lw2g verify {run}")
     return components
@@ -133,7 +129,8 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
 def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
     """Return a record without what is of the machine, and with the checksums of its pack's files.
 
-    Class names stay out: the protocol's hash says which classes they are.
+    Class names stay out: the protocol's hash says which classes they are. Metrics of plugins stay out: a
+    store holds what it can compute again.
     """
     told: dict[str, Any] = _scrubbed({key: value for key, value in record.items() if key != "files"})
     told["config"]["trackers"] = {}
@@ -141,7 +138,9 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, A
         source["benchmark"] = _of_the_data(source["benchmark"])
     system = str(told["environment"].get("platform", "")).partition("-")[0]
     told["environment"]["platform"] = system
-    told["class_names"] = [f"class {number}" for number in range(len(record["class_names"]))]
+    told["class_names"] = [class_name(number) for number in range(len(record["class_names"]))]
+    told["metrics"] = {name: value for name, value in record["metrics"].items() if name in CORE_METRICS}
+    told["metric_definitions"] = {}
     samples = {name: value for name, value in record["files"].items() if name.startswith("samples")}
     told["files"] = samples | {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     return told

@@ -21,18 +21,19 @@ _LIKE = ("baseline.name", "policy.name", "benchmark.name", "backbone.name")
 
 def missing_cells(
     store: Path, catalogue: Catalogue, cells: Sequence[Cell]
-) -> list[tuple[Cell, float | None]]:
-    """Return the cells without a run in a store, each with expected minutes.
+) -> tuple[list[tuple[Cell, float | None]], Sequence[str]]:
+    """Return the cells without a run in a store, each with expected minutes, and what of it is left out.
 
     A run counts for a cell if all options agree that change a number, the seed among them. Minutes are the
     median over runs of the same baseline, policy, benchmark and backbone; None if the store has none.
 
     Raises:
-        DataError: There is no store, or a pack does not hold.
+        DataError: There is no store.
         ConfigError: A cell cannot be resolved.
     """
     known: dict[tuple[object, ...], list[tuple[dict[str, object], float]]] = defaultdict(list)
-    for pack, run in stored_runs(store, catalogue):
+    stored = stored_runs(store, catalogue)
+    for pack, run in stored.runs:
         seconds = pack.record["seconds"]["total"]
         known[tuple(map(run.options.get, _LIKE))].append((run.options, seconds))
     missing: list[tuple[Cell, float | None]] = []
@@ -42,4 +43,4 @@ def missing_cells(
         if all(differing(wanted, options) for options, _ in like):
             took = statistics.median(seconds for _, seconds in like) / 60 if like else None
             missing.append((cell, took))
-    return missing
+    return missing, stored.left_out

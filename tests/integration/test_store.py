@@ -29,11 +29,10 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.reports.runs import read_run
 from lw2g.reports.table import tables_of
-from lw2g.store import checks
-from lw2g.store.badges import Badge, add_badge, compare_runs, predicted_again
+from lw2g.store.badges import Badge, add_badge, predicted_again
 from lw2g.store.checks import check_store
 from lw2g.store.layout import add_protocol, init
-from lw2g.store.packs import Pack, examine, joined, method_of, opened, split, verify
+from lw2g.store.packs import examine, joined, method_of, opened, split, verify
 from lw2g.store.submit import public, submit
 from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
 from lw2g.training.files.recomputed import Streamed, matrices, metrics, read_columns
@@ -194,6 +193,7 @@ def test_what_is_of_the_machine_stays_out() -> None:
         "sources": [{"benchmark": config["benchmark"]}],
         "environment": {"platform": "Linux-6.1-secret-x86_64"},
         "class_names": ["apple", "bear"],
+        "metrics": {},
         "findings": {"note": "read from /mnt/disk/file.txt (twice)", "ratio": "1/2 and a/b"},
         "files": {"samples.json": "0", "predictions/task-000.safetensors": "1"},
     }
@@ -260,7 +260,7 @@ _BOMB = b'{"a":' * 30_000
 _LONG = (1 << 40).to_bytes(8, "little") + b"{}"
 _OVERLAP = (
     b'{"true":{"dtype":"I16","shape":[9],"data_offsets":[0,18]},'
-    b'"b":{"dtype":"I16","shape":[9],"data_offsets":[0,18]}}'
+    b'"task":{"dtype":"I16","shape":[9],"data_offsets":[0,18]}}'
 )
 FRAUDS = {
     "edited metric": (_set("metrics", "faa", to=99.0), "record.json: metrics.faa: 99 written"),
@@ -280,7 +280,94 @@ FRAUDS = {
     "other data": (_set("fingerprints", "benchmark", to="0", anew=True), "protocol: another data"),
     "best of seeds": (_set("seed", to=77), "protocol: seed 77 is none of the protocol's: 3, 4"),
     "older record": (_set("protocol_hash", to=None), "run it anew: lw2g run RUN/config.toml"),
-    "unfinished": (_set("tasks", to=6), "header: the run has finished 5 of 6 tasks"),
+    "unfinished": (_set("tasks", to=6), "stream: the run has finished 5 of 6 tasks"),
+    "another seed": (
+        _set("seed", to=4),
+        "agreement: 'record.json': seed is 4, and config.run.seed is 3",
+    ),
+    "false protocol": (
+        _set("protocol_id", to="cifar100/official"),
+        "agreement: 'record.json': protocol_id is 'cifar100/official', and its hash is that of glyphs/",
+    ),
+    "false version": (
+        _set("protocol_id", to="glyphs/like-for-like@7"),
+        "agreement: 'record.json': protocol_id",
+    ),
+    "two benchmarks": (
+        lambda forged: forged.record["sources"][0]["benchmark"].update(name="cifar100"),
+        "agreement: 'record.json': sources[0].benchmark is ",
+    ),
+    "two backbones": (
+        _set("fingerprints", "backbone", to="0" * 64),
+        "agreement: 'record.json': fingerprints.backbone is '000",
+    ),
+    "a fork": (
+        _set("origin", to={"run": "x", "task": 0, "changed": []}),
+        "agreement: the run is a fork of another one",
+    ),
+    "other components": (
+        lambda forged: forged.submission["components"].update({"policy x": "y 1"}),
+        "agreement: 'submission.json' and the configuration differ in components: 'policy x'",
+    ),
+    "class below zero": (
+        lambda forged: forged.columns["predicted"].__setitem__(0, -7),
+        "classes: 'predictions.safetensors': predicted has class -7",
+    ),
+    "class that is none": (
+        lambda forged: forged.columns["predicted"].__setitem__(-1, 10),
+        "classes: 'predictions.safetensors': predicted has class 10, which is none of 0 to 9",
+    ),
+    "class of no task": (
+        lambda forged: forged.record["task_classes"][0].__setitem__(0, -7),
+        "stream: 'record.json': task 1 has class -7",
+    ),
+    "label below zero": (
+        _set("class_order", 0, to=-7, anew=True),
+        "stream: 'record.json': class_order has label -7",
+    ),
+    "huge class": (_set("task_classes", 0, 0, to=2**40), f"stream: 'record.json': task 1 has class {2**40}"),
+    "set below none": (
+        lambda forged: forged.columns.update(set=np.full_like(forged.columns["predicted"], -5)),
+        "classes: 'predictions.safetensors': set has -5",
+    ),
+    "named classes": (_set("class_names", 0, to="<script>"), "stream: 'record.json': class_names are not"),
+    "long domains": (_set("domains", to=["a" * 10**5] * 5), "stream: 'record.json': domains are not 5 names"),
+    "unknown columns": (
+        lambda forged: forged.columns.update({f"c{at}": np.zeros(1, "<i2") for at in range(90)}),
+        "header: 'predictions.safetensors' holds 'c0', which is no column of predictions (90 such names)",
+    ),
+    "900 unknown columns": (
+        lambda forged: forged.columns.update({f"c{at}": np.zeros(1, "<i2") for at in range(900)}),
+        "header: 'predictions.safetensors': the header has",
+    ),
+    "invented metric": (
+        _set("metrics", "wisdom", to=99.9),
+        "keys: 'record.json': 'metrics.wisdom' is nothing",
+    ),
+    "invented definition": (
+        _set(
+            "metric_definitions", "wisdom", to={"definition": "x", "unit": "", "digits": 2, "plugin": "x 1"}
+        ),
+        "keys: 'record.json': 'metric_definitions.wisdom' is nothing",
+    ),
+    "unknown key": (_set("wisdom", to=1), "keys: 'record.json': 'wisdom' is nothing that lw2g"),
+    "unknown cost": (_set("storage", "wisdom", to=1), "keys: 'record.json': 'storage.wisdom' is nothing"),
+    "unknown section": (_set("config", "wisdom", to={}), "keys: 'record.json': 'config.wisdom' is nothing"),
+    "unknown file": (_set("files", "a.pkl", to="0"), "keys: 'record.json': files names 'a.pkl'"),
+    "unknown field": (_told(wisdom="x"), "keys: 'submission.json': 'wisdom' is no field of a submission"),
+    "markup in an option": (
+        _set("config", "baseline", "penalty", to="<img src=x>"),
+        "keys: 'record.json': '<img src=x>' holds markup",
+    ),
+    "markup in a key": (
+        _set("config", "baseline", "<b>", to=1),
+        "keys: 'record.json': '<b>' cannot be the name of an option",
+    ),
+    "long dotted keys": (
+        _set("config", "baseline", "a" * 10**5, to={"b": 1}),
+        "keys: 'record.json': 'aaa",
+    ),
+    "infinity": (_file("record.json", b'{"faa": 1e999, "sha256": "000000000000"}'), "1e999 is no number"),
     "told the task": (
         _set("config", "baseline", "name", to="joint"),
         "seal: 'submission.json' calls the method",
@@ -298,7 +385,10 @@ FRAUDS = {
         _set("findings", to={"a": json.loads("[" * 25 + "]" * 25)}),
         "json: 'record.json' is nested",
     ),
-    "another type": (_set("accuracy_matrix", to=[["<b>"]]), "json: 'record.json': "),
+    "another type": (
+        _set("accuracy_matrix", to=[["<b>"]]),
+        "json: 'record.json': expected float but got '<b>' at",
+    ),
     "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' tells a path"),
     "nested configuration": (_file("config.toml", b"a = " + b"[" * 9_999), "seal: "),
     "long header": (
@@ -359,8 +449,11 @@ def test_an_oracle_is_refused_and_a_control_is_marked(store: Path, known: Catalo
 
     def named(kind: str, name: str) -> Callable[[Forged], None]:
         def told(forged: Forged) -> None:
+            before = (forged.record["config"][kind] or {}).get("name")
             forged.record["config"][kind] = {"name": name}
             forged.submission["method"] = method_of(forged.record)
+            origin = forged.submission["components"].pop(f"{kind} {before}", "lw2g 0.1.0")
+            forged.submission["components"][f"{kind} {name}"] = origin
 
         return told
 
@@ -370,37 +463,24 @@ def test_an_oracle_is_refused_and_a_control_is_marked(store: Path, known: Catalo
     assert "oracle: retrieval 'oracle' is told the task" in failed(store, known)[0]
 
 
-def test_somebodys_run_submitted_again_is_a_duplicate(
-    store: Path, known: Catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another name, another seed and a few other predictions do not hide it; one's own other seed is fine."""
-    monkeypatch.setattr(checks, "_NEAR", 0.98)  # of 100 images, one differs
-    folder = only(store)
+def _all_right(forged: Forged) -> None:
+    counts = np.bincount(forged.columns["task"]).cumsum()
+    forged.columns["predicted"] = np.concatenate([forged.columns["true"][:count] for count in counts])
+    forged.follow()
 
-    def again(forged: Forged) -> None:
-        forged.record["seed"] = forged.record["config"]["run"]["seed"] = 4
 
-    copied = forge(Path(shutil.copytree(folder, folder.with_name("copy"))), again)
-    assert not failed(store, known)
+def test_saturated_runs_of_two_submitters_are_no_copies(store: Path, known: Catalogue) -> None:
+    """Equal predictions are no evidence: two methods that answer every image rightly both hold."""
+    first = forge(only(store), _all_right)
 
-    def renamed(forged: Forged) -> None:
+    def another(forged: Forged) -> None:
+        forged.submission["who"] = "another"
         forged.record["config"]["baseline"]["features"] = 300
-        forged.record["seed"] = forged.record["config"]["run"]["seed"] = 3
-        forged.columns["predicted"][-1] ^= 1
-        forged.follow()
 
-    def stolen(forged: Forged) -> None:
-        forged.submission["who"] = "thief"
-        forged.columns["predicted"][0] ^= 1
-        forged.follow()
-
-    copied = forge(copied, renamed)  # another option, nearly the same predictions: a submitter's own
-    assert not failed(store, known)
-    copied = forge(copied, stolen)
-    assert failed(store, known)[0].startswith("duplicates: ")
-    name = copied.relative_to(store).as_posix()
-    found = check_store(store, known, [f"A\t{name}/{path.name}" for path in copied.iterdir()])
-    assert [verdict.what for verdict in found if verdict.holds is False] == [name]
+    forge(Path(shutil.copytree(first, first.with_name("copy"))), another)
+    verdicts = check_store(store, known)
+    assert [verdict.holds for verdict in verdicts] == [True, True]
+    assert all("FAA 100.00" in verdict.text for verdict in verdicts)
 
 
 RUN = "runs/glyphs/like-for-like@1/m/0123456789ab"
@@ -445,12 +525,7 @@ def test_invented_predictions_pass_as_recomputed_and_fail_to_be_predicted_again(
     badges = predicted_again(honest_pack, tmp_path / "model", data=None, fresh=9, device="cpu")
     assert [badge.holds for badge in badges] == [True, True]
 
-    def invent(forged: Forged) -> None:
-        counts = np.bincount(forged.columns["task"]).cumsum()
-        forged.columns["predicted"] = np.concatenate([forged.columns["true"][:count] for count in counts])
-        forged.follow()
-
-    folder = forge(only(store), invent)
+    folder = forge(only(store), _all_right)
     assert not failed(store, known)
     invented = examine(folder, known)[1]
     assert invented is not None
@@ -483,43 +558,6 @@ def test_a_model_that_knows_the_test_images_fails_on_fresh_ones(
     monkeypatch.setattr("lw2g.training.models.saved.open_model", lambda *_, **__: Memory())
     badges = predicted_again(pack, Path("model"), data=None, fresh=9, device="cpu")
     assert [badge.holds for badge in badges] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("change", "siblings", "said"),
-    [
-        ({}, [], ""),
-        ({"who": "somebody"}, [], "both are from one submitter"),
-        ({"faa": 0.4}, [], ""),
-        ({"faa": 0.6}, [], "FAA differs by 0.60"),
-        ({"faa": 0.6}, [70.0, 71.0, 72.0], ""),
-        ({"caa": -3.1}, [70.0, 71.0, 72.0], "CAA differs by 3.10"),
-        ({"sets": [0, 1, 1]}, [], "sets of the first 3 tasks"),
-        ({"version": "9"}, [], "lw2g 0.1.0 and 9"),
-        ({"option": 7}, [], "other baseline.features"),
-    ],
-)
-def test_a_run_by_another_party_must_agree(
-    honest: tuple[Path, Path, Path],
-    known: Catalogue,
-    change: dict[str, Any],
-    siblings: list[float],
-    said: str,
-) -> None:
-    """Within 0.5 points, or three deviations over seeds; same configuration, version and first sets."""
-    pack = examine(honest[2], known)[1]
-    assert pack is not None
-    record = json.loads(json.dumps(pack.record))
-    for name in ("faa", "caa"):
-        record["metrics"][name] += change.get(name, 0)
-    record["task_to_set"] = change.get("sets", record["task_to_set"])
-    record["lw2g_version"] = change.get("version", record["lw2g_version"])
-    record["config"]["baseline"]["features"] = change.get("option", record["config"]["baseline"]["features"])
-    submission = {**pack.submission, "who": change.get("who", "another")}
-    other = Pack(path=pack.path, record=record, submission=submission, evaluations=pack.evaluations)
-    badge = compare_runs(pack, other, siblings)
-    assert badge.holds is not bool(said)
-    assert said in badge.text
 
 
 # -- submitting ------------------------------------------------------------------------------------------
@@ -616,9 +654,10 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     words = ("report", honest[0], "--with", store, "--columns", "faa")
     assert invoke(*words).output.count("| ranpac") == 1  # my own run, given before
     pack = forge(only(store), given)
-    add_badge(store, opened(pack, known), Badge(badge="re-run", holds=True, text="x"))
+    add_badge(store, opened(pack, known), Badge(badge="re-predicted", holds=True, text="x"))
     printed = invoke(*words, "--against", "features=200").output
-    assert "given by <b>me\\|you: recomputed, re-run; glyphs/like-for-like@1 | 1 |" in printed
+    assert "given by \\<b\\>me\\|you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |" in printed
+    assert "<b>" not in printed
     assert "| 1 | +0.00 |" in printed
     if find_spec("vl_convert") is not None:  # of the extra `report`
         page = tmp_path / "page.html"
@@ -628,10 +667,103 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     record = unseal_json(run / "record.json") | {"protocol_hash": "0" * 64}
     (run / "record.json").write_bytes(seal_json(record))
     assert "given by" not in invoke("report", run, "--with", store).output
-    forge(pack, lambda forged: forged.record["metrics"].update(faa=99.0))
-    result = invoke(*words)
-    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert "99 written" in result.stderr
+
+
+def _nested_keys(path: Path) -> None:
+    (path / "config.toml").write_text("a" + ".a" * 50_000 + " = 1\n")
+
+
+def _nested_tables(path: Path) -> None:
+    (path / "config.toml").write_text("a = " + "[" * 300 + "]" * 300)
+
+
+def _endless_strings(path: Path) -> None:
+    (path / "record.json").write_bytes(b'"' + b'\\"' * 200_000)
+
+
+def _strings_for_numbers(path: Path) -> None:
+    record = json.loads((path / "record.json").read_text()) | {"accuracy_matrix": [["a"] * 100_000]}
+    (path / "record.json").write_text(json.dumps(record))
+
+
+def _no_text(path: Path) -> None:
+    (path / "submission.json").write_bytes(bytes(range(256)))
+
+
+def _a_stray(path: Path) -> None:
+    (path.parents[2] / "notes.txt").write_text("x")
+
+
+def _a_link(path: Path) -> None:
+    (path.parent / "0123456789ab").symlink_to(path)
+
+
+def _no_protocol(path: Path) -> None:
+    name = path.parents[4] / "protocols/glyphs/like-for-like@2.json"
+    name.write_text('{"id": ' + "[" * 90_000)
+    shutil.copytree(path, path.parents[2] / "like-for-like@2" / path.parent.name / path.name)
+
+
+BROKEN = [
+    _nested_keys,
+    _nested_tables,
+    _endless_strings,
+    _strings_for_numbers,
+    _no_text,
+    _a_stray,
+    _a_link,
+    _no_protocol,
+]
+
+
+@pytest.mark.parametrize("break_it", BROKEN, ids=lambda break_it: break_it.__name__)
+def test_what_is_broken_hides_nothing_else(
+    honest: tuple[Path, Path, Path], store: Path, tmp_path: Path, break_it: Callable[[Path], None]
+) -> None:
+    """Each command that reads a store names the broken pack in a line, and shows the others all the same."""
+    whole = forge(only(store), lambda forged: forged.submission.update(who="whole", original="0" * 64))
+    hurt = Path(shutil.copytree(honest[2], whole.with_name("hurt")))
+    hurt = forge(hurt, lambda forged: forged.record["config"]["baseline"].update(features=300))
+    break_it(hurt)
+    checked = invoke("store", "check", store)
+    assert checked.exit_code == 1
+    assert f"holds  {whole.relative_to(store)}" in checked.output
+    assert "FAILS" in checked.output
+    reported = invoke("report", honest[0], "--with", store, "--columns", "faa")
+    assert reported.exit_code == 0, reported.output
+    assert "given by whole" in reported.stdout
+    grid = tmp_path / "grid.toml"
+    sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
+    grid.write_text(
+        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\n[axes]\nseed = [3]\n"
+        "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
+    )
+    missing = invoke("store", "missing", store, "--grid", grid)
+    assert missing.stdout == "0 of 1 cells are missing\n"
+    for told in (reported.stderr, missing.stderr):
+        assert told.startswith("note: left out of the store: ")
+        assert len(told.splitlines()) == 1
+    packed = invoke(
+        *("submit", honest[0], "--out", store, "--who", "me", "--licence", "CC0-1.0"),
+        *("--tuned-on", "nothing", "--runs", 1),
+    )
+    assert "exists already" in packed.stderr or packed.exit_code == 0
+
+
+def test_a_metric_of_a_plugin_stays_in_the_run() -> None:
+    """A store holds numbers that it computes again, so a pack leaves the others out."""
+    record = {
+        "config": {"benchmark": {"name": "x"}},
+        "sources": [{"benchmark": {"name": "x"}}],
+        "environment": {},
+        "class_names": [],
+        "files": {},
+        "metrics": {"faa": 1.0, "theirs": 2.0},
+        "metric_definitions": {"theirs": {"definition": "", "unit": "", "digits": 2, "plugin": "p 1"}},
+    }
+    told = public(record, {})
+    assert told["metrics"] == {"faa": 1.0}
+    assert told["metric_definitions"] == {}
 
 
 def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tmp_path: Path) -> None:

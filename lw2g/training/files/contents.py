@@ -12,7 +12,7 @@ from typing import Any, Literal
 import attrs
 
 from lw2g.config.directory import CONFIG, RECORD
-from lw2g.config.structure import misfits
+from lw2g.config.structure import misfit
 from lw2g.errors import DataError
 from lw2g.training.files.sealed import sha256_of, unseal_json
 
@@ -198,6 +198,8 @@ class Record:
     protocol_id: str | None = None
     protocol_hash: str | None = None
     protocol_facts: dict[str, Any] | None = None
+    findings: dict[str, Any] = attrs.field(factory=dict)
+    next_domain: dict[str, Any] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -258,9 +260,8 @@ def require_fit(content: Any, path: Path, kind: type[Any]) -> None:
     Raises:
         DataError: It is not; the first problem is named with its place.
     """
-    if problems := misfits(content, kind):
-        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise DataError(f"{str(path)!r} is no {kind.__name__.lower()} of lw2g: {problems[0]}{more}")
+    if problem := misfit(content, kind):
+        raise DataError(f"{str(path)!r} is no {kind.__name__.lower()} of lw2g: {problem}")
 
 
 def read_record(directory: Path) -> dict[str, Any]:

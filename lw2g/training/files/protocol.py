@@ -22,7 +22,15 @@ from lw2g.interfaces.metric import DEFINITIONS
 if TYPE_CHECKING:
     from lw2g.interfaces.stream import TaskStream, Transforms
 
-__all__ = ["digest_of", "facts_of", "noted_facts", "protocol_keys", "protocol_name", "sha_of_labels"]
+__all__ = [
+    "digest_of",
+    "facts_of",
+    "noted_facts",
+    "protocol_ids",
+    "protocol_keys",
+    "protocol_name",
+    "sha_of_labels",
+]
 
 _METRICS = ("A[i,t]", "faa", "faa_samples", "caa", "ffm", "bwt", "pra")
 """The metrics that runs are ranked by; new ones beside them change no protocol."""
@@ -100,14 +108,21 @@ def facts_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def protocol_keys(record: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record tells of its protocol: id, hash, and the facts that it has nowhere else."""
-    facts = facts_of({**record, "protocol_facts": noted})
-    digest = digest_of(facts)
-    unknown = f"{facts['benchmark']}/{facts['protocol']}"
+    digest = digest_of(facts_of({**record, "protocol_facts": noted}))
     return {
-        "protocol_id": _known().get(digest, unknown),
+        "protocol_id": _known().get(digest, _unversioned(record)),
         "protocol_hash": digest,
         "protocol_facts": dict(noted),
     }
+
+
+def protocol_ids(record: Mapping[str, Any]) -> set[str]:
+    """Return the ids that a record with its hash may have: an older lw2g knew of no version."""
+    return {_unversioned(record), _known().get(record["protocol_hash"], _unversioned(record))}
+
+
+def _unversioned(record: Mapping[str, Any]) -> str:
+    return f"{record['config']['benchmark']['name']}/{protocol_name(record)}"
 
 
 @cache

@@ -6,7 +6,9 @@ compared.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +42,23 @@ class Streamed:
         domains = record["domains"] or [""] * tasks
         return cls(classes=record["task_classes"][:tasks], domains=domains[:tasks])
 
-    @property
+    @cached_property
+    def _tasks(self) -> Mapping[tuple[str, int], list[int]]:
+        """The tasks that have a class in a domain."""
+        tasks: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for task, (domain, classes) in enumerate(zip(self.domains, self.classes, strict=True)):
+            for own in classes:
+                tasks[domain, own].append(task)
+        return dict(tasks)
+
+    @cached_property
     def tested(self) -> set[int]:
         """The tasks with test images: those that bring a class in a domain first."""
-        return {
-            min(self.owners(task, own)) for task in range(len(self.classes)) for own in self.classes[task]
-        }
+        return {min(tasks) for tasks in self._tasks.values()}
 
     def owners(self, task: int, true: int) -> list[int]:
         """Return the tasks that have a class in the domain of a task."""
-        alike = zip(self.domains, self.classes, strict=True)
-        return [
-            other for other, (name, own) in enumerate(alike) if name == self.domains[task] and true in own
-        ]
+        return self._tasks.get((self.domains[task], true), [])
 
 
 def matrices(
@@ -78,10 +84,10 @@ def matrices(
             true, predicted, sets = (columns[name][rows] for name in ("true", "predicted", "set"))
             accuracy[task, after] = 100 * np.mean(predicted == true)
             held = {
-                target: [task_to_set[owner] for owner in streamed.owners(task, target) if owner <= after]
-                for target in np.unique(true)
+                target: {task_to_set[owner] for owner in streamed.owners(task, target) if owner <= after}
+                for target in np.unique(true).tolist()
             }
-            pairs = zip(true, sets, strict=True)
+            pairs = zip(true.tolist(), sets.tolist(), strict=True)
             retrieval[task, after] = 100 * np.mean([chosen in held[own] for own, chosen in pairs])
     chosen = all((columns["set"] >= 0).all() for columns in evaluations)
     return accuracy, retrieval if chosen else None
@@ -124,34 +130,35 @@ def metrics(
 
 
 def _by_class(columns: Columns) -> dict[int, float]:
-    true, predicted = columns["true"], columns["predicted"]
-    return {int(own): 100 * float(np.mean(predicted[true == own] == own)) for own in np.unique(true)}
+    classes, places = np.unique(columns["true"], return_inverse=True)
+    right = np.bincount(places, weights=columns["predicted"] == columns["true"])
+    shares = 100 * right / np.bincount(places)
+    return dict(zip(classes.tolist(), shares.tolist(), strict=True))
 
 
 def _by_domain(columns: Columns, streamed: Streamed) -> Any:
-    domain = np.array(streamed.domains)[columns["task"]]
+    numbers = {name: number for number, name in enumerate(sorted(set(streamed.domains)))}
+    domain = np.array([numbers[name] for name in streamed.domains])[columns["task"]]
     right = columns["true"] == columns["predicted"]
     return 100 * np.mean([np.mean(right[domain == name]) for name in np.unique(domain)])
 
 
 def _absent(evaluations: Sequence[Columns], streamed: Streamed) -> Any:
     courses, lost = [_by_class(columns) for columns in evaluations], []
+    newest = {target: task for task, own in enumerate(streamed.classes) for target in own}
     for target in courses[-1]:
-        since = max(task for task, own in enumerate(streamed.classes) if target in own)
-        course = [after[target] for after in courses[since:]]
+        course = [after[target] for after in courses[newest[target] :]]
         if len(course) > 1:
             lost.append(max(course[:-1]) - course[-1])
     return np.mean(lost) if lost else None
 
 
 def _chance(columns: Columns, task_to_set: Sequence[int], streamed: Streamed) -> Any:
-    means = []
-    for task in np.unique(columns["task"]):
+    means, share = [], {one: task_to_set.count(one) / len(task_to_set) for one in set(task_to_set)}
+    for task in np.unique(columns["task"]).tolist():
         true, counts = np.unique(columns["true"][columns["task"] == task], return_counts=True)
-        held = [{task_to_set[owner] for owner in streamed.owners(task, target)} for target in true]
-        means.append(
-            np.average([np.mean([one in own for one in task_to_set]) for own in held], weights=counts)
-        )
+        held = [{task_to_set[owner] for owner in streamed.owners(task, target)} for target in true.tolist()]
+        means.append(np.average([sum(share[one] for one in own) for own in held], weights=counts))
     return 100 * np.mean(means)
 
 

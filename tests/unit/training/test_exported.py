@@ -209,7 +209,11 @@ def test_a_damaged_export_is_refused(copied, catalogue, name, change, words):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"tasks": [{"class_names": 3}]}, DataError, "is no manifest of lw2g: a value of .* and 1 more"),
+        (
+            {"tasks": [{"class_names": 3}]},
+            DataError,
+            "is no manifest of lw2g: expected a list but got 3 at tasks.0..class_names",
+        ),
         ({"files": {}}, DataError, "does not match its checksum"),
         ({"task_to_set": [0, 0, 0]}, DataError, "gives the tasks other sets than model.safetensors does"),
         ({"components": [], "num_classes": 8}, DataError, "does not fit the code .*; install baseline"),

@@ -1,0 +1,239 @@
+"""What a pack claims beside its predictions: each claim has its place, is plain, and is told once or alike.
+
+A seal shows that a file is as its writer left it, not that it says the truth. Whatever a record repeats or
+names is compared here with what it repeats or names, so that a report can use either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g import __version__
+from lw2g.config.directory import CONFIG, RECORD
+from lw2g.config.model import OWN_SECTIONS
+from lw2g.errors import DataError, shown
+from lw2g.interfaces.metric import CORE_METRICS
+from lw2g.registry.kinds import SECTIONS
+from lw2g.training.files.contents import Record
+from lw2g.training.files.protocol import protocol_ids
+from lw2g.training.files.recomputed import Columns, Streamed
+
+__all__ = [
+    "COLUMNS",
+    "PREDICTED",
+    "class_name",
+    "components_of",
+    "require_agreement",
+    "require_known_keys",
+    "require_plain_options",
+    "require_possible",
+    "require_stream",
+]
+
+PREDICTED = "predictions.safetensors"
+ANSWERS = ("predicted", "hard", "told", "within")
+CHOICES = ("retrieved", "set", "rank")
+COLUMNS = ("true", "task", *ANSWERS, *CHOICES)
+"""The columns of a pack's predictions."""
+
+_KEYS: Mapping[str, Collection[str]] = {
+    "": {field.name for field in attrs.fields(Record)} | {"sha256"},
+    "config": {*SECTIONS, *OWN_SECTIONS},
+    "metrics": CORE_METRICS,
+    "metric_definitions": (),  # metrics of plugins stay in the run: a store recomputes all that it shows
+    "storage": {"prompt_vectors", "basis_vectors", "parameters", "statistics"},
+    "flops": {"training_per_image", "inference_per_image"},
+    "seconds": {"evidence", "training", "subspace", "evaluation", "total", "per_test_image"},
+    "stale_classes": {"by_task", "last"},
+}
+"""The keys of a record's tables whose values are numbers or options; other tables are told, not used."""
+_FILE = re.compile(rf"samples(-\d+)?\.json|{re.escape(CONFIG)}|{re.escape(PREDICTED)}")
+_OPTION = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
+_MARKUP = frozenset("<>`|*\\&")
+_LEVELS, _OPTIONS, _LETTERS = 5, 2_000, 1_000
+_TASKS, _CELLS, _NAME = 1_000, 10**7, 200
+
+
+def require_known_keys(record: Mapping[str, Any]) -> None:
+    """Refuse keys of which lw2g knows nothing.
+
+    Raises:
+        DataError: There is one; the first is named.
+    """
+    for place, known in _KEYS.items():
+        table = record[place] if place else record
+        if strange := sorted(table.keys() - set(known)):
+            what = f"{place}.{strange[0]:.60}".removeprefix(".")
+            raise DataError(
+                f"{RECORD!r}: {what!r} is nothing that lw2g {__version__} writes ({len(strange)} such keys)",
+                f"remove it, or check with lw2g {record['lw2g_version']:.20}",
+            )
+    for name in record["files"]:
+        if not _FILE.fullmatch(name):
+            raise DataError(f"{RECORD!r}: files names {name[:60]!r}, which is no file of a pack")
+
+
+def require_plain_options(config: Any, name: str) -> None:
+    """Refuse a configuration that is no table of plain options.
+
+    Its keys and words come into the names of rows, and its nesting into dotted keys.
+
+    Args:
+        config: The configuration.
+        name: Its file.
+
+    Raises:
+        DataError: It is too deep or too long, or a key or word holds markup or control characters.
+    """
+    count = 0
+    level = [config]
+    for _ in range(_LEVELS):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                for key in value:
+                    if not _OPTION.fullmatch(key):
+                        raise DataError(f"{name!r}: {shown(key)} cannot be the name of an option")
+                below += value.values()
+            elif isinstance(value, list):
+                below += value
+            elif isinstance(value, str) and not _is_plain(value):
+                raise DataError(f"{name!r}: {shown(value)} holds markup, or is too long for an option")
+        count += sum(len(value) for value in level if isinstance(value, Mapping))
+        level = below
+    if level:
+        raise DataError(f"{name!r}: options are nested in more than {_LEVELS} levels")
+    if count > _OPTIONS:
+        raise DataError(f"{name!r}: {count} options, more than {_OPTIONS}")
+
+
+def _is_plain(word: str) -> bool:
+    return len(word) <= _LETTERS and word.isprintable() and not _MARKUP & set(word)
+
+
+def class_name(number: int) -> str:
+    """Return what stands in a pack for the name of a class: the protocol's hash says which class it is."""
+    return f"class {number}"
+
+
+def components_of(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return kind and name of each component in a configuration, but for trackers."""
+    found = []
+    for section, record in SECTIONS.items():
+        table = config.get(section) or {}
+        names = list(table) if record.several else [table.get("name")]
+        if section != "trackers":
+            found += [(str(record.kind), name) for name in names if name is not None]
+    return found
+
+
+def require_agreement(
+    record: Mapping[str, Any], submission: Mapping[str, Any], protocol: Mapping[str, Any] | None
+) -> None:
+    """Refuse a record that tells one thing in two ways.
+
+    Args:
+        record: The record.
+        submission: What was submitted with it.
+        protocol: The store's file of its protocol; None outside of a store.
+
+    Raises:
+        DataError: It does so; the first pair is named.
+    """
+    config = record["config"]
+    if record.get("origin") is not None:
+        raise DataError("the run is a fork of another one", "submit a run of its own")
+    twice = {
+        "seed": (record["seed"], "config.run.seed", config["run"]["seed"]),
+        "protocol": (record["protocol"], "config.run.protocol", config["run"]["protocol"]),
+        "fingerprints.backbone": (
+            record["fingerprints"]["backbone"],
+            "backbone.sha256",
+            record["backbone"]["sha256"],
+        ),
+        "sources[0].benchmark": (
+            record["sources"][0]["benchmark"],
+            "config.benchmark",
+            config["benchmark"],
+        ),
+    }
+    for key, (value, other, again) in twice.items():
+        if value != again:
+            raise DataError(f"{RECORD!r}: {key} is {shown(value)[:60]}, and {other} is {shown(again)[:60]}")
+    ids = protocol_ids(record) | ({str(protocol["id"])} if protocol is not None else set())
+    if record["protocol_id"] not in ids:
+        raise DataError(
+            f"{RECORD!r}: protocol_id is {shown(record['protocol_id'])[:80]}, and its hash is that of "
+            f"{' or '.join(sorted(ids))}"
+        )
+    used = {f"{kind} {name}" for kind, name in components_of(config)}
+    if used != submission["components"].keys():
+        other = min(used ^ submission["components"].keys())
+        raise DataError(f"'submission.json' and the configuration differ in components: {other[:80]!r}")
+
+
+def require_stream(record: Mapping[str, Any]) -> None:
+    """Refuse tasks and classes that cannot be those of a stream, before anything is computed of them.
+
+    Raises:
+        DataError: They cannot be.
+    """
+    stream: Sequence[Sequence[int]] = record["task_classes"]
+    tasks, classes = record["tasks"], len(record["class_names"])
+    lengths = {len(stream), len(record["accuracy_matrix"]), len(record["task_to_set"])}
+    if lengths != {tasks}:
+        raise DataError(f"the run has finished {len(record['accuracy_matrix'])} of {tasks} tasks")
+    if not 0 < tasks <= _TASKS:
+        raise DataError(f"{RECORD!r}: {tasks} tasks are not 1 to {_TASKS}")
+    if sum(map(len, stream)) * tasks > _CELLS:
+        raise DataError(f"{sum(map(len, stream))} classes in {tasks} tasks are more than a store takes")
+    for task, own in enumerate(stream, start=1):
+        if not own:
+            raise DataError(f"{RECORD!r}: task {task} has no classes")
+        if strange := [number for number in own if not 0 <= number < classes]:
+            raise DataError(
+                f"{RECORD!r}: task {task} has class {strange[0]}, which is none of 0 to {classes - 1}"
+            )
+    if record["class_names"] != [class_name(number) for number in range(classes)]:
+        raise DataError(f"{RECORD!r}: class_names are not 'class 0' to 'class {classes - 1}'")
+    if strange := [label for label in record["class_order"] if label < 0]:
+        raise DataError(f"{RECORD!r}: class_order has label {strange[0]}")
+    domains = record["domains"]
+    if domains is not None and (len(domains) != tasks or any(len(name) > _NAME for name in domains)):
+        raise DataError(f"{RECORD!r}: domains are not {tasks} names of at most {_NAME} letters")
+    groups = record["planted_groups"]
+    if groups is not None and not all(type(group) is int for group in groups):
+        raise DataError(f"{RECORD!r}: planted_groups are no whole numbers")
+
+
+def require_possible(evaluations: Sequence[Columns], record: Mapping[str, Any]) -> None:
+    """Refuse predictions of classes and tasks that the stream does not have.
+
+    Raises:
+        DataError: There are some; the first is named.
+    """
+    last, classes = evaluations[-1], len(record["class_names"])
+    streamed = Streamed.of(record, record["tasks"])
+    if (np.diff(last["task"]) < 0).any():
+        raise DataError(f"{PREDICTED!r}: samples do not stand task after task")
+    for task, true in np.unique(np.stack([last["task"], last["true"]], axis=1), axis=0).tolist():
+        if min(streamed.owners(task, true), default=None) != task:
+            raise DataError(
+                f"{PREDICTED!r}: task {task + 1} has samples of class {true}, which is not its own"
+            )
+    for columns in evaluations:
+        for name in columns.keys() & set(ANSWERS):
+            least, most = int(columns[name].min()), int(columns[name].max())
+            if least < 0 or most >= classes:
+                strange = least if least < 0 else most
+                raise DataError(
+                    f"{PREDICTED!r}: {name} has class {strange}, which is none of 0 to {classes - 1}"
+                )
+        for name in CHOICES:
+            if columns[name].min() < -1:
+                raise DataError(f"{PREDICTED!r}: {name} has {int(columns[name].min())}")
