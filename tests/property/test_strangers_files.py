@@ -1,0 +1,279 @@
+"""Files of strangers: each parser answers in one line, in steps and memory in proportion to its bytes."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from lw2g.config.toml import flat, read_toml
+from lw2g.errors import Lw2gError
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.store.badges import read_badges
+from lw2g.store.bounds import read_columns
+from lw2g.store.claims import COLUMNS, require_plain_options
+from lw2g.store.layout import PROTOCOLS, read_protocol
+from lw2g.store.packs import examine, split
+from lw2g.training.files.contents import read_sealed
+from lw2g.training.files.protocol import digest_of
+from lw2g.training.files.sealed import seal_json, unseal_json
+from lw2g.training.models.exported import read_learned
+from lw2g.training.models.manifest import Manifest
+
+STORE = Path(__file__).resolve().parents[2] / "experiments" / "store"
+if not STORE.exists():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+PACK = next(STORE.glob("runs/*/*/simple-cil*/*"))
+STEPS_PER_BYTE, MEMORY_PER_BYTE = 400, 400
+"""Lines of Python executed, and bytes held at once; tomllib takes the most lines."""
+FREE_STEPS, FREE_MEMORY = 200_000, 2_000_000
+
+Parser = Callable[[Path], Any]
+
+
+def _config(path: Path) -> None:
+    table = read_toml(path)
+    require_plain_options(table, path.name)
+    flat(table)
+
+
+def _columns(path: Path) -> None:
+    split(read_columns(path, COLUMNS), 3)
+
+
+def _manifest(path: Path) -> None:
+    read_sealed(path, Manifest)
+
+
+def _protocol(path: Path) -> None:
+    """Read a protocol whose name is that of the file."""
+    store = path.parent / "store"
+    place = store / PROTOCOLS / "a" / "b@1.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, place)
+    read_protocol(store, "a/b@1")
+
+
+def _learned(path: Path) -> None:
+    """Read tensors whose checksum a manifest has, as a forger would write it."""
+    place = path.with_name("learned.safetensors")
+    shutil.copy(path, place)
+    sums = {place.name: hashlib.sha256(place.read_bytes()).hexdigest()}
+    read_learned(path.parent, type("Sums", (), {"files": sums})())  # type: ignore[arg-type]
+
+
+def _in_pack(name: str) -> Parser:
+    def parse(path: Path) -> None:
+        pack = path.parent / "pack"
+        shutil.rmtree(pack, ignore_errors=True)
+        shutil.copytree(PACK, pack)
+        shutil.copy(path, pack / name)
+        verdicts, _ = examine(pack, CATALOGUE)
+        assert [verdict for verdict in verdicts if verdict.holds is False]
+        assert all(len(verdict.text.splitlines()) == 1 for verdict in verdicts)
+
+    return parse
+
+
+CATALOGUE: Catalogue = load_catalogue()
+PARSERS: dict[str, Parser] = {
+    "config": _config,
+    "record": _in_pack("record.json"),
+    "submission": _in_pack("submission.json"),
+    "predictions": _columns,
+    "protocol": _protocol,
+    "badges": read_badges,
+    "manifest": _manifest,
+    "learned": _learned,
+}
+
+
+def measured(call: Callable[[], Any]) -> tuple[int, int]:
+    """Return the lines of Python that a call executes, and the memory that it holds at once, in bytes."""
+    steps = 0
+
+    def count(_frame: FrameType, _event: str, _value: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    told = []
+    try:
+        call()
+    except Lw2gError as error:
+        told.append(str(error))
+    finally:
+        sys.settrace(before)
+    tracemalloc.start()
+    with suppress(Lw2gError):
+        call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert all(len(line.splitlines()) == 1 and len(line) < 2_000 for line in told)
+    return steps, peak
+
+
+def require_in_proportion(call: Callable[[], Any], size: int) -> None:
+    steps, memory = measured(call)
+    assert steps <= FREE_STEPS + STEPS_PER_BYTE * size, f"{steps} lines for {size} bytes"
+    assert memory <= FREE_MEMORY + MEMORY_PER_BYTE * size, f"{memory} bytes held for {size} bytes"
+
+
+UNITS = (
+    *(b'"', b'\\"', b"\\", b"'", b'"""', b"#", b"[", b"]", b"{", b"}", b"[[", b",", b":", b"=", b".", b"\n"),
+    *(b".a", b'."b,"', b"a=1\n", b"[a]\n", b"[[a]]\n", b'{"a":', b'"a":1,', b'["a"],', b"[],", b"{},", b"1,"),
+    *(b"9", b"1e9", b"-", b"null,", b"NaN,", b"\xff", b"\x00", b"\\ud800", b"0.5,", b'"dtype":"I16",'),
+)
+TIMES = (1, 2, 60, 3_000)
+hostile = st.lists(st.tuples(st.sampled_from(UNITS), st.sampled_from(TIMES)), max_size=4).map(
+    lambda parts: b"".join(unit * times for unit, times in parts)
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("strangers")
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(content=hostile, framed=st.booleans())
+@example(content=b"a" + b".a" * 5_000 + b" = 1", framed=False)
+@example(content=b'"a,"' + b'."b,"' * 5_000 + b" = 1", framed=False)
+@example(content=b"a = " + b"[" * 300 + b"]" * 300, framed=False)
+@example(content=b'{"accuracy_matrix": [[' + b'"a",' * 20_000 + b'"a"]]}', framed=False)
+@example(content=b'{"files": {' + b'"a":1,' * 20_000 + b'"b": 1}}', framed=False)
+@example(content=b'{"a":' * 30_000, framed=True)
+@example(content=b"[[],[[[[[[" * 9_000, framed=True)
+def test_any_bytes_are_read_in_proportion(place: Path, name: str, content: bytes, framed: bool) -> None:
+    """Whatever the bytes are; ``framed`` puts them where safetensors have their header."""
+    path = place / "file.json"
+    path.write_bytes(len(content).to_bytes(8, "little") + content if framed else content)
+    require_in_proportion(lambda: PARSERS[name](path), path.stat().st_size)
+
+
+# -- sealed records: every checksum is right, and one value is not what it should be ------------------------
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+    st.sampled_from(
+        [[], {}, [[]], ["a"] * 3_000, [[0]] * 3_000, "x" * 9_000, {"a" * 9_000: {}}, [-7], [10**9]]
+    ),
+    st.sampled_from([{f"k{number}": number for number in range(3_000)}, [[*range(60)]] * 60]),
+)
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of each value, of long lists the first two alone."""
+    yield path
+    items = (
+        value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    )
+    for key, inner in items:
+        yield from places_in(inner, (*path, key))
+
+
+RECORD = unseal_json(PACK / "record.json")
+PLACES = [path for path in places_in(RECORD) if path]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(path=st.sampled_from(PLACES), value=VALUES)
+@example(path=("task_classes", 0, 0), value=2**40)
+@example(path=("task_classes", 0), value=list(range(10**5)))
+@example(path=("planted_groups",), value=["x" * 10**6] + ["y"] * 9)
+@example(path=("domains",), value=["x" * 10**6] + ["y"] * 9)
+@example(path=("metrics",), value={f"m{number}": 1.0 for number in range(20_000)})
+@example(path=("config", "baseline"), value={"a" * 5_000: {f"b{number}": 1 for number in range(5_000)}})
+def test_a_sealed_record_with_any_value_is_examined_in_proportion(
+    place: Path, path: tuple[Any, ...], value: Any
+) -> None:
+    """No forged value makes the checks raise, hang or hold much memory; each verdict is a line."""
+    record = copy.deepcopy(RECORD)
+    table = record
+    for key in path[:-1]:
+        table = table[key]
+    table[path[-1]] = value
+    try:
+        record["protocol_hash"] = digest_of({"any": "hash"}) if path[0] == "seed" else record["protocol_hash"]
+        content = seal_json(record)
+    except ValueError:  # lw2g's writer refuses it, too
+        return
+    pack = place / "sealed"
+    shutil.rmtree(pack, ignore_errors=True)
+    shutil.copytree(PACK, pack)
+    (pack / "record.json").write_bytes(content)
+    submission = unseal_json(pack / "submission.json") | {"record": json.loads(content)["sha256"]}
+    (pack / "submission.json").write_bytes(seal_json(submission))
+    verdicts: list[Any] = []
+    require_in_proportion(
+        lambda: verdicts.extend(examine(pack, CATALOGUE)[0]),
+        sum(file.stat().st_size for file in pack.iterdir()),
+    )
+    assert all(len(verdict.text.splitlines()) == 1 for verdict in verdicts)
+
+
+# -- what steps of Python do not show: loops inside C -------------------------------------------------------
+
+LARGE = {
+    "read_json": [
+        b'"' + b'\\"' * 500_000,
+        b'"' * 1_000_000,
+        b"[0." + b"1" * 1_000_000 + b"]",
+        b"[" + b"[]," * 300_000 + b"[]]",
+    ],
+    "read_toml": [
+        b"a" + b".a" * 450_000 + b" = 1",
+        b'."\\"' * 250_000,
+        b'a = "' + b"\\n" * 250_000 + b'"',
+    ],
+    "read_columns": [(1_000_000).to_bytes(8, "little") + b'"' + b'\\"' * 500_000],
+}
+READ = """
+import pathlib, resource, sys
+from lw2g.config.toml import read_toml
+from lw2g.errors import Lw2gError
+from lw2g.store.bounds import read_columns, read_json
+
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    read = {"read_json": read_json, "read_toml": read_toml}.get(path.stem[:-2])
+    try:
+        read(path) if read else read_columns(path, ("true",))
+    except Lw2gError:
+        pass
+    print(path.name, flush=True)
+"""
+
+
+def test_large_files_end_within_their_processor_time(tmp_path: Path) -> None:
+    """Files of a megabyte take some seconds of one core in all; what is quadratic would take an hour each."""
+    names = []
+    for reader, contents in LARGE.items():
+        for number, content in enumerate(contents):
+            names.append(f"{reader}-{number}.json")
+            (tmp_path / names[-1]).write_bytes(content)
+    command = [sys.executable, "-c", READ, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == sorted(names), done.stderr[-500:]
+    assert done.returncode == 0
