@@ -6,8 +6,8 @@ LDA is textbook; ``Mahalanobis`` is FeCAM's (Goswami et al., NeurIPS 2023); ``Ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -199,26 +199,43 @@ class Mahalanobis(_Moments):
     """Nearest class mean by Mahalanobis distance, with one shrunk correlation matrix per class (FeCAM).
 
     Features are normalised to length 1 before their means are taken. There is no determinant and no prior:
-    the score is ``-(z - m_c) R_c^-1 (z - m_c)``.
+    the score is ``-(z - m_c) R_c^-1 (z - m_c)``. A class is solved when it is first asked for, and again only
+    if its own sums have changed since: a stream of C classes takes C factorisations, not their number summed
+    over its tasks.
 
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
         diagonal: Multiple of the mean variance to add to the diagonal.
+
+    Attributes:
+        scatter: ``[classes so far, dim, dim]`` float64; it grows as classes come. States that an earlier
+            lw2g wrote have room for all classes of the stream, and are read as they are.
+        length: Sum of the lengths of each class's features, ``[num_classes]`` float64.
     """
 
     length: Tensor
 
     def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0) -> None:
-        super().__init__(dim, num_classes, num_classes)
+        super().__init__(dim, num_classes, 0)
         self.register_buffer("length", torch.zeros(num_classes, dtype=torch.float64))
         self.diagonal = diagonal
+        # Cholesky factors of targets, in blocks of _CLASSES, and the classes that each one was solved from
+        self._factors: list[Tensor] = []
+        self._solved_from: dict[int, tuple[int, ...]] = {}
+
+    def bytes_of(self, classes: int) -> int:
+        """Return the bytes of the scatters and of the factors solved from them for so many classes."""
+        dim = self.mean.shape[1]
+        return 2 * classes * dim * dim * self.mean.element_size()
 
     def lifted(self, features: Tensor) -> Tensor:
         """Return features of length 1."""
         return functional.normalize(features, dim=-1)
 
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        self._of_owner("scatter", int(labels.max()))  # room for all classes that come, at once
+        self._forget(labels.tolist())
         self.length.index_add_(0, labels, features.norm(dim=-1))
         super()._add(self.lifted(features), labels, owner)
 
@@ -227,6 +244,7 @@ class Mahalanobis(_Moments):
 
         Exact where a drift turns or scales all features; else to first order about the mean.
         """
+        self._forget(classes.tolist())
         count = self.count[classes, None]
         length = self.length[classes, None] / count
         mean = motion(length * self.mean[classes])
@@ -238,26 +256,63 @@ class Mahalanobis(_Moments):
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         counts, means, away = self._means(seen)
-        scatter = self._pooled(self.scatter[:seen])
-        for target, row in zip(self._targets, away, strict=False):
-            scatter[target] += torch.outer(row, row)
-        freedom = (counts - 1).clamp(min=1)
-        covariance = scatter / freedom[:, None, None]
-        variance = covariance.diagonal(dim1=1, dim2=2)
+        classes_of: dict[int, list[int]] = {}
+        for label, target in enumerate(self._targets[:seen]):
+            classes_of.setdefault(target, []).append(label)
+        for target, classes in classes_of.items():
+            if self._solved_from.get(target) == tuple(classes):
+                continue
+            scatter = self.scatter[classes].sum(0)
+            if len(away):
+                scatter += away[classes].T @ away[classes]
+            covariance = scatter / (counts[target] - 1).clamp(min=1)
+            self._room_for(target).copy_(self._factor_of(covariance))
+            self._solved_from[target] = tuple(classes)
+        return (means, *self._factors)
+
+    def _factor_of(self, covariance: Tensor) -> Tensor:
+        """Return the Cholesky factor of the correlation matrix of a shrunk covariance ``[dim, dim]``."""
+        variance = covariance.diagonal()
         # a class of one image has no covariance: the added diagonal leaves the Euclidean distance
-        added = self.diagonal * variance.mean(1).clamp(min=torch.finfo(torch.float64).tiny)
-        covariance = covariance + torch.diag_embed(added[:, None].expand_as(variance))
-        scale = covariance.diagonal(dim1=1, dim2=2).rsqrt()
-        return means, factor(covariance * scale[:, :, None] * scale[:, None, :])
+        added = self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
+        shrunk = covariance + torch.diag(added.expand_as(variance))
+        scale = shrunk.diagonal().rsqrt()
+        return factor(shrunk * scale[:, None] * scale)
+
+    def _room_for(self, target: int) -> Tensor:
+        """Return the place of a target's factor, a view ``[dim, dim]``."""
+        block, place = divmod(target, _CLASSES)
+        dim = self.mean.shape[1]
+        while len(self._factors) <= block:
+            # a block is touched, and takes memory, only as far as it is filled
+            self._factors.append(self.mean.new_empty(_CLASSES, dim, dim))
+        return self._factors[block][place]
+
+    def _forget(self, classes: Iterable[int]) -> None:
+        """Drop what was solved for the targets of some classes."""
+        for label in set(classes):
+            self._solved_from.pop(self._targets[label], None)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        means, factors = solution
+        means, factors = solution[0], solution[1:]
         rows = self.lifted(features)
-        distances = [
-            torch.linalg.solve_triangular(factor, (rows - mean[:, None]).mT, upper=False).square().sum(1)
-            for mean, factor in zip(torch.split(means, _CLASSES), torch.split(factors, _CLASSES), strict=True)
-        ]
+        distances = []
+        for mean, block in zip(torch.split(means, _CLASSES), factors, strict=False):
+            away = (rows - mean[:, None]).mT
+            white = torch.linalg.solve_triangular(block[: len(mean)], away, upper=False)
+            distances.append(white.square().sum(1))
         return -torch.cat(distances).T
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        take_shape(self, "scatter", state, prefix)
+        self._solved_from.clear()
+        super()._load_from_state_dict(state, prefix, *others)
+
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        """Drop what was solved, too: it may lie on another device now."""
+        self._factors.clear()
+        self._solved_from.clear()
+        return super()._apply(fn, recurse)
 
 
 def kept_moments(raw: Discriminant | None) -> Discriminant:

@@ -196,13 +196,16 @@ def _continued(
     grown = [both, *([both[0], shared] for _ in plans[1:])]
     seconds = [{"data": opening, **_seconds(tasks, plan, both, plan is plans[0])} for plan in plans]
     devices = [task.device_memory for task in both if task.device_memory is not None]
+    seen = [session.infos[count - 1].seen for count in (len(both), len(tasks))]
+    # what comes with classes lies on the run's device
+    more = session.bytes_of(seen[1]) - session.bytes_of(seen[0])
     tests = [len(task.test) for task in tasks]
     disk = len(json.dumps(list(session.evaluator.ids))) + _ROW * sum(itertools.accumulate(tests))
     return Estimate(
         seconds=Range.over(sum(parts.values()) for parts in seconds),
         parts={part: Range.over(parts[part] for parts in seconds) for part in PARTS},
-        memory=max(task.memory for task in both),
-        device_memory=max(devices) if devices else None,
+        memory=max(task.memory for task in both) + (0 if devices else more),
+        device_memory=max(devices) + more if devices else None,
         disk=Range.over(disk + _sum_of_line([task.disk for task in some], len(tasks)) for some in grown),
         trained=max(task.trained for task in both),
         stored=Range.over(_end_of_line([task.stored for task in some], len(tasks)) for some in grown),

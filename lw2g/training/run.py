@@ -122,12 +122,13 @@ class Run(Observer):
         self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
         config = to_mapping(self._session.config)
         settled = self._session.precision
-        notes = (str(settled),) if settled.asked == "auto" else ()
+        notes = [str(settled)] if settled.asked == "auto" else []
+        notes += self._growth_notes()
         name = self._files.path.name
         try:
             grows = not self._session.fixed
             self.reporter.send(
-                RunStarted(name=name, config=config, resumed=self._resumed, notes=notes, grows=grows)
+                RunStarted(name=name, config=config, resumed=self._resumed, notes=tuple(notes), grows=grows)
             )
             for line in (*self._complaints, *self._session.notes):
                 self.reporter.warn(line)
@@ -144,6 +145,14 @@ class Run(Observer):
             self.reporter.close()
             self._store.wait()
         return record
+
+    def _growth_notes(self) -> list[str]:
+        """Return how much memory comes with the classes; nobody would see it in the first tasks."""
+        classes = self._session.infos[self._goal - 1].seen
+        size = self._session.bytes_of(classes) / 2**20
+        if size < 1:
+            return []
+        return [f"statistics of {classes} classes will take {size:,.0f} MiB of memory at the end"]
 
     def _learn_from(self, position: Position) -> None:
         for index in range(position.task, self._goal):

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 from torch import Tensor, nn
 
+from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
@@ -146,6 +147,11 @@ class Session(ModelParts):
         """All modules with state: the baseline, the sets, the retrieval strategy."""
         modules: list[nn.Module] = [self.baseline, *self.pool.sets]
         return modules if self.retrieval is None else [*modules, self.retrieval]
+
+    def bytes_of(self, classes: int) -> int:
+        """Return the bytes of classifiers in closed form that grow with classes, for so many of them."""
+        heads = (head for module in self.modules for head in module.modules() if isinstance(head, ClosedForm))
+        return sum(head.bytes_of(classes) for head in heads)
 
     def passes(self, sets: int) -> int:
         """Return the number of forwards per image where there are that many sets."""

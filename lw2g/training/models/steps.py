@@ -27,8 +27,8 @@ __all__ = [
     "without_step",
 ]
 
-_ROWS = ("count", "total", "mean", "scatter", "length")
-"""Sums with a row a class, in heads that share nothing between classes."""
+_ROWS = ({"count", "total"}, {"count", "mean", "scatter", "length"})
+"""Sums of the heads that share nothing between classes (cosine, mahalanobis); each has a row a class."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -196,11 +196,7 @@ def without_class(saved: Saved, name: str) -> Saved:
     if not base:
         return _less(saved, gone)
     state, prefix = _base_state(saved), "baseline/closed_form."
-    alone = {f"{prefix}{row}" for row in _ROWS} >= {key for key in state if key.startswith(prefix)}
-    if not alone or state.get(f"{prefix}scatter", torch.zeros(0)).shape[:1] not in (
-        (0,),
-        (saved.learning.num_classes,),
-    ):
+    if {key.removeprefix(prefix) for key in state if key.startswith(prefix)} not in _ROWS:
         raise ConfigError(
             f"class {name!r} was learned before the export, in sums that it shares with other classes",
             "only heads cosine and mahalanobis can unlearn it; lw2g start keeps what lda needs",
@@ -208,7 +204,8 @@ def without_class(saved: Saved, name: str) -> Saved:
     rows = torch.tensor([row for row in range(saved.learning.num_classes) if row not in base])
     for key, value in state.items():
         if key.startswith(prefix) or key in ("baseline/head.weight", "baseline/head.bias"):
-            state[key] = value[rows]
+            # scatters are there for the classes so far, the others for all of the stream
+            state[key] = value[rows[rows < len(value)]]
     learned = dict(saved.learned) | {
         f"base/{key.removeprefix('baseline/')}": value
         for key, value in state.items()

@@ -165,20 +165,21 @@ def test_more_images_of_a_known_class_are_one_class(
 
 
 def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
-    """Of a run, cosine forgets a class exactly; lda has added it to sums that all share."""
-    for head in ("lda", "cosine"):
+    """Of a run, cosine and mahalanobis forget a class exactly; lda has added it to sums that all share."""
+    for head in ("lda", "cosine", "mahalanobis"):
         lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
         lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
     name = lw2g.load(tmp_path / "cosine-model").classes[1]
     with pytest.raises(ConfigError, match="in sums that it shares with other classes; only heads cosine"):
         lw2g.unlearn(tmp_path / "lda-model", name)
-    less, report = lw2g.unlearn(tmp_path / "cosine-model", name, device="cpu")
-    assert report["out"].endswith("cosine-model-2")
-    before, image = lw2g.load(tmp_path / "cosine-model", device="cpu"), torch.rand(5, 3, 32, 32)
-    kept = [place for place in range(len(before.classes)) if place != 1]
-    assert torch.equal(less(image)[:, kept], before(image)[:, kept])
-    learned, _ = lw2g.learn(tmp_path / "cosine-model-2", glyphs / "cat", device="cpu")
-    assert learned.classes[-1] == "cat"
+    for head in ("cosine", "mahalanobis"):
+        less, report = lw2g.unlearn(tmp_path / f"{head}-model", name, device="cpu")
+        assert report["out"].endswith(f"{head}-model-2")
+        before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.rand(5, 3, 32, 32)
+        kept = [place for place in range(len(before.classes)) if place != 1]
+        assert torch.equal(less(image)[:, kept], before(image)[:, kept])
+        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", glyphs / "cat", device="cpu")
+        assert learned.classes[-1] == "cat"
 
 
 def test_nothing_is_written_by_a_learner_that_dies(
