@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from timm.layers import PatchEmbed
 from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from torch import Tensor, nn
 
@@ -68,9 +69,9 @@ def inject(model: VisionTransformer, injections: Sequence[Injection]) -> Iterato
 def require_plain_vit(model: VisionTransformer) -> None:
     """Refuse a ViT that injections do not support.
 
-    A plain ViT is a timm ``VisionTransformer`` of timm ``Block`` s with a pooled class token, a final norm
-    before pooling, fused qkv without query or key norm, no classifier, square images and no gradient
-    checkpointing.
+    A plain ViT is a timm ``VisionTransformer`` of timm ``Block`` s on linear patches of square images, with a
+    pooled class token, a final norm before pooling, fused qkv without query or key norm, no classifier and
+    no gradient checkpointing.
 
     Raises:
         ConfigError: The model is no plain ViT.
@@ -91,6 +92,13 @@ def require_plain_vit(model: VisionTransformer) -> None:
         raise ConfigError("a norm after pooling is not supported", "build the model with fc_norm=False")
     if not isinstance(model.head, nn.Identity):
         raise ConfigError("a backbone has no classifier", "build the model with num_classes=0")
+    if type(model.patch_embed) is not PatchEmbed:
+        # patches of a network's features: sizes, FLOPs and the expected input are those of the image here
+        raise ConfigError(
+            f"patches made by {type(model.patch_embed).__name__!r} are not supported (a hybrid ViT has a "
+            "convolutional network before its blocks)",
+            "use a plain ViT, which cuts the image itself, say vit_tiny_patch16_224",
+        )
     size = model.patch_embed.img_size
     if size is None or len(set(size)) != 1:
         raise ConfigError(f"image size {size!r} is not square", "build the model with img_size")

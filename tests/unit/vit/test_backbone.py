@@ -324,6 +324,16 @@ def test_refuses_subclasses_checkpointing_and_gates(make_vit):
         Backbone.wrap(model, name="odd")
 
 
+@pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "vit_small_resnet26d_224"])
+def test_refuses_hybrids_before_weights_are_read(tmp_path, name):
+    """A convolutional network before the blocks is named in one line, for a file or random weights."""
+    weights = tmp_path / "weights.safetensors"
+    weights.touch()
+    for source in ({"weights": weights, "mean": [0.5] * 3, "std": [0.5] * 3}, {"random_seed": 0}):
+        with pytest.raises(ConfigError, match=r"^patches made by 'HybridEmbed' are not supported .*; use a"):
+            load_backbone(name, **source)
+
+
 def test_claimed_weights_must_be_loaded():
     """A fresh model that claims a file is refused, and the same one as random is not."""
     model = VisionTransformer(img_size=32, patch_size=8, embed_dim=48, depth=1, num_heads=4, num_classes=0)
