@@ -126,13 +126,11 @@ class ClassStatistics(nn.Module):
             return
         for row, column in zip(label.tolist(), position.tolist(), strict=True):
             spread = self.spread[row, column].double()
-            full = self.mode == "covariance"
-            moved = motion.scatter(spread @ spread.T if full else torch.diag(spread), 1)
-            if full:
-                moved = torch.linalg.cholesky(
-                    (moved + moved.T) / 2 + _JITTER * torch.eye(len(moved)).to(moved)
-                )
-            self.spread[row, column] = (moved if full else moved.diagonal()).to(self.spread)
+            if self.mode == "covariance":
+                moved = _carried_factor(spread, motion)
+            else:
+                moved = motion.scatter(torch.diag(spread), 1).diagonal()
+            self.spread[row, column] = moved.to(self.spread)
 
     def centroids(self, classes: Sequence[int]) -> Tensor:
         """Return the means of all clusters of the given classes, ``[m, dim]``, class after class."""
@@ -237,6 +235,22 @@ def collect_features(
         if progress is not None:
             progress(done, context.task.num_images)
     return torch.cat(rows), torch.cat(labels)
+
+
+def _carried_factor(factor: Tensor, motion: Motion) -> Tensor:
+    """Return the Cholesky factor ``[dim, dim]`` of a covariance after a motion.
+
+    What keeps it positive definite is taken off before and put on once after, or it would add up over tasks.
+    """
+    jitter = _JITTER * torch.eye(len(factor)).to(factor)
+    moved = motion.scatter(factor @ factor.T - jitter, 1)
+    moved = (moved + moved.T) / 2 + jitter
+    lower: Tensor
+    lower, failed = torch.linalg.cholesky_ex(moved)
+    if failed:  # factors are float32: of large variances, rounding takes more than was put on
+        rounding = torch.finfo(torch.float32).eps * moved.diagonal().sum()
+        lower = torch.linalg.cholesky(moved + (_JITTER + rounding) * torch.eye(len(moved)).to(moved))
+    return lower
 
 
 def statistics_phase(

@@ -22,6 +22,7 @@ from lw2g.interfaces.options import option
 __all__ = [
     "CLoraConfig",
     "EwcConfig",
+    "FinetuneConfig",
     "HideLoraConfig",
     "InfLoraConfig",
     "LwfConfig",
@@ -231,7 +232,7 @@ class SdLoraConfig(TrainedFactorsOptions):
 
 @attrs.frozen(kw_only=True)
 class SequentialConfig(LowRankOptions):
-    """Options of ``finetune`` and ``joint-lora``; defaults are EWC-LoRA's on CIFAR-100."""
+    """Options of all rows on one LoRA; defaults are EWC-LoRA's on CIFAR-100."""
 
     lr: float = option(5e-4, "learning rate of Adam, not scaled", validator=gt(0))
     head_factor: float = option(10.0, "learning rate of the head over that of the updates", validator=gt(0))
@@ -239,8 +240,26 @@ class SequentialConfig(LowRankOptions):
 
 
 @attrs.frozen(kw_only=True)
-class LwfConfig(SequentialConfig):
+class FinetuneConfig(SequentialConfig):
+    """Options of ``finetune``."""
+
+    loss: Literal["task", "seen"] = option(
+        "task",
+        "classes of the cross-entropy: the task's own, which leaves old rows of the head alone and so works "
+        "against forgetting, or all seen so far, which is the lower bound of most papers",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LwfConfig(FinetuneConfig):
     """Options of ``lwf``."""
+
+    warmup_epochs: int = option(
+        0,
+        "passes in which a later task trains the head alone, before everything is trained (Li & Hoiem's "
+        "warm-up); 0: none",
+        validator=ge(0),
+    )
 
     distillation: float = option(
         1.0, "weight of the distillation of old classes; 0: finetune", validator=ge(0), published=1.0
@@ -249,7 +268,7 @@ class LwfConfig(SequentialConfig):
 
 
 @attrs.frozen(kw_only=True)
-class EwcConfig(SequentialConfig):
+class EwcConfig(FinetuneConfig):
     """Options of ``ewc``."""
 
     penalty: float = option(

@@ -96,8 +96,8 @@ SLCA_PLUS_PLUS = BaselineComponent(
 
 FINETUNE = BaselineComponent(
     name="finetune",
-    config=options.SequentialConfig,
-    summary="control: one LoRA trained on, task after task, with nothing against forgetting",
+    config=options.FinetuneConfig,
+    summary="control: one LoRA trained on, task after task, by an own-class loss; loss=seen: the lower bound",
     build=lazy("lw2g_lora.sequential:Finetune"),
     growth="fixed",
     control=True,
@@ -109,7 +109,7 @@ JOINT_LORA = BaselineComponent(
     name="joint-lora",
     config=options.SequentialConfig,
     summary="control: one LoRA and a head, trained on all tasks at once",
-    build=lazy("lw2g_lora.sequential:Finetune"),
+    build=lazy("lw2g_lora.sequential:Sequential"),
     growth="fixed",
     control=True,
     joint=True,
@@ -120,7 +120,7 @@ JOINT_LORA = BaselineComponent(
 LWF = BaselineComponent(
     name="lwf",
     config=options.LwfConfig,
-    summary="one LoRA trained on, with old classes' logits distilled on new images",
+    summary="one LoRA trained on by an own-class loss, with old classes' logits distilled on new images",
     citation="Li & Hoiem, Learning without Forgetting, ECCV 2016",
     build=lazy("lw2g_lora.sequential:Lwf"),
     growth="fixed",
@@ -133,13 +133,19 @@ LWF = BaselineComponent(
             published="all weights of a convolutional network, and a head and a softmax for each old task",
             note="classes of all tasks are told apart, and rows on the same LoRA are compared",
         ),
+        Deviation(
+            topic="baseline.warmup",
+            value="none unless warmup_epochs says so",
+            published="a new task trains its head alone until it converges, before everything is trained",
+            note="rows on the same LoRA are compared after equally many epochs",
+        ),
     ),
 )
 
 EWC = BaselineComponent(
     name="ewc",
     config=options.EwcConfig,
-    summary="one LoRA a task on merged weights, kept off entries that old tasks' losses are sensitive to",
+    summary="one LoRA a task on merged weights, by an own-class loss, kept off entries that old losses feel",
     citation="Zheng et al., Revisiting Weight Regularization for Low-Rank Continual Learning, ICLR 2026",
     build=lazy("lw2g_lora.sequential:Ewc"),
     growth="fixed",

@@ -1,7 +1,8 @@
 """Reference rows on one LoRA: trained on and on, with distillation, with a Fisher penalty, with old images.
 
-All of them train the same set with the same head; they differ in what is done against forgetting.
-``joint-lora`` is :class:`Finetune` on a stream of one task.
+All of them train the same set with the same head; they differ in what is done against forgetting. A loss
+over a task's own classes is such a remedy, too: it never pushes the rows of old classes down.
+``joint-lora`` is :class:`Sequential` on a stream of one task.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
 from lw2g.vit.lora import LowRankInjection
-from lw2g_lora.options import EwcConfig, LwfConfig, ReplayConfig, SequentialConfig
+from lw2g_lora.options import EwcConfig, FinetuneConfig, LwfConfig, ReplayConfig, SequentialConfig
 
-__all__ = ["DenseSet", "Ewc", "Finetune", "Lwf", "Replay", "from_bytes", "to_bytes"]
+__all__ = ["DenseSet", "Ewc", "Finetune", "Lwf", "Replay", "Sequential", "from_bytes", "to_bytes"]
 
 
-class Finetune(LowRankBaseline):
+class Sequential(LowRankBaseline):
     """One LoRA that every task trains on, by cross-entropy over the task's own classes.
 
     Rows of the head for old classes get no gradient; the features below them drift.
@@ -69,6 +70,20 @@ class Finetune(LowRankBaseline):
         return self.with_head(context, *self.opening(context), train, *self.closing(context))
 
 
+class Finetune(Sequential):
+    """One LoRA that every task trains on, by cross-entropy over the task's own classes or all seen ones."""
+
+    def __init__(self, config: FinetuneConfig, context: BuildContext) -> None:
+        super().__init__(config, context)
+        self.loss = config.loss
+
+    def class_loss(self, features: Tensor, batch: Batch, task: TaskInfo) -> Tensor:
+        """Return the cross-entropy over the classes that the option names."""
+        if self.loss == "task":
+            return super().class_loss(features, batch, task)
+        return functional.cross_entropy(self.head(features)[:, : task.seen], batch.labels)
+
+
 class Lwf(Finetune):
     """Distils the old classes' logits on new images from the model that the task began with.
 
@@ -89,13 +104,26 @@ class Lwf(Finetune):
         self.old_head = self.new_head().to(context.device)
 
     def opening(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phase that copies LoRA and head."""
+        """Return the phase that copies LoRA and head, and the warm-up of a later task's head."""
+        config = self.config
 
         def copy(progress: object) -> None:
             self.teacher.copy_from(context.parameters)
             self.old_head.load_state_dict(self.head.state_dict())
 
-        return (ComputePhase(name="teacher", run=copy),)
+        teacher = ComputePhase(name="teacher", run=copy)
+        # the first task has nothing that a fresh head could spoil
+        if not config.warmup_epochs or context.grew:
+            return (teacher,)
+        head = self.trained_groups((), config.lr)[-1]
+        warmup = TrainingPhase(
+            name="warm-up",
+            groups=(attrs.evolve(head, weight_decay=config.weight_decay),),
+            step=lambda batch: super(Lwf, self).step(batch, context),
+            epochs=config.warmup_epochs,
+            batch_size=config.batch_size,
+        )
+        return (teacher, warmup)
 
     def step(self, batch: Batch, context: TaskContext) -> StepOutput:
         """Return the loss of the task's classes, and the distillation of old ones."""
@@ -244,7 +272,7 @@ def from_bytes(pixels: Tensor, scales: Tensor) -> Tensor:
     return least + step * pixels
 
 
-class Replay(Finetune):
+class Replay(Sequential):
     """Experience replay: each step sees as many kept images of old classes as new ones. Not exemplar-free.
 
     Chaudhry et al., "On Tiny Episodic Memories in Continual Learning", 2019. The loss is over all classes

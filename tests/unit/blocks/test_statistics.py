@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
+from lw2g.blocks.carrying import Motion
 from lw2g.blocks.contrastive import self_identification_loss
 from lw2g.blocks.statistics import ClassStatistics, cluster
 
@@ -177,3 +178,22 @@ def test_contrast_survives_large_features():
     assert loss.dtype == torch.float32
     assert float(loss) == pytest.approx(float(expected), rel=1e-4)
     assert float(loss) > 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_what_keeps_a_covariance_definite_is_added_once(scale):
+    """A hundred carries that turn the features leave the covariance of the first, also of large features."""
+    features = scale * torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    statistics = ClassStatistics(1, 6, "covariance")
+    statistics.fit(0, features)
+    before = statistics.spread[0, 0] @ statistics.spread[0, 0].T
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)).double())[0]
+    for matrix in [turn, turn.T] * 50:
+        statistics.carry(Motion(rows=lambda rows, matrix=matrix: rows @ matrix, linear=matrix), [0])
+    after = statistics.spread[0, 0] @ statistics.spread[0, 0].T
+    assert float((after - before).diagonal().abs().max()) < 1e-4 * scale**2 / 2
+    flat = ClassStatistics(1, 6, "covariance")
+    flat.fit(0, features[:1])
+    for _ in range(100):
+        flat.carry(Motion(rows=lambda rows: rows, linear=torch.eye(6).double()), [0])
+    torch.testing.assert_close(flat.spread[0, 0], torch.eye(6) * 1e-2, rtol=1e-3, atol=1e-6)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g_lora.options import EwcConfig, LwfConfig, ReplayConfig, SequentialConfig
+from lw2g_lora.options import EwcConfig, FinetuneConfig, LwfConfig, ReplayConfig
 from lw2g_lora.sequential import Ewc, Finetune, Lwf, Replay, from_bytes, to_bytes
 
 SMALL = {"rank": 4, "lr": 0.01}
@@ -43,7 +43,7 @@ def gradients(loss, baseline, pool):
 
 def test_finetune_leaves_old_rows_of_the_head(bench):
     """The loss is over the task's own classes; features of old ones drift, as nothing keeps them."""
-    baseline, pool, context = begun(bench, Finetune, SequentialConfig(**SMALL))
+    baseline, pool, context = begun(bench, Finetune, FinetuneConfig(**SMALL))
     rows, old = baseline.head.weight.clone(), bench.batch(0)
     before = baseline.features(old, pool.force(0))
     bench.learn(baseline, context)
@@ -157,3 +157,35 @@ def test_replay_keeps_images_of_each_class_and_learns_from_them(bench):
     wanted = torch.cat([bench.batch(1).labels, baseline.owners[drawn]])
     logits = baseline.head(torch.cat(features))[:, :4]
     torch.testing.assert_close(found, functional.cross_entropy(logits, wanted))
+
+
+@pytest.mark.parametrize(("kind", "config"), [(Finetune, FinetuneConfig), (Lwf, LwfConfig), (Ewc, EwcConfig)])
+def test_the_loss_over_seen_classes_pushes_old_rows(bench, kind, config):
+    """It is the cross-entropy over all classes so far: those of later tasks get no gradient, old ones do."""
+    baseline, pool, context = begun(bench, kind, config(**SMALL, loss="seen"))
+    run(baseline.phases(context))
+    batch = bench.batch(1)
+    logits = baseline.head(baseline.features(batch, pool.force(0)))
+    expected = functional.cross_entropy(logits[:, :4], batch.labels)
+    torch.testing.assert_close(Finetune.step(baseline, batch, context).loss, expected)
+    weight = gradients(lambda: Finetune.step(baseline, batch, context).loss, baseline, pool)[2]
+    assert weight.any(dim=1).tolist()[:4] == [True] * 4
+    assert not weight[4:].any()
+
+
+def test_a_warm_up_trains_the_head_of_later_tasks_alone(bench):
+    """By the plain loss, after the old model was copied; without the option there is none."""
+    names = []
+    for epochs in (0, 3):
+        config = LwfConfig(**SMALL, warmup_epochs=epochs)
+        for tasks in (1, 2):
+            baseline, _, context = begun(bench, Lwf, config, tasks)
+            names.append([phase.name for phase in baseline.phases(context)])
+    plain = ["teacher", "lora"]
+    assert names == [plain, plain, plain, ["teacher", "warm-up", "lora"]]
+    warmup, train = baseline.phases(context)[1:]
+    assert (warmup.epochs, train.epochs) == (3, baseline.config.epochs)
+    assert set(warmup.trained) == set(baseline.head.parameters())
+    assert warmup.groups[0].lr == train.groups[-1].lr
+    batch = bench.batch(1)
+    torch.testing.assert_close(warmup.step(batch).loss, Finetune.step(baseline, batch, context).loss)
