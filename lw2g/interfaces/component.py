@@ -286,6 +286,8 @@ class BackboneComponent(Component):
         untrained: ``untrained(config, image_size)``: the same architecture with random weights, into which
             an export loads its own. None if the architecture is unknown without the weights.
         facts: Further facts about the checkpoint (files, hashes, who used it), one sentence each.
+        hashes: SHA-256 of the files that hold the checkpoint, or their first digits; a report names any other
+            file by its hash.
     """
 
     kind: ClassVar[Kind] = "backbone"
@@ -297,6 +299,7 @@ class BackboneComponent(Component):
     embedded: bool = False
     untrained: Callable[[Any, int | None], Backbone] | None = None
     facts: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -14,12 +14,21 @@ from lw2g.config.describe import OWN_OPTIONS, OptionDescription, describe_option
 from lw2g.config.layers import Preset, choose_preset
 from lw2g.config.protocols import Protocol, choose_protocol
 from lw2g.config.structure import NONE, unstructure
-from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, Component
+from lw2g.interfaces.component import BackboneComponent, BaselineComponent, BenchmarkComponent, Component
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
 from lw2g.reports.runs import OF_THE_MACHINE, ReportedRun
 
-__all__ = ["AVERAGED", "OF_THE_TABLE", "OWN_DATA", "Settings", "labels_of", "settings_of"]
+__all__ = [
+    "AVERAGED",
+    "OF_THE_TABLE",
+    "OWN_DATA",
+    "Settings",
+    "has_known_weights",
+    "labels_of",
+    "settings_of",
+    "weights_name",
+]
 
 AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.class_order"}
 """Options whose values a row averages over."""
@@ -225,3 +234,26 @@ def _distinguished(
         label if counts[label] == 1 else f"{label}, {run.path.name}"
         for label, run in zip(longer, runs, strict=True)
     ]
+
+
+def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
+    """Return whether a run's weights are what their name says: fetched by it, or a file of a known hash."""
+    backbone = record["backbone"]
+    if backbone.get("source") != "file":
+        return True
+    for name in catalogue.names("backbone"):
+        component = catalogue.get("backbone", name)
+        hashes = component.hashes if isinstance(component, BackboneComponent) else ()
+        if any(backbone["sha256"].startswith(known) for known in hashes):
+            return True
+    return False
+
+
+def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
+    """Return a name of a run's weights; a file that nobody knows is named by its hash."""
+    backbone = record["backbone"]
+    if not has_known_weights(record, catalogue):
+        architecture = backbone["timm_name"].partition(".")[0]
+        return f"file {backbone['sha256'][:8]} ({architecture})"
+    names = dict.fromkeys((record["config"]["backbone"]["name"], backbone["timm_name"]))
+    return f"{' '.join(names)} {backbone['sha256'][:8]}"

@@ -13,7 +13,7 @@ import attrs
 from lw2g.config.describe import plain
 from lw2g.config.protocols import AUTO
 from lw2g.registry.catalogue import Catalogue
-from lw2g.reports.names import AVERAGED, settings_of
+from lw2g.reports.names import AVERAGED, has_known_weights, settings_of, weights_name
 from lw2g.reports.runs import ReportedRun
 
 __all__ = ["Printed", "differences_of", "printed_for"]
@@ -86,7 +86,7 @@ def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     return differences
 
 
-def printed_for(run: ReportedRun, differs: Mapping[str, str]) -> dict[str, Printed]:
+def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalogue) -> dict[str, Printed]:
     """Return the published values for the configuration of a run, by columns; the first source counts.
 
     Baseline, policy, constraints, benchmark and increment must agree. Values for the run's checkpoint come
@@ -95,6 +95,7 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str]) -> dict[str, Print
     Args:
         run: The run.
         differs: The result of :func:`differences_of` for it.
+        catalogue: Knows the files of published checkpoints.
     """
     config, options = run.config, run.options
     wanted = {
@@ -111,17 +112,24 @@ def printed_for(run: ReportedRun, differs: Mapping[str, str]) -> dict[str, Print
         if all(row[key] == value for key, value in wanted.items())
     ]
     rows.sort(key=lambda pair: pair[1]["checkpoint"] != config["backbone"]["name"])
+    known = has_known_weights(run.record, catalogue)
+    ours = config["backbone"]["name"] if known else weights_name(run.record, catalogue)
     method = [text for text, option in differs.items() if option not in _OF_THE_SOURCE]
     by_column: dict[str, Printed] = {}
     for source, row in rows:
         for name, value in row["values"].items():
-            printed = _printed(source, row, run, value, row.get("std", {}).get(name))
+            printed = _printed(source, row, run, value, row.get("std", {}).get(name), ours)
             by_column.setdefault(name, attrs.evolve(printed, differs=(*printed.differs, *method)))
     return by_column
 
 
 def _printed(
-    source: Mapping[str, Any], row: Mapping[str, Any], run: ReportedRun, value: float, std: float | None
+    source: Mapping[str, Any],
+    row: Mapping[str, Any],
+    run: ReportedRun,
+    value: float,
+    std: float | None,
+    checkpoint: str,
 ) -> Printed:
     table = row.get("table")
     return Printed(
@@ -133,13 +141,15 @@ def _printed(
         split=source["splits"].get(row["benchmark"]),
         seeds=source["seeds"],
         second_hand=source["second_hand"],
-        differs=tuple(_differences(source, row, run)),
+        differs=tuple(_differences(source, row, run, checkpoint)),
     )
 
 
-def _differences(source: Mapping[str, Any], row: Mapping[str, Any], run: ReportedRun) -> Iterable[str]:
-    checkpoint, options = run.config["backbone"]["name"], run.options
-    if checkpoint != row["checkpoint"]:
+def _differences(
+    source: Mapping[str, Any], row: Mapping[str, Any], run: ReportedRun, checkpoint: str
+) -> Iterable[str]:
+    options = run.options
+    if checkpoint != row["checkpoint"]:  # the name of the weights, or of an unknown file
         yield f"checkpoint {row['checkpoint']}, ours {checkpoint}"
     split = source["splits"].get(row["benchmark"])
     ours = options.get("benchmark.split")

@@ -19,7 +19,7 @@ from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports import MIXABLE
 from lw2g.reports.columns import Column
-from lw2g.reports.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of
+from lw2g.reports.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of, weights_name
 from lw2g.reports.paper import Printed, differences_of, printed_for
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.statistics import Difference, MeanStd, paired_difference, summary
@@ -168,7 +168,7 @@ def _table(
     catalogue: Catalogue,
     mix: Sequence[str],
 ) -> Table:
-    ways = (_checkpoint, _splits(counted), _protocols(counted))
+    ways = (lambda run: weights_name(run.record, catalogue), _splits(counted), _protocols(counted))
     kinds: dict[str, Callable[[ReportedRun], str]] = dict(zip(MIXABLE, ways, strict=True))
     mixed = [kind for kind, of in kinds.items() if len({of(run) for run in counted}) > 1]
     for kind in mixed:
@@ -194,7 +194,7 @@ def _table(
                 control=_is_control(group[0], catalogue),
                 marks=tuple(kinds[kind](group[0]) for kind in mixed),
                 differs=tuple(differs),
-                paper=printed_for(group[0], differs),
+                paper=printed_for(group[0], differs, catalogue),
             )
         )
     notes += _warnings(rows)
@@ -203,7 +203,7 @@ def _table(
     return Table(
         benchmark=_benchmark(run, catalogue),
         title=", ".join([_benchmark(run, catalogue), *_task_size(run)]),
-        conditions=tuple(_conditions(counted, mixed)),
+        conditions=tuple(_conditions(counted, mixed, catalogue)),
         rows=tuple(rows),
         unfinished=tuple(others),
         notes=tuple(notes),
@@ -252,13 +252,13 @@ def _task_size(run: ReportedRun) -> Iterator[str]:
         yield f"{increment}{' a task' if run.record else ' classes a task'}"
 
 
-def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str]) -> Iterator[str]:
+def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:
     """Yield what the runs of a table share: backbone, protocol, split, and the fingerprints of the data."""
     if not runs:
         return
     run = runs[0]
     if "checkpoints" not in mixed:
-        yield f"backbone {_checkpoint(run)}"
+        yield f"backbone {weights_name(run.record, catalogue)}"
     if "protocols" not in mixed:
         yield f"protocol {_protocols(runs)(run)}"
     if "splits" not in mixed and run.options.get("benchmark.split"):
@@ -266,12 +266,6 @@ def _conditions(runs: Sequence[ReportedRun], mixed: Sequence[str]) -> Iterator[s
     prints = list(dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in runs))
     more = f" and {len(prints) - 3} more" if len(prints) > 3 else ""
     yield f"data {', '.join(prints[:3])}{more}{' (a class order each)' if prints[1:] else ''}"
-
-
-def _checkpoint(run: ReportedRun) -> str:
-    backbone = run.record["backbone"]
-    names = dict.fromkeys((run.config["backbone"]["name"], backbone["timm_name"]))
-    return f"{' '.join(names)} {backbone['sha256'][:8]}"
 
 
 def _official(run: ReportedRun) -> str:
@@ -299,10 +293,10 @@ def _protocols(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
     kinds = defaultdict(set)
     for run in runs:
         if run.record.get("protocol_hash"):
-            kinds[named(run), _checkpoint(run)].add(facts(run))
+            kinds[named(run), run.record["backbone"]["sha256"]].add(facts(run))
 
     def of(run: ReportedRun) -> str:
-        several = len(kinds[named(run), _checkpoint(run)]) > 1
+        several = len(kinds[named(run), run.record["backbone"]["sha256"]]) > 1
         return f"{named(run)} {facts(run)}" if several else named(run)
 
     return of

@@ -36,6 +36,7 @@ def lw2g_backbones() -> list[BackboneComponent]:
                 build=lazy("lw2g_backbones.loading:load_checkpoint", preset=preset),
                 untrained=lazy("lw2g_backbones.loading:untrained_checkpoint", preset=preset),
                 facts=facts_of(preset),
+                hashes=tuple(file.sha256 for file in preset.files),
             )
             for preset in PRESETS
         ),

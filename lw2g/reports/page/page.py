@@ -18,6 +18,7 @@ from lw2g.config.directory import RECORD
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.columns import COLUMNS, Column
+from lw2g.reports.names import weights_name
 from lw2g.reports.page.commands import command_of
 from lw2g.reports.page.figures import FIGURES
 from lw2g.reports.page.gallery import Gallery, gallery_of
@@ -237,13 +238,13 @@ def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
         "best": best,
         "packed": _packed(numbers),
         "command": command_of(inside.run, catalogue),
-        "origin": _origin(inside.run),
+        "origin": _origin(inside.run, catalogue),
         "deviations": inside.record.get("deviations", []),
         "changes": inside.record.get("protocol_changes", []),
     }
 
 
-def _origin(run: ReportedRun) -> dict[str, str]:
+def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     """Return the origin of a run: its directory, settings, machine and checksums."""
     record = run.record
     environment = record.get("environment", {})
@@ -257,7 +258,7 @@ def _origin(run: ReportedRun) -> dict[str, str]:
         "seed": str(record["seed"]),
         "precision": " ".join(filter(None, (precision.get("used"), precision.get("reason")))) or "not noted",
         **{name: str(environment[name]) for name in machine if name in environment},
-        "checkpoint": f"{record['backbone']['timm_name']}, SHA-256 {record['backbone']['sha256']}",
+        "checkpoint": f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}",
         **{f"{name} fingerprint": value for name, value in record["fingerprints"].items()},
         "record SHA-256": sha256_of(run.path / RECORD) or "not noted",
     }

@@ -376,3 +376,24 @@ def test_a_paired_difference_has_an_interval_of_t():
     single = paired_difference({0: 1.0}, {0: 3.0})
     assert single is not None
     assert (single.mean, single.half, single.n) == (-2.0, None, 1)
+
+
+def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
+    """A file under a name may hold anything: neither the title nor published values take the name."""
+    known = "ac7478131e1b77e5c2f0225849730bd19ee89cfffe600c2dfd2272b34a50a43d"
+    prefix = "e5005f0a" + "0" * 56
+    names = []
+    for digest, source in ((known, "file"), (prefix, "file"), ("d" * 64, "file"), ("d" * 64, "timm hub tag")):
+        backbone = {"timm_name": "vit_base_patch16_224.orig_in21k", "sha256": digest, "source": source}
+        (table,) = tables_of([write_run(80.0, **{"record.backbone": backbone})], installed)
+        names.append((table.conditions[0], table.rows[0].paper["faa"].differs))
+    named = "backbone sup21k vit_base_patch16_224.orig_in21k"
+    assert names == [
+        (f"{named} ac747813", ()),
+        (f"{named} e5005f0a", ()),
+        (
+            "backbone file dddddddd (vit_base_patch16_224)",
+            ("checkpoint sup21k, ours file dddddddd (vit_base_patch16_224)",),
+        ),
+        (f"{named} dddddddd", ()),
+    ]
