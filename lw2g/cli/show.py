@@ -18,6 +18,8 @@ from lw2g.training.files import contents
 __all__ = ["show"]
 
 Record = Mapping[str, Any]
+_ROUNDING = 1e-9
+"""Largest difference of two equal percentages."""
 
 
 @click.command(short_help="Show decisions, matrices and metrics of a run.")
@@ -107,9 +109,26 @@ def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> 
             "statistics were taken" + ("; the head transports its own statistics" if carried else "")
         )
     if ahead := record.get("next_domain"):
-        out.print(f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right")
+        text = f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right"
+        if ahead.get("chance") is not None:  # earlier versions did not note it
+            text += f"; of a guess among the seen classes, {number(ahead['chance'])} %"
+        out.print(text)
+    if _errs_between_tasks(record["metrics"]):
+        out.print(
+            "all errors are between tasks: no test image is taken for another class of its own task, so the "
+            "features tell the classes apart and scores of different tasks do not compare"
+        )
     out.print(table("costs", ("part", "value"), _costs(record)))
     _print_deviations(record["deviations"])
+
+
+def _errs_between_tasks(metrics: Mapping[str, float | None]) -> bool:
+    """Whether there are errors, and every wrong class is one of another task."""
+    right, in_task = metrics.get("faa"), metrics.get("task_accuracy")
+    if right is None or in_task is None or right >= 100:
+        return False
+    # both are means over the same tasks: they are equal where the right task gives the right class
+    return abs(right - in_task) < _ROUNDING
 
 
 def _by_task(drift: Sequence[Sequence[float | None]]) -> list[list[float | None]]:

@@ -241,7 +241,7 @@ class RunConfig:
     next_domain: bool = option(
         False,
         "also test each task before it is learned, where all its classes are known from other domains; the "
-        "record notes it beside the accuracies",
+        "record notes it beside chance (no forward transfer: that subtracts a random model's accuracy)",
     )
     workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
     image_memory: int = option(

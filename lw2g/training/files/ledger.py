@@ -298,16 +298,25 @@ def build_record(
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": ledger.checksums(),
     }
-    return record | protocol_keys(record, session.noted_facts) | _next_domain(ledger)
+    return record | protocol_keys(record, session.noted_facts) | _next_domain(ledger, session.infos)
 
 
-def _next_domain(ledger: Ledger) -> dict[str, Any]:
-    """Return the accuracy on each task before it is learned, and the mean of those that are known."""
+def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:
+    """Return the accuracy on each task before it is learned, the mean of those that are known, and chance.
+
+    Forward transfer would subtract what a model of random weights gets (Lopez-Paz & Ranzato, 2017). Chance is
+    what a guess among the classes gets that were known by then: a floor, and no substitute for that model.
+    """
     if not ledger.ahead:
         return {}
     by_task = [None, *ledger.ahead[:-1]]
-    known = [share for share in by_task if share is not None]
-    return {"next_domain": {"by_task": by_task, "mean": sum(known) / len(known) if known else None}}
+    known = {task: share for task, share in enumerate(by_task) if share is not None}
+    mean, chance = None, None
+    if known:
+        classes = [len({target for info in infos[:task] for target in info.targets}) for task in known]
+        mean = sum(known.values()) / len(known)
+        chance = sum(100 / count for count in classes) / len(classes)
+    return {"next_domain": {"by_task": by_task, "mean": mean, "chance": chance}}
 
 
 def _stale(session: Session, ledger: Ledger) -> dict[str, Any]:

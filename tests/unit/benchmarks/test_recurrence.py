@@ -15,6 +15,7 @@ from PIL import Image
 
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
+from lw2g.training.files.sealed import seal_json
 from lw2g_benchmarks.folder import FolderBenchmark
 from lw2g_benchmarks.options import FolderConfig, OrderOptions
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
@@ -224,9 +225,17 @@ def test_the_next_domain_is_tested_before_it_is_learned(tree, tmp_path):
     assert (first, second) == (None, None)  # photo brings a new class
     assert 0 <= third <= 100
     assert found["mean"] == third
+    record = json.loads((out / "record.json").read_text())
+    assert found["chance"] == 100 / len(set(record["class_names"]))
     shown = CliRunner().invoke(main, ["show", str(out)]).output
     assert "before their tasks are learned" in shown
+    assert "of a guess among the seen classes" in " ".join(shown.split())
     assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+    del record["next_domain"]["chance"]  # records of earlier versions
+    (out / "record.json").write_bytes(seal_json(record))
+    shown = CliRunner().invoke(main, ["show", str(out)]).output
+    assert "before their tasks are learned" in shown
+    assert "a guess" not in shown
 
 
 def parts_of(made, size):

@@ -192,3 +192,22 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
     (shared,) = (row for row in rows if "screened" in row)
     assert shared[:2] == ["20", "others"]
     assert sum("space is full" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"faa": 60.4, "task_accuracy": 60.4 + 1e-13}, True),
+        ({"faa": 60.4, "task_accuracy": 60.5}, False),
+        ({"faa": 100.0, "task_accuracy": 100.0}, False),
+        ({"faa": 60.4, "task_accuracy": None}, False),
+        ({"faa": 60.4}, False),
+    ],
+)
+def test_show_says_when_all_errors_are_between_tasks(tmp_path, metrics, told):
+    """Where each image with the right task has the right class, and some have neither."""
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"metrics": metrics}))
+    text = " ".join(invoke("show", tmp_path).stdout.split())
+    assert (
+        "all errors are between tasks: no test image is taken for another class of its own task" in text
+    ) == told
