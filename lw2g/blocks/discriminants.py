@@ -312,7 +312,8 @@ class Mahalanobis(_Moments):
         """Drop what was solved, too: it may lie on another device now."""
         self._factors.clear()
         self._solved_from.clear()
-        return super()._apply(fn, recurse)
+        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return moved
 
 
 def kept_moments(raw: Discriminant | None) -> Discriminant:
