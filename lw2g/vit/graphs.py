@@ -2,12 +2,12 @@
 
 A small batch on a GPU waits for launches. The images and the tensors of a forward's injections are
 copied to fixed addresses, and the captured kernels run again. A graph is kept only where it gives the same
-bits and takes less time; routing, heads, losses, constraints and optimizers stay outside.
+bits, whatever it saves: no clock decides how a run computes. Routing, heads, losses, constraints and
+optimizers stay outside.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,8 +33,6 @@ CALLS = 20
 """Calls of the same shapes before a forward is captured."""
 _MOST = 8
 """Graphs at a time: each keeps its activations."""
-_FASTER = 0.95
-_ROUNDS = 5
 
 
 def captured(forward: Static, samples: tuple[Tensor, ...]) -> Static:
@@ -110,7 +108,7 @@ class Graphs:
         return graph(inputs)
 
     def _tried(self, static: Static, inputs: Sequence[Tensor], gradient: bool) -> _Graph | None:
-        """Capture a forward, and return its graph if it computes the same, and faster."""
+        """Capture a forward, and return its graph if it computes the same."""
         device = inputs[0].device
         if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < torch.cuda.memory_reserved(device):
             self.refused["half of the memory is in use"] += 1  # a graph keeps what its forward takes
@@ -131,10 +129,6 @@ class Graphs:
             if not _agree(first, second, _computed(replayed, samples)):
                 self.refused["other values"] += 1
                 return None
-            plain, fast = (_seconds(one, samples) for one in (static, replayed))
-        if fast > _FASTER * plain:
-            self.refused["no faster"] += 1
-            return None
         return _Graph(replayed)
 
 
@@ -272,13 +266,3 @@ def _agree(first: Sequence[Tensor], second: Sequence[Tensor], other: Sequence[Te
 
     pairs = zip(first, second, other, strict=True)
     return all(apart(a, c) <= 4 * apart(a, b) for a, b, c in pairs)
-
-
-def _seconds(forward: Static, samples: Sequence[Tensor]) -> float:
-    """Return what the fastest of a few calls takes, its backward included."""
-    taken = []
-    for _ in range(_ROUNDS):
-        began = time.perf_counter()
-        float(_computed(forward, samples)[-1].sum())  # waits for the device
-        taken.append(time.perf_counter() - began)
-    return min(taken)

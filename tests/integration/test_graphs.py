@@ -30,7 +30,6 @@ def test_a_replayed_run_is_the_same(baseline, tmp_path, monkeypatch):
     monkeypatch.setattr(graphs, "DEVICES", ("cpu",))
     monkeypatch.setattr(graphs, "captured", replaying)
     monkeypatch.setattr(graphs, "CALLS", 2)
-    monkeypatch.setattr(graphs, "_FASTER", float("inf"))
     resolved = shortest(CATALOGUE, baseline, options | {"run.graph": "auto"})
     record = start(resolved, CATALOGUE, tmp_path / "replayed")
     assert plain["environment"]["graphs"] == "none"

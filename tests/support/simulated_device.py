@@ -427,7 +427,6 @@ def simulated_device() -> Iterator[Account]:
         for name, answer in (_CUDA | modes).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         stack.enter_context(mock.patch.object(graphs, "captured", replaying))
-        stack.enter_context(mock.patch.object(graphs, "_FASTER", float("inf")))
         grouping = _group_by_claim(torch._C._group_tensors_by_device_and_dtype)
         stack.enter_context(mock.patch.object(torch._C, "_group_tensors_by_device_and_dtype", grouping))
         stack.enter_context(warnings.catch_warnings())
