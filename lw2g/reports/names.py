@@ -23,6 +23,7 @@ __all__ = [
     "AVERAGED",
     "OF_THE_TABLE",
     "OWN_DATA",
+    "PRECISION",
     "Settings",
     "has_known_weights",
     "labels_of",
@@ -34,6 +35,8 @@ AVERAGED = {"run.seed", "benchmark.order", "benchmark.order_seed", "benchmark.cl
 """Options whose values a row averages over."""
 OF_THE_TABLE = ("benchmark.name", "benchmark.increment", "benchmark.base")
 """Options that all rows of a table share."""
+PRECISION = "run.precision"
+"""The option whose value ``auto`` is settled when a run starts."""
 OWN_DATA = "folder"
 """The benchmark whose data are the user's."""
 _described_once = cache(describe_options)
@@ -67,7 +70,11 @@ def settings_of(run: ReportedRun, catalogue: Catalogue, protocol: str | None = N
     """Return the options of a run; ``protocol`` replaces the protocol that chose its preset."""
     described = _described(run, catalogue)
     defaults = {key: _plain(option.default) for key, option in described.items()}
-    values = defaults | run.options | {"constraints": sorted(run.config["constraints"])}
+    options = dict(run.options)
+    if run.asked_precision is not None:
+        # a row is what was asked for: what auto settled on is of the machine
+        options[PRECISION] = run.asked_precision
+    values = defaults | options | {"constraints": sorted(run.config["constraints"])}
     protocol = protocol or run.record["protocol"]
     chosen = _preset(run, catalogue, protocol)
     preset = defaults | {key: _plain(value) for key, value in chosen.values.items() if key in defaults}
@@ -78,7 +85,7 @@ def settings_of(run: ReportedRun, catalogue: Catalogue, protocol: str | None = N
         ours=frozenset() if chosen.preset.official else frozenset(chosen.values),
         changed={
             key: value
-            for key, value in run.options.items()
+            for key, value in options.items()
             if _distinguishes(key) and key not in OF_THE_TABLE and value != preset.get(key, value)
         },
         published={

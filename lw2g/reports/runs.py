@@ -97,6 +97,18 @@ class ReportedRun:
         """The configuration by dotted keys."""
         return flat(self.config)
 
+    @property
+    def precision(self) -> str | None:
+        """The precision that it computes in; None if nothing tells it."""
+        settled = self.record.get("precision", {}).get("used")
+        return settled or self.options.get("run.precision")
+
+    @property
+    def asked_precision(self) -> str | None:
+        """The precision that it was asked for, which may be ``auto``; older records tell what it used."""
+        asked = self.record.get("precision", {}).get("asked")
+        return asked or self.options.get("run.precision")
+
     def metric(self, name: str) -> float | None:
         """Return a metric over the tasks finished so far."""
         value: float | None = self.record.get("metrics", {}).get(name)

@@ -21,6 +21,7 @@ from lw2g.reports import MIXABLE
 from lw2g.reports.columns import Column
 from lw2g.reports.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of, weights_name
 from lw2g.reports.paper import Printed, differences_of, printed_for
+from lw2g.reports.precision import as_asked, settled_notes
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.statistics import Difference, MeanStd, paired_difference, summary
 from lw2g.training.files.protocol import digest_of, protocol_name
@@ -174,7 +175,7 @@ def _table(
     for kind in mixed:
         if kind not in mix:
             _refuse(kind, kinds[kind], counted)
-    settings = {id(run): settings_of(run, catalogue) for run in counted}
+    settings = as_asked(counted, {id(run): settings_of(run, catalogue) for run in counted})
     groups = _groups(counted, settings, lambda run: tuple(of(run) for of in kinds.values()))
     first = [group[0] for group in groups]
     labels, shared = labels_of(first, [settings[id(run)] for run in first], catalogue)
@@ -197,6 +198,7 @@ def _table(
                 paper=printed_for(group[0], differs, catalogue),
             )
         )
+    notes += settled_notes([(row.label, row.runs) for row in rows])
     notes += _warnings(rows)
     notes += [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     run = (*counted, *others)[0]

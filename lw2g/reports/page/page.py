@@ -249,18 +249,20 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     record = run.record
     environment = record.get("environment", {})
     machine = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
-    precision = record.get("precision", {})
+    reason = record.get("precision", {}).get("reason")
+    asked = "asked for auto" if run.asked_precision == "auto" else None
     return {
         "directory": str(run.path),
         "state": run.state,
         "lw2g": str(record.get("lw2g_version", "not noted")),
         "protocol": str(record["protocol"]),
         "seed": str(record["seed"]),
-        "precision": " ".join(filter(None, (precision.get("used"), precision.get("reason")))) or "not noted",
+        "precision": ", ".join(filter(None, (run.precision, asked, reason))) or "not noted",
         **{name: str(environment[name]) for name in machine if name in environment},
         "checkpoint": f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}",
         **{f"{name} fingerprint": value for name, value in record["fingerprints"].items()},
         "record SHA-256": sha256_of(run.path / RECORD) or "not noted",
+        "record hash, all but the clocks": record.get("record_hash") or "not noted",
     }
 
 
