@@ -14,7 +14,7 @@ import click
 
 from lw2g.cli.output import console, in_words, note
 from lw2g.cli.signals import telling_of_exits
-from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SUMMARY
+from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SETTLED, SUMMARY
 from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
 from lw2g.errors import ConfigError, DataError
 from lw2g.reports.statistics import MeanStd, summary
@@ -67,14 +67,29 @@ def warn_of_problems(catalogue: Catalogue) -> None:
         note(f"problems with plugins: {len(catalogue.problems)}; run `lw2g plugins` to see them")
 
 
-def run_one(resolved: Resolved, catalogue: Catalogue, directory: Path, tasks: int | None = None) -> None:
-    """Run one experiment, for the first ``tasks`` tasks if given, and print its metrics."""
+def run_one(
+    resolved: Resolved,
+    catalogue: Catalogue,
+    directory: Path,
+    tasks: int | None = None,
+    settled: Path | None = None,
+) -> None:
+    """Run one experiment and print its metrics.
+
+    Args:
+        resolved: The experiment.
+        catalogue: Where its components come from.
+        directory: The run's directory.
+        tasks: After how many tasks to stop; None for those of the whole stream.
+        settled: As for :func:`lw2g.training.runner.start`.
+    """
     with _collector_waits():
         from lw2g.training.runner import start
 
-    _run_to_end(
-        directory, catalogue, lambda listeners: start(resolved, catalogue, directory, listeners, tasks=tasks)
-    )
+    def go(listeners: Listeners) -> Record:
+        return start(resolved, catalogue, directory, listeners, tasks=tasks, settled=settled)
+
+    _run_to_end(directory, catalogue, go)
 
 
 def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
@@ -181,9 +196,7 @@ def _go_on_with_seeds(
     records: list[Record] = []
     for seed in seeds:
         place = directory / f"seed-{seed}"
-        # the precision that auto chose for the first seed holds for all: only the seed differs
-        precision = records[0]["config"]["run"]["precision"] if records else resolved.config.run.precision
-        run = attrs.evolve(resolved.config.run, seed=seed, precision=precision)
+        run = attrs.evolve(resolved.config.run, seed=seed)
         run = attrs.evolve(run, devices=devices or run.devices)
         seeded = attrs.evolve(resolved, config=attrs.evolve(resolved.config, run=run))
         click.echo(f"seed {seed}: {place}", err=True)
@@ -191,7 +204,9 @@ def _go_on_with_seeds(
         def go(listeners: Listeners, place: Path = place, seeded: Resolved = seeded) -> Record:
             if (place / CONFIG).exists():
                 return proceed(place, catalogue, listeners, tasks=tasks, devices=devices)
-            return start(seeded, catalogue, place, listeners, tasks=tasks)
+            # what auto settled on for the first seed holds for all: only the seed differs
+            settled = directory / SETTLED
+            return start(seeded, catalogue, place, listeners, tasks=tasks, settled=settled)
 
         records.append(_uninterrupted(go, directory))
     content = {

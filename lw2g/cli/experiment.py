@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from lw2g.cli.options import ExperimentCommand, ExperimentOptions, experiment_options
+from lw2g.cli.options import AnyPath, ExperimentCommand, ExperimentOptions, experiment_options
 
 __all__ = ["config", "run"]
 
@@ -21,6 +22,13 @@ __all__ = ["config", "run"]
 )
 @click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
+@click.option(
+    "--settled",
+    type=AnyPath(path_type=Path, file_okay=False),
+    metavar="DIR",
+    hidden=True,
+    help="A folder that the cells of a sweep share: what --precision auto settled on for the first one.",
+)
 def run(**values: Any) -> None:
     """Run an experiment: a TOML file, or names and options, or both (options win).
 
@@ -46,7 +54,7 @@ def run(**values: Any) -> None:
         return
     with new_directory(resolved.config, values["out"]) as directory:
         if values["seeds"] is None:
-            run_one(resolved, catalogue, directory, values["tasks"])
+            run_one(resolved, catalogue, directory, values["tasks"], values["settled"])
         else:
             run_seeds(resolved, catalogue, directory, values["seeds"], values["tasks"])
 

@@ -181,8 +181,21 @@ def _headline(record: Record, grows: bool) -> str:
         f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
         f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
         f"lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
+        f"{_precision(record.get('precision'))}{_hash(record.get('record_hash'))}"
         f"{_origin(record.get('origin'))}"
     )
+
+
+def _precision(settled: Record | None) -> str:
+    """Return what a run was asked to compute in, what it computed in, and why, in one line."""
+    if not settled:  # of an older lw2g
+        return ""
+    asked = ", asked for auto" if settled.get("asked") == "auto" else ""
+    return f"precision {settled.get('used')}{asked}: {settled.get('reason')}\n"
+
+
+def _hash(record_hash: str | None) -> str:
+    return "" if record_hash is None else f"record hash {record_hash[:16]} (all but the clocks)\n"
 
 
 def _origin(origin: Record | None) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "RECORD",
     "RUNS",
     "SEEDS",
+    "SETTLED",
     "SUMMARY",
     "UNFINISHED",
     "WEIGHTS",
@@ -40,6 +41,8 @@ PROGRESS = "progress.json"
 """The progress of a running run."""
 EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"
 """The configuration, the seeds and the results of a directory of several seeds."""
+SETTLED = "settled"
+"""The folder in which runs that belong together keep what ``auto`` settled on."""
 MANIFEST, WEIGHTS, LEARNED = "model.json", "model.safetensors", "learned.safetensors"
 """The files of an export; the last one of a model that can learn."""
 UNFINISHED = ".lw2g-part"

@@ -208,9 +208,10 @@ class RunConfig:
     )
     precision: Literal["auto", "32-true", "bf16-mixed"] = option(
         "auto",
-        "arithmetic of training and evaluation; auto: chosen once when the run starts, bf16-mixed if a few "
-        "steps are faster on this machine and safe (loss within 2 %, gradient within 10 % of float32's), "
-        "32-true for tiny backbones; it stays the same for the whole run",
+        "arithmetic of training and evaluation; auto: settled once, when a run or the first cell of a sweep "
+        "starts: bf16-mixed where the processor has amx_bf16, is AMD's with avx512_bf16, or is a GPU with "
+        "bf16 units, and one step is safe in it (loss within 5 %, the median image's gradient within 25 % of "
+        "float32's); else, and for tiny backbones, 32-true",
     )
     deterministic: bool = option(
         False, "refuse kernels whose results vary from call to call (CUDA; slower); lw2g uses none on the CPU"
@@ -223,7 +224,7 @@ class RunConfig:
     graph: Literal["auto", "off"] = option(
         "auto",
         "auto: CUDA graphs of the backbone's forward and backward at the batch sizes of baseline, retrieval "
-        "strategy and evaluation, where they give the same bits and take less time; off: none",
+        "strategy and evaluation, where they give the same bits; off: none",
     )
     evaluation_batch: int = option(32, "images per step of evaluation and statistics", validator=ge(1))
     speed: Literal["exact", "fast"] = option(

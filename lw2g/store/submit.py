@@ -31,7 +31,7 @@ from lw2g.store.packs import (
     split,
     verify,
 )
-from lw2g.training.files.contents import prediction_name, read_record
+from lw2g.training.files.contents import prediction_name, read_record, record_hash
 from lw2g.training.files.recomputed import read_columns
 from lw2g.training.files.sealed import seal_json, sha256_of
 from lw2g.training.files.verification import verify as verify_run
@@ -143,6 +143,8 @@ def public(record: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, A
     told["metric_definitions"] = {}
     samples = {name: value for name, value in record["files"].items() if name.startswith("samples")}
     told["files"] = samples | {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    if "record_hash" in told:  # older records have none
+        told["record_hash"] = record_hash(told)
     return told
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.config.directory import CONFIG, LOCK
+from lw2g.config.directory import CONFIG, LOCK, SETTLED
 from lw2g.training.files.lock import BusyError, held, writer_of
 
 __all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
@@ -75,7 +75,9 @@ class Job:
         """Return the arguments of ``lw2g``: ``resume`` if the run has begun, else ``run``."""
         if (self.run / CONFIG).exists():
             return ("resume", str(self.run))
-        return ("run", str(self.config), "--out", str(self.run))
+        # the cells settle a precision once: the configuration keeps what was asked, and so its hash
+        settled = self.sweep / SETTLED
+        return ("run", str(self.config), "--settled", str(settled), "--out", str(self.run))
 
     def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start the process; it receives SIGTERM when the thread that started it ends.

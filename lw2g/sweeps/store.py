@@ -2,7 +2,8 @@
 
 ``sweep.json`` lists the cells, ``cells/`` holds their configurations as the grid gives them, ``logs/`` the
 output of their processes. A file in ``failed/`` says why a cell failed; one in ``cancelled/`` keeps drivers
-from starting it. The other folders are the cells' runs. Several drivers may share the directory.
+from starting it. ``settled/`` holds the precision that ``auto`` settled on for the first cell, for the others
+to take. The other folders are the cells' runs. Several drivers may share the directory.
 """
 
 from __future__ import annotations

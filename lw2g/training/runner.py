@@ -36,6 +36,7 @@ def start(
     listeners: Sequence[Tracker] = (),
     *,
     tasks: int | None = None,
+    settled: Path | None = None,
 ) -> dict[str, Any]:
     """Run an experiment from its beginning and return its record.
 
@@ -45,6 +46,8 @@ def start(
         directory: The run's directory; must not hold a run.
         listeners: Receive the run's events.
         tasks: After how many tasks to stop; None for those of the whole stream.
+        settled: A folder that runs share which are to compute alike: the first one with the precision
+            ``auto`` writes there what it settled on, the others take it.
 
     Raises:
         ConfigError: The directory holds a run, or the experiment cannot be built as configured.
@@ -62,7 +65,7 @@ def start(
         count = resolved.config.run.devices
         config = on_its_device(resolved.config, count)
         with guarded(catalogue, config), Ranks(count) as others:
-            session = open_session(config, catalogue)
+            session = open_session(config, catalogue, settled=settled)
             run = Run(resolved, session, files, CheckpointStore(files.checkpoints), stop, others)
             run.aim(tasks)
             run.write_down()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -332,13 +333,19 @@ class Session(ModelParts):
         return np.random.default_rng(self.seed_of(index, "policy"))
 
 
-def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence[Chosen] = ()) -> Session:
+def open_session(
+    config: ExperimentConfig,
+    catalogue: Catalogue,
+    later: Sequence[Chosen] = (),
+    settled: Path | None = None,
+) -> Session:
     """Build all components of a configuration.
 
     Args:
         config: The configuration.
         catalogue: Where components come from.
         later: Benchmarks whose classes follow those of the configuration's, under the same transforms.
+        settled: As for :func:`lw2g.training.models.parts.open_backbone`.
 
     Raises:
         ConfigError: Something cannot be built as configured.
@@ -366,7 +373,7 @@ def open_session(config: ExperimentConfig, catalogue: Catalogue, later: Sequence
     stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
     chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
     config, engine, precision, backbone = open_backbone(
-        config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size)
+        config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
     )
     print_of = backbone.fingerprint
     transforms = benchmark.transforms(print_of.image_size, print_of.mean, print_of.std)

@@ -7,29 +7,25 @@ results are those of torch; in float32 they differ in their last bits, by 2e-6 a
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lw2g.vit.processor import CPU_INFO, read_processor
+
 __all__ = ["OneDNNLinear", "has_faster_products", "has_packed_products", "products_of"]
 
-_CPU_INFO = Path("/proc/cpuinfo")
 
-
-def has_faster_products(info: Path = _CPU_INFO) -> bool:
+def has_faster_products(info: Path = CPU_INFO) -> bool:
     """Whether oneDNN is known to be faster in float32: AVX-512, not Intel's, in a torch with MKL."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
-    try:
-        maker = re.search(r"^vendor_id\s*:\s*(\S+)", info.read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        return False
     libraries = (torch.backends.mkl, torch.backends.mkldnn)
     both = all(library.is_available() for library in libraries)
-    return both and maker is not None and maker[1] != "GenuineIntel"
+    processor = read_processor(info)
+    return both and processor is not None and processor.maker != "GenuineIntel"
 
 
 def has_packed_products() -> bool:

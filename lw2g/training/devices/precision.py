@@ -1,19 +1,15 @@
 """Which precision a run computes in: ``run.precision = "auto"`` is settled once, when the run starts.
 
-What is known is not measured: a small backbone stays in float32 (a step is mostly overhead), a GPU computes
-in bf16 where its hardware does, a CPU without bf16 instructions in float32. Elsewhere a few training steps
-are taken in both; bf16 is chosen where it is faster and *safe*: the loss of the same step within 5 %, and
-the gradient of the median image within 25 % (norm of the difference) of float32's. The sum over images would
-not do: a few that saturate an attention have most of its norm.
+No clock decides: the same run on the same machine would else compute otherwise when the machine is busy. A
+small backbone stays in float32 (a step is mostly overhead). Elsewhere bf16 is taken where the device is known
+to be faster in it, and where it is *safe*: one training step is taken in both, the loss must agree within
+5 %, and the gradient of the median image within 25 % (norm of the difference) of float32's. The sum over
+images would not do: a few that saturate an attention have most of its norm.
 """
 
 from __future__ import annotations
 
 import copy
-import re
-import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 import attrs
@@ -24,19 +20,19 @@ from torch import Tensor
 from lw2g.training.devices.engine import BF16, FP32, Precision
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
+from lw2g.vit.processor import Processor, read_processor
 
-__all__ = ["PrecisionChoice", "Step", "choose_precision", "judge", "training_step"]
+__all__ = ["PrecisionChoice", "Step", "choose_precision", "difference", "training_step"]
 
 _SMALL = {"cpu": 10e6}
 _SMALL_ELSEWHERE = 50e6
 """Multiplications per image and forward; the embedded micro ViT has 20 million, ViT-Tiny at 96 pixels 203."""
-_WORTH_IT = 1.1
 _LOSS, _GRADIENT = 0.05, 0.25
 _IMAGES, _CLASSES, _LENGTH = range(4, 25), 10, 8
 _STEP = 500e6
-"""Multiplications of a step that is measured, forward, as far as the number of images allows."""
-_ENOUGH, _ROUNDS = 1.0, 3
-_CPU_INFO = Path("/proc/cpuinfo")
+"""Multiplications of the step that is taken, forward, as far as the number of images allows."""
+_WITH_BF16_UNITS = (8, 0)
+"""The compute capability of the first NVIDIA GPUs that multiply bf16 matrices (Ampere)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,38 +55,29 @@ class PrecisionChoice:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Step:
-    """What one training step took and gave.
+    """What one training step gave.
 
     Attributes:
-        seconds: Of forward and backward.
         loss: Its loss.
         gradient: With respect to the prefix of each image, ``[B, 2, L, dim]`` float32.
     """
 
-    seconds: float
     loss: float
     gradient: Tensor
 
 
 def choose_precision(backbone: Backbone) -> PrecisionChoice:
     """Choose for a backbone in float32 that lies on the run's device; no generator of torch is touched."""
-    return _known(backbone) or measured(backbone)
-
-
-def _known(backbone: Backbone) -> PrecisionChoice | None:
-    """Return the choice where it needs no measurement."""
     device = backbone.device
     if multiplications(backbone) < _SMALL.get(device.type, _SMALL_ELSEWHERE):
         return PrecisionChoice(used=FP32, reason="the backbone is small")
-    if device.type == "cuda":
-        if torch.cuda.get_device_capability(device) >= (8, 0):
-            return PrecisionChoice(used=BF16, reason="the GPU computes in bf16")
-        return PrecisionChoice(used=FP32, reason="the GPU has no bf16 units")
-    if device.type != "cpu":
-        return PrecisionChoice(used=FP32, reason=f"bf16 is not tried on {device.type}")
-    if not has_bf16_instructions():
-        return PrecisionChoice(used=FP32, reason="the CPU has no bf16 instructions")
-    return None
+    choice = of_device(device)
+    if choice.used == FP32:
+        return choice
+    differs = difference(backbone)
+    if differs is not None:
+        return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")
+    return choice
 
 
 def multiplications(backbone: Backbone) -> float:
@@ -99,50 +86,56 @@ def multiplications(backbone: Backbone) -> float:
     return float(backbone.depth * rows * (12 * dim**2 + 2 * rows * dim))
 
 
-def has_bf16_instructions(info: Path = _CPU_INFO) -> bool:
-    """Whether the CPU multiplies in bf16 (avx512_bf16, amx_bf16, ARM's bf16); True where nobody says."""
-    try:
-        text = info.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
-    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return flags is None or "bf16" in flags[1]
+def of_device(device: torch.device) -> PrecisionChoice:
+    """Choose by what a device is known to be fast in."""
+    if device.type == "cpu":
+        return of_processor(read_processor())
+    if device.type != "cuda":
+        return PrecisionChoice(used=FP32, reason=f"bf16 is not tried on {device.type}")
+    if torch.cuda.get_device_capability(device) >= _WITH_BF16_UNITS:
+        return PrecisionChoice(used=BF16, reason="the GPU computes in bf16")
+    return PrecisionChoice(used=FP32, reason="the GPU has no bf16 units")
 
 
-def measured(backbone: Backbone) -> PrecisionChoice:
-    """Choose by training steps in both precisions, one after the other, so that a busy machine slows both."""
-    models: dict[Precision, Backbone] = {FP32: backbone, BF16: copy.deepcopy(backbone).to_bf16()}
+def of_processor(processor: Processor | None) -> PrecisionChoice:
+    """Choose by the instructions of a CPU; None: the system does not tell them."""
+    if processor is None:
+        return PrecisionChoice(used=FP32, reason="the system does not tell what the CPU can do")
+    if "amx_bf16" in processor.flags:
+        return PrecisionChoice(used=BF16, reason="the CPU has amx_bf16")
+    if "avx512_bf16" not in processor.flags:
+        # other instructions, such as ARM's, are not known to be faster in training
+        return PrecisionChoice(used=FP32, reason="the CPU has neither amx_bf16 nor avx512_bf16")
+    if processor.maker == "AuthenticAMD":
+        return PrecisionChoice(used=BF16, reason="the CPU is AMD's and has avx512_bf16")
+    # on Intel's without AMX a step was slower than in float32
+    return PrecisionChoice(used=FP32, reason="avx512_bf16 is known to be faster on AMD's CPUs alone")
+
+
+def difference(backbone: Backbone) -> str | None:
+    """Return by how much a training step in bf16 differs from float32's; None if bf16 is safe.
+
+    The number of images follows from the backbone, and they, prefix and head are drawn from generators of
+    their own, so that the answer is the same at every call.
+    """
     size = backbone.image_size
     count = min(max(int(_STEP / multiplications(backbone)), _IMAGES[0]), _IMAGES[-1])
     images = torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
     images = images.to(backbone.device)
-    first = {name: training_step(model, images) for name, model in models.items()}  # kernels are chosen in it
-    seconds: dict[Precision, list[float]] = {name: [] for name in models}
-    began = time.perf_counter()
-    while len(seconds[FP32]) < _ROUNDS and (not seconds[FP32] or time.perf_counter() - began < _ENOUGH):
-        for name, model in models.items():
-            seconds[name].append(training_step(model, images).seconds)
-    return judge(first, {name: min(taken) for name, taken in seconds.items()})
+    exact = training_step(backbone, images)
+    reduced = training_step(copy.deepcopy(backbone).to_bf16(), images)
+    return compared(exact, reduced)
 
 
-def judge(steps: Mapping[Precision, Step], seconds: Mapping[Precision, float]) -> PrecisionChoice:
-    """Choose between precisions by what the same step gave in both, and by what steps take.
-
-    Args:
-        steps: The step by precision.
-        seconds: The same for what it takes.
-    """
-    exact, reduced = steps[FP32], steps[BF16]
+def compared(exact: Step, reduced: Step) -> str | None:
+    """Return by how much a step in bf16 differs from the same step in float32; None if little enough."""
     loss = abs(reduced.loss - exact.loss) / max(abs(exact.loss), 1e-12)
-    apart, norms = (one.flatten(1).norm(dim=1) for one in (reduced.gradient - exact.gradient, exact.gradient))
+    apart = (reduced.gradient - exact.gradient).flatten(1).norm(dim=1)
+    norms = exact.gradient.flatten(1).norm(dim=1)
     gradient = float((apart / norms).median())
-    if not (loss <= _LOSS and gradient <= _GRADIENT):  # not a number is not safe either
-        differs = f"loss by {loss:.1%}, gradient by {gradient:.1%}"
-        return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")
-    ratio = seconds[FP32] / seconds[BF16]
-    chosen = BF16 if ratio >= _WORTH_IT else FP32
-    reason = f"measured: a step in bf16 is {ratio:.1f} times as fast as in fp32"
-    return PrecisionChoice(used=chosen, reason=reason)
+    if loss <= _LOSS and gradient <= _GRADIENT:
+        return None
+    return f"loss by {loss:.1%}, gradient by {gradient:.1%}"  # not a number is not safe either
 
 
 def training_step(backbone: Backbone, images: Tensor) -> Step:
@@ -152,7 +145,7 @@ def training_step(backbone: Backbone, images: Tensor) -> Step:
     method whose parameters enter at the first block.
 
     Args:
-        backbone: In the precision it is to be measured in.
+        backbone: In the precision of the step.
         images: Normalised images ``[B, 3, S, S]`` on its device.
     """
     generator = torch.Generator().manual_seed(0)
@@ -160,18 +153,9 @@ def training_step(backbone: Backbone, images: Tensor) -> Step:
     drawn = drawn.repeat(len(images), 1, 1, 1)
     head = (torch.randn(backbone.dim, _CLASSES, generator=generator) / backbone.dim**0.5).to(images.device)
     labels = torch.arange(len(images), device=images.device) % _CLASSES
-    _synchronize(images.device)
-    began = time.perf_counter()
     with torch.enable_grad():
         prefix = drawn.requires_grad_()
         features = backbone.features(images, [PrefixInjection({0: (prefix[:, 0], prefix[:, 1])})])
         loss = F.cross_entropy(features @ head, labels)
         (gradient,) = torch.autograd.grad(loss, [prefix])
-    _synchronize(images.device)
-    seconds = time.perf_counter() - began
-    return Step(seconds=seconds, loss=float(loss.detach()), gradient=gradient)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return Step(loss=float(loss.detach()), gradient=gradient)

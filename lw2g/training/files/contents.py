@@ -6,6 +6,7 @@ every value that lw2g reads. Nothing here needs torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import attrs
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.structure import misfit
 from lw2g.errors import DataError
-from lw2g.training.files.sealed import sha256_of, unseal_json
+from lw2g.training.files.sealed import hash_of, sha256_of, unseal_json
 
 __all__ = [
     "PREDICTIONS",
@@ -25,10 +26,13 @@ __all__ = [
     "prediction_name",
     "read_record",
     "read_sealed",
+    "record_hash",
     "require_fit",
 ]
 
 PREDICTIONS = "predictions"
+_CLOCKS = ("seconds", "images_per_second")
+_HASHES = ("record_hash", "sha256")
 
 Values = dict[str, float | None]
 Rows = list[list[float | None]]
@@ -200,6 +204,7 @@ class Record:
     protocol_facts: dict[str, Any] | None = None
     findings: dict[str, Any] = attrs.field(factory=dict)
     next_domain: dict[str, Any] | None = None
+    record_hash: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -232,6 +237,14 @@ class Goal:
     """``goal.json``: after how many tasks a run stops."""
 
     tasks: int
+
+
+def record_hash(record: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a record without its clocks, and without hashes of it.
+
+    It is the same for two runs of one configuration wherever these give the same bits.
+    """
+    return hash_of({key: value for key, value in record.items() if key not in (*_CLOCKS, *_HASHES)})
 
 
 def prediction_name(task: int) -> str:

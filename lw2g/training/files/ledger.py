@@ -23,7 +23,7 @@ from lw2g.training.devices.engine import environment
 from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
-from lw2g.training.files.contents import prediction_name
+from lw2g.training.files.contents import prediction_name, record_hash
 from lw2g.training.files.protocol import protocol_keys
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
@@ -298,7 +298,8 @@ def build_record(
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": ledger.checksums(),
     }
-    return record | protocol_keys(record, session.noted_facts) | _next_domain(ledger, session.infos)
+    record |= protocol_keys(record, session.noted_facts) | _next_domain(ledger, session.infos)
+    return record | {"record_hash": record_hash(record)}
 
 
 def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ __all__ = [
     "LEFTOVER",
     "UNSEALED",
     "Lines",
+    "hash_of",
     "read_header",
     "seal_json",
     "seal_tensors",
@@ -38,6 +39,7 @@ __all__ = [
     "unseal_json",
     "unseal_tensors",
     "write_atomically",
+    "write_once",
 ]
 
 UNSEALED = "0" * 64
@@ -54,6 +56,27 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     The temporary name is unpredictable, so that nobody can place a link there.
     """
+    _write(path, content, lambda temporary: temporary.replace(path))
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Write a file whole, unless it is there already: of several processes the first one writes it."""
+
+    def put(temporary: Path) -> None:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links: the last one writes it
+            temporary.replace(path)
+            return
+        temporary.unlink()
+
+    _write(path, content, put)
+
+
+def _write(path: Path, content: bytes, put: Callable[[Path], object]) -> None:
+    """Write a temporary file beside a path, and put it there."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -61,7 +84,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        put(temporary)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
@@ -97,8 +120,17 @@ class Lines(list[str]):
 
 def seal_json(content: Mapping[str, Any]) -> bytes:
     """Return a JSON object with its checksum as the last key; lists of rows have a line a row."""
-    body = "{\n" + "".join(f" {json.dumps(key)}: {_value(value)},\n" for key, value in content.items())
+    body = _body(content)
     return (body + _SEAL.format(hashlib.sha256(body.encode()).hexdigest())).encode()
+
+
+def hash_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 that :func:`seal_json` gives a JSON object."""
+    return hashlib.sha256(_body(content).encode()).hexdigest()
+
+
+def _body(content: Mapping[str, Any]) -> str:
+    return "{\n" + "".join(f" {json.dumps(key)}: {_value(value)},\n" for key, value in content.items())
 
 
 def _value(value: Any) -> str:

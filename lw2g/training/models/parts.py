@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -19,9 +20,10 @@ from lw2g.interfaces.stream import ImageTransform
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import build
 from lw2g.training.devices.engine import BF16, FP32, Engine, open_engine, require_compiler
-from lw2g.training.devices.precision import PrecisionChoice, choose_precision
+from lw2g.training.devices.precision import PrecisionChoice
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
+from lw2g.training.files.settled import settle
 from lw2g.vit import graphs
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
@@ -164,7 +166,7 @@ def engine_of(config: ModelConfig) -> Engine:
 
 
 def open_backbone(
-    config: Config, engine: Engine, build: Callable[[], Backbone]
+    config: Config, engine: Engine, build: Callable[[], Backbone], settled: Path | None = None
 ) -> tuple[Config, Engine, PrecisionChoice, Backbone]:
     """Return configuration and engine with their precision settled, how it was chosen, and the backbone.
 
@@ -172,6 +174,7 @@ def open_backbone(
         config: The configuration.
         engine: What :func:`engine_of` returned.
         build: Builds the backbone.
+        settled: Where runs that belong together keep what ``auto`` settled on; None: nowhere.
 
     Raises:
         ConfigError: It cannot compute as configured.
@@ -180,7 +183,7 @@ def open_backbone(
     run, backbone = config.run, build()
     backbone.to(engine.device)
     if run.precision == "auto":
-        choice = choose_precision(backbone)
+        choice = settle(backbone, run.device, settled)
         engine = open_engine(run.device, choice.used, deterministic=run.deterministic)
         config = attrs.evolve(config, run=attrs.evolve(run, precision=choice.used))
     else:

@@ -80,9 +80,9 @@ def test_in_bf16_nothing_changes_but_time(backbone, images, randn):
 @pytest.mark.parametrize(
     ("text", "capability", "found"),
     [
-        ("vendor_id\t: AuthenticAMD\n", "AVX512", True),
-        ("vendor_id\t: AuthenticAMD\n", "AVX2", False),
-        ("vendor_id\t: GenuineIntel\n", "AVX512", False),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512f\n", "AVX512", True),
+        ("vendor_id\t: AuthenticAMD\nflags\t\t: fpu avx512f\n", "AVX2", False),
+        ("vendor_id\t: GenuineIntel\nflags\t\t: fpu avx512f\n", "AVX512", False),
         ("", "AVX512", False),
     ],
 )

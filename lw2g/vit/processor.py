@@ -1,0 +1,40 @@
+"""What the processor is, as Linux tells it: who made it, and which instructions it has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import attrs
+
+__all__ = ["CPU_INFO", "Processor", "read_processor"]
+
+CPU_INFO = Path("/proc/cpuinfo")
+_MAKER = re.compile(r"^(?:vendor_id|CPU implementer)\s*:\s*(\S+)", re.MULTILINE)
+_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
+
+
+@attrs.frozen(kw_only=True)
+class Processor:
+    """A processor.
+
+    Attributes:
+        maker: As the system writes it, such as ``"AuthenticAMD"``, or ``"0x41"`` on ARM.
+        flags: Its instructions, such as ``"avx512_bf16"``.
+    """
+
+    maker: str
+    flags: frozenset[str]
+
+
+def read_processor(info: Path = CPU_INFO) -> Processor | None:
+    """Return the first processor of this machine; None where the system does not tell it, as on macOS."""
+    try:
+        text = info.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    maker = _MAKER.search(text)
+    flags = _FLAGS.search(text)
+    if maker is None or flags is None:
+        return None
+    return Processor(maker=maker[1], flags=frozenset(flags[1].split()))
