@@ -40,6 +40,7 @@ QUICK = {
     "baseline.epochs": 2,
     "baseline.batch_size": 8,
     "run.device": "cpu",
+    "run.precision": "32-true",
     "run.evaluation_batch": 16,
     "growth.images": 16,
 }

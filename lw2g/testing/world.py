@@ -64,6 +64,7 @@ SHARING_HOST = "dual-prompt"
 
 _QUICK: Mapping[str, Any] = {
     "run.evaluation_batch": 16,
+    "run.precision": "32-true",
     "growth.images": 16,
     "growth.energy": 0.95,
     "benchmark.train": 4,

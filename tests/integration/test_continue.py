@@ -119,7 +119,7 @@ SHORT = [
     "always",
 ]
 SHORT += [f"--set={key}={value}" for key, value in {"baseline.epochs": 1, "benchmark.train": 4}.items()]
-SHORT += ["--device", "cpu", "--set", "benchmark.test=2"]
+SHORT += ["--device", "cpu", "--precision", "32-true", "--set", "benchmark.test=2"]
 
 
 def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g, tmp_path):
@@ -205,7 +205,8 @@ def test_classes_of_another_source_join_a_finished_run(lw2g, catalogue, tmp_path
     other = painted(tmp_path / "plants", "ash dog", (44, 18), 2)
     run, crops = tmp_path / "run", "benchmark.train_transform=none"
     folder = ["--set", f"benchmark.root={first}", "--set", "benchmark.increment=2", "--set", crops]
-    short = ["--baseline", "s-prompt-plus-plus", "--backbone", "tiny", "--set", "baseline.epochs=1"]
+    short = ["--baseline", "s-prompt-plus-plus", "--backbone", "tiny", "--precision", "32-true"]
+    short += ["--set", "baseline.epochs=1"]
     arguments = ["run", *short, "--benchmark", "folder", *folder, "--policy", "one", "--device", "cpu"]
     assert lw2g(*arguments, "--out", run, "--tasks", 1).exit_code == 0
     more = ["--benchmark", "folder", "--set", f"benchmark.root={other}", "--set", "benchmark.increment=2"]

@@ -61,6 +61,7 @@ def run(name, directory, *, policy, retrieval=None, constraints=None, speed="exa
         overrides={
             "run.evaluation_batch": 16,
             "run.deterministic": True,
+            "run.precision": "32-true",
             "run.speed": speed,
             "growth.images": 16,
             "benchmark.random_crops": True,

@@ -56,7 +56,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory, known: Catalogue) -> tuple[
     """A run on glyphs, a store with its pack, and the pack's folder."""
     place = tmp_path_factory.mktemp("honest")
     options = {f"benchmark.{key}": value for key, value in SMALL.items()}
-    options |= {"run.device": "cpu", "run.evaluation_batch": 16, "run.seed": 3, "baseline.features": 200}
+    options |= {"run.device": "cpu", "run.precision": "32-true", "run.evaluation_batch": 16, "run.seed": 3}
+    options["baseline.features"] = 200
     resolved = resolve(known, overrides=options, baseline="ranpac", benchmark="glyphs")
     record = start(resolved, known, place / "run")
     init(place / "store")
@@ -850,7 +851,7 @@ def test_cells_that_nobody_has_run_have_the_minutes_of_like_ones(store: Path, tm
     sizes = ", ".join(f"{key} = {value}" for key, value in SMALL.items())
     grid = tmp_path / "grid.toml"
     grid.write_text(
-        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\n[axes]\nseed = [3, 4]\n"
+        f"[base]\nbenchmark = {{name = 'glyphs', {sizes}}}\nprecision = '32-true'\n[axes]\nseed = [3, 4]\n"
         "[[rows]]\nbaseline = {name = 'ranpac', features = 200}\n"
         "[[rows]]\nbaseline = 'simple-cil'\naxes = {seed = [3]}\n"
     )

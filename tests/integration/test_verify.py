@@ -21,6 +21,7 @@ from lw2g.errors import DataError
 from lw2g.interfaces.tracker import TaskDecided
 from lw2g.metrics import adjusted_rand_index
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.files.contents import record_hash
 from lw2g.training.files.recomputed import rand_index
 from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.training.files.verification import verify
@@ -55,7 +56,18 @@ def reseal(directory: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Change the record as somebody would who knows of checksums."""
     record = unseal_json(directory / "record.json")
     change(record)
+    record["record_hash"] = record_hash(record)
     (directory / "record.json").write_bytes(seal_json(record))
+
+
+def test_a_hash_of_another_record_is_named(run: Path) -> None:
+    """The hash that two equal runs share is that of the record it stands in; older records have none."""
+    record = unseal_json(run / "record.json")
+    (run / "record.json").write_bytes(seal_json(record | {"record_hash": "0" * 64}))
+    assert broken(run) == {"record.json: record_hash"}
+    del record["record_hash"]
+    (run / "record.json").write_bytes(seal_json(record))
+    assert broken(run) == set()
 
 
 def test_a_whole_run_holds(run: Path) -> None:

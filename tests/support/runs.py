@@ -29,6 +29,7 @@ _SMALL = {
     "benchmark.train": 4,
     "growth.images": 16,
     "run.device": "cpu",
+    "run.precision": "32-true",
     "run.evaluation_batch": 12,
 }
 

@@ -17,7 +17,7 @@ from lw2g.config.directory import RECORD
 from lw2g.errors import DataError, error_text
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.files.computed import inputs_of, right_by_class
-from lw2g.training.files.contents import prediction_name, read_sealed, record_hash
+from lw2g.training.files.contents import prediction_name, read_sealed
 from lw2g.training.files.recomputed import Columns, Streamed, matrices, metrics, rand_index
 from lw2g.training.files.sealed import sha256_of
 
@@ -123,14 +123,6 @@ def recomputed(
     if planted is not None and sets:
         expected = rand_index(held, planted[: len(held)])
         yield _value("adjusted_rand_index", record["adjusted_rand_index"], expected)
-    if record.get("record_hash") is not None:  # older records have none
-        yield _hash(record)
-
-
-def _hash(record: Mapping[str, Any]) -> Verdict:
-    holds = record["record_hash"] == record_hash(record)
-    text = "is that of the record without its clocks" if holds else "is of another record"
-    return Verdict(what=f"{RECORD}: record_hash", holds=holds, text=text)
 
 
 def _further(

@@ -13,7 +13,15 @@ from lw2g.config.directory import EXPERIMENT, GOAL, RECORD, SEEDS, SUMMARY
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.training.files.checkpoint import CheckpointStore
-from lw2g.training.files.contents import Goal, Record, Seeds, Summary, prediction_name, read_sealed
+from lw2g.training.files.contents import (
+    Goal,
+    Record,
+    Seeds,
+    Summary,
+    prediction_name,
+    read_sealed,
+    record_hash,
+)
 from lw2g.training.files.recomputed import Columns, read_columns
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.verdicts import (
@@ -88,7 +96,15 @@ def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
     yield from checkpoints
     if isinstance(record, dict):
+        if record.get("record_hash") is not None:  # older records have none
+            yield _hash(record)
         yield from _unsaved(files)
+
+
+def _hash(record: Mapping[str, Any]) -> Verdict:
+    holds = record["record_hash"] == record_hash(record)
+    text = "is that of all but the clocks" if holds else "is of another record"
+    return Verdict(what=f"{RECORD}: record_hash", holds=holds, text=text)
 
 
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:

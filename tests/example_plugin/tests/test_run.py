@@ -31,6 +31,7 @@ QUICK = {
     "growth.energy": 0.95,
     "growth.energy_pre": 0.95,
     "run.device": "cpu",
+    "run.precision": "32-true",
     "run.evaluation_batch": 16,
 }
 RANK = 8

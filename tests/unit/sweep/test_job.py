@@ -67,7 +67,8 @@ def test_a_process_ends_with_its_code_and_log(job):
     """A job runs lw2g itself; what it prints is appended to the log, under the command."""
     job.log.write_text("before\n")
     assert Attempt(job, {}).run() == 2
-    assert job.log.read_text().startswith(f"before\n\n$ lw2g run {job.config} --out {job.run}\n")
+    words = f"run {job.config} --settled {job.sweep / 'settled'} --out {job.run}"
+    assert job.log.read_text().startswith(f"before\n\n$ lw2g {words}\n")
     assert job.last_words()[0].startswith("error: ")
     job.run.mkdir(exist_ok=True)
     (job.run / "config.toml").touch()

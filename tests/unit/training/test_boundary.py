@@ -28,7 +28,13 @@ from lw2g.training.models.saved import open_model
 from lw2g.training.progress import Interrupted
 from lw2g.training.runner import resume, start
 
-QUICK = {"baseline.epochs": 1, "run.evaluation_batch": 16, "benchmark.train": 4, "benchmark.test": 2}
+QUICK = {
+    "baseline.epochs": 1,
+    "run.evaluation_batch": 16,
+    "run.precision": "32-true",
+    "benchmark.train": 4,
+    "benchmark.test": 2,
+}
 ACTS = {}
 """What the components below do when they are called; set by each test."""
 

@@ -33,6 +33,7 @@ SMALL: dict[str, Any] = {
     "benchmark.train_per_class": 6,
     "benchmark.test_per_class": 2,
     "device": "cpu",
+    "precision": "32-true",
     "progress": False,
 }
 
@@ -99,6 +100,7 @@ def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> 
         "baseline": "simple-cil",
         "benchmark": "folder",
         "device": "cpu",
+        "precision": "32-true",
         "progress": False,
     }
     for out, tasks in (("whole", 4), ("part", 2)):

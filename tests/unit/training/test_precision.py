@@ -21,6 +21,7 @@ from lw2g.training.files.settled import settle
 from lw2g.training.runner import resume, start
 from lw2g.vit.processor import read_processor
 
+ASKED = {"run.precision": "auto", "baseline.epochs": 1, "benchmark.tasks": 1}
 TAKEN = PrecisionChoice(used=BF16, reason="taken")
 
 EPYC = """processor\t: 0
@@ -175,7 +176,7 @@ class Heard:
 def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
     """Configuration, record and notes tell the choice; a resumed run does not choose again."""
     heard, directory = Heard(), tmp_path / "run"
-    resolved = quick({"baseline.epochs": 1, "benchmark.tasks": 1}, policy="always", constraints=())
+    resolved = quick(ASKED, policy="always", constraints=())
     assert resolved.config.run.precision == "auto"
     monkeypatch.setattr(settled, "choose_precision", lambda backbone: TAKEN)
     record = start(resolved, catalogue, directory, [heard])
@@ -194,7 +195,7 @@ def test_all_seeds_compute_as_the_first_one(monkeypatch, tmp_path, quick, catalo
     """A choice that would change from seed to seed would be a difference between them; each asked auto."""
     choices = iter([TAKEN, PrecisionChoice(used=FP32, reason="another")])
     monkeypatch.setattr(settled, "choose_precision", lambda backbone: next(choices))
-    resolved = quick({"baseline.epochs": 1, "benchmark.tasks": 1}, policy="always", constraints=())
+    resolved = quick(ASKED, policy="always", constraints=())
     run_seeds(resolved, catalogue, tmp_path, [1, 2])
     for seed in (1, 2):
         place = Path(tmp_path, f"seed-{seed}")
@@ -240,7 +241,7 @@ def test_the_record_hash_leaves_out_the_clocks_alone(finished):
 
 def test_two_runs_have_one_record_hash(monkeypatch, tmp_path, quick, catalogue, fast_in_bf16):
     """Whatever the clock says, the same configuration gives the same record but the clocks."""
-    resolved = quick({"baseline.epochs": 1, "benchmark.tasks": 1}, policy="always", constraints=())
+    resolved = quick(ASKED, policy="always", constraints=())
     now = itertools.count()
     records = [start(resolved, catalogue, tmp_path / "quiet")]
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(now) ** 2))
