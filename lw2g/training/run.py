@@ -212,7 +212,9 @@ class Run(Observer):
     def absorbed(self, set_id: int) -> None:
         """Note the ranks of the spaces that a task has extended."""
         memory = self._session.memory
-        self._ledger.decisions[-1]["ranks_after"] = {**memory.ranks(set_id), **memory.ranks("shared")}
+        ranks = {**memory.ranks(set_id), **memory.ranks("shared")}
+        # a memory that was restored has its spaces in another order, and the record's hash would tell
+        self._ledger.decisions[-1]["ranks_after"] = dict(sorted(ranks.items()))
 
     def _evaluate(self, index: int) -> None:
         """Evaluate all seen classes and write the predictions."""

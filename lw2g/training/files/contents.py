@@ -240,9 +240,10 @@ class Goal:
 
 
 def record_hash(record: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a record without its clocks, and without hashes of it.
+    """Return the SHA-256 of the lines of a record without its clocks and its hashes.
 
-    It is the same for two runs of one configuration wherever these give the same bits.
+    It is the same for two runs of one configuration wherever these give the same bits. As the seal it hashes
+    text, and not sorted values: a record is written after every task, and grows with them.
     """
     return hash_of({key: value for key, value in record.items() if key not in (*_CLOCKS, *_HASHES)})
 
