@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,11 @@ class ClosedForm(nn.Module, ABC):
 
     Attributes:
         count: Number of features of each class, ``[num_classes]`` int64.
+        likelihood: Whether scores are log likelihoods up to a term that all classes share, so that their
+            softmax is a posterior.
     """
+
+    likelihood: ClassVar[bool] = False
 
     count: Tensor
 
@@ -129,6 +134,14 @@ class ClosedForm(nn.Module, ABC):
         return self.get_buffer(name)[owner]
 
     @abstractmethod
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the mean features of classes that have some, ``[n, dim]`` float64, as far as sums tell them.
+
+        Raises:
+            TypeError: Only means of random features are kept.
+        """
+
+    @abstractmethod
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Add to the sums; called before the counts are updated."""
 
@@ -159,12 +172,16 @@ class Cosine(ClosedForm):
         super().__init__(num_classes)
         self.register_buffer("total", torch.zeros(num_classes, dim, dtype=torch.float64))
 
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the means."""
+        return self.total[classes] / self.count[classes, None]
+
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         self.total.index_add_(0, labels, features)
 
     def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         count = self.count[classes, None]
-        self.total[classes] = motion(self.total[classes] / count) * count
+        self.total[classes] = motion(self.centres(classes)) * count
 
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
         return (functional.normalize(self._pooled(self.total[:seen]), dim=-1),)

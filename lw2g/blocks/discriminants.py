@@ -35,6 +35,10 @@ class _Moments(ClosedForm):
         self.register_buffer("mean", torch.zeros(num_classes, dim, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(scatters, dim, dim, dtype=torch.float64))
 
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the means."""
+        return self.mean[classes]
+
     def _scatter_of(self, label: int, owner: int) -> Tensor:
         """Return the scatter ``[dim, dim]`` that a class adds to, a view."""
         return self.scatter[label]
@@ -75,6 +79,8 @@ class Discriminant(_Moments):
         num_classes: Number of classes of the stream.
         shrinkage: Share of the covariance that a multiple of the identity with equal trace replaces.
     """
+
+    likelihood = True
 
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
         super().__init__(dim, num_classes, 1)
@@ -127,6 +133,8 @@ class KernelDiscriminant(Discriminant):
             of random features.
     """
 
+    likelihood = False  # Gaussians of random features are far too sure of themselves
+
     bandwidth: Tensor
     raw: Discriminant | None
 
@@ -154,6 +162,10 @@ class KernelDiscriminant(Discriminant):
         turned = (2 * self.bandwidth).sqrt() * (features @ self.get_buffer("directions"))
         turned += self.get_buffer("phases")
         return turned.cos_().mul_((2 / turned.shape[1]) ** 0.5)
+
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the means of the features themselves."""
+        return kept_moments(self.raw).centres(classes)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task; those of the first task fix the bandwidth."""
@@ -233,6 +245,10 @@ class Mahalanobis(_Moments):
         """Return features of length 1."""
         return functional.normalize(features, dim=-1)
 
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the means of normalised features at the mean length of their class."""
+        return self.length[classes, None] / self.count[classes, None] * self.mean[classes]
+
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         self._of_owner("scatter", int(labels.max()))  # room for all classes that come, at once
         self._forget(labels.tolist())
@@ -247,7 +263,7 @@ class Mahalanobis(_Moments):
         self._forget(classes.tolist())
         count = self.count[classes, None]
         length = self.length[classes, None] / count
-        mean = motion(length * self.mean[classes])
+        mean = motion(self.centres(classes))
         now = mean.norm(dim=-1, keepdim=True) / self.mean[classes].norm(dim=-1, keepdim=True)
         self.mean[classes] = mean / now
         self.length[classes] = (count * now).squeeze(1)

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
+import attrs
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.carrying import CARRIES, Before, Motion
+from lw2g.blocks.carrying import CARRIES, Before, Carry, Motion
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.motions import Motions
 from lw2g.blocks.options import ClosedFormKind, HeadOptions
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.statistics import ClassStatistics, collect_features
@@ -30,6 +32,7 @@ from lw2g.interfaces.pool import Routing
 __all__ = [
     "CosineClassifier",
     "HeadedBaseline",
+    "carry_of",
     "closed_form",
     "closed_form_head",
     "fitting_phase",
@@ -115,6 +118,23 @@ def closed_form(
             return KernelDiscriminant(dim, classes, width, seed, carried=carried)
 
 
+def carry_of(options: HeadOptions) -> Carry:
+    """Return how motions are fitted, as the options name it.
+
+    Raises:
+        ConfigError: A gated scatter, which stays, is to grow.
+    """
+    if options.head_carry != "gated":
+        return CARRIES[options.head_carry]
+    if options.head_residual:
+        raise ConfigError(
+            "baseline.head_residual: True adds to a carried scatter, and a gated carry leaves scatters as they "
+            "are",
+            f"leave it out, or set baseline.head_carry={options.head_gated}",
+        )
+    return attrs.evolve(CARRIES[options.head_gated], gate=True)
+
+
 def fitting_phase(
     name: str, context: TaskContext, head: ClosedForm, features: Callable[[Batch], Tensor]
 ) -> ComputePhase:
@@ -146,13 +166,15 @@ class HeadedBaseline(Baseline):
     (:mod:`lw2g.blocks.carrying`). Where the trained head predicts, it corrects the Gaussians on which replay
     trains it. It passes the task's images through each old set concerned before and after the task: two
     passes per such set (one for the task's own). The record counts these images
-    (``findings.carry_forwards``) and the motions by what was fitted (``findings.carried_by``).
+    (``findings.carry_forwards``) and the motions by what was fitted (``findings.carried_by``), and tells how
+    far classes went (``findings.motions``).
 
     Attributes:
         head: The trained head.
         closed_form: The closed-form head that predicts; None if :attr:`head` does.
         carry: How motions are fitted.
         before: Features of the task's images at its beginning, for ``head_carry``; else None.
+        motions: What the carry has moved; None likewise.
         replays: Whether replay trains :attr:`head` on Gaussians of classes, which a carry moves where it
             predicts.
     """
@@ -161,13 +183,14 @@ class HeadedBaseline(Baseline):
 
     closed_form: ClosedForm | None
     before: Before | None
+    motions: Motions | None
 
     def __init__(self, options: HeadOptions, context: BuildContext) -> None:
         super().__init__(context)
         self.head = self.new_head().to(context.device)
         predictor = closed_form_head(options, context)
         self.register_module("closed_form", None if predictor is None else predictor.to(context.device))
-        self.carry, self._residual = CARRIES[options.head_carry], options.head_residual
+        self.carry, self._residual = carry_of(options), options.head_residual
         carried = options.head_carry != "none"
         if carried and predictor is None and not self.replays:
             raise ConfigError(
@@ -176,6 +199,12 @@ class HeadedBaseline(Baseline):
             )
         before = Before(context.backbone.dim, len(self.carry.fits)).to(context.device) if carried else None
         self.register_module("before", before)
+        self.register_module("motions", Motions().to(context.device) if carried else None)
+
+    @property
+    def likelihood(self) -> bool:
+        """Whether a head predicts whose scores are log likelihoods."""
+        return self.closed_form is not None and self.closed_form.likelihood
 
     def new_head(self) -> nn.Linear:
         """Return the trained classifier over all classes."""
@@ -224,11 +253,26 @@ class HeadedBaseline(Baseline):
 
         def moved(progress: Callable[[int, int], None]) -> tuple[Tensor, Tensor, list[tuple[_View, Motion]]]:
             own, labels = rows(context.pool.force(context.set_id), progress)
-            motions = []
+            motions, lengths = [], []
             for view, old in zip(views, before.take() if before is not None else (), strict=True):
                 now = own if view.owner == owner else rows(view.after, progress)[0]
-                motions.append((view, self._motion(old, now, labels, 2 - (view.owner == owner))))
+                motion = self._motion(old, now, labels, 2 - (view.owner == owner))
+                motions.append((view, motion))
+                lengths.append(_lengths(motion, old, now, labels, centres(view.classes)))
+            if lengths and self.motions is not None:
+                targets = {
+                    position: target
+                    for task in context.history
+                    for position, target in zip(task.classes, task.targets, strict=True)
+                }
+                concerned = [targets[position] for view in views for position in view.classes]
+                self.motions.note(context.task.index, lengths, concerned)
             return own, labels, motions
+
+        def centres(classes: list[int]) -> Tensor:
+            keeper = gaussians if head is None else head
+            assert keeper is not None
+            return keeper.centres(torch.as_tensor(classes, device=self.context.device))
 
         def fit(progress: Callable[[int, int], None]) -> None:
             assert head is not None
@@ -274,14 +318,49 @@ class HeadedBaseline(Baseline):
         return [_View(own, scope.before(pool, own, new), pool.force(own), of) for own, of in classes.items()]
 
     def findings(self) -> Mapping[str, Any]:
-        """Return the number of images passed to carry statistics, and the motions by what was fitted."""
-        if self.before is None:
+        """Return the number of images passed to carry statistics, and the motions: of what kind, how far."""
+        if self.before is None or self.motions is None:
             return {}
         motions = dict(zip(self.carry.fits, self.before.choices.tolist(), strict=True))
         return {
             "carry_forwards": int(self.before.forwards),
             "carried_by": {name: count for name, count in motions.items() if count},
+            "motions": self.motions.as_findings(),
         }
+
+    def warnings(self, task: TaskInfo) -> Sequence[str]:
+        """Return a line if the task moved its own classes much farther than earlier tasks did theirs."""
+        entries = [] if self.motions is None else list(self.motions.entries())
+        if not entries or entries[-1].task != task.index or not entries[-1].alarming:
+            return ()
+        last = entries[-1]
+        what = (
+            f"its gate held {len(last.held)} of {last.carried} old classes"
+            if self.carry.gate
+            else "baseline.head_carry=gated would hold old classes that are far from the new ones"
+        )
+        return (
+            f"task {task.index + 1} moved its classes {last.times:.1f} times as far as earlier tasks did, so "
+            f"that a carry may take old classes too far; {what}",
+        )
+
+
+def _lengths(
+    motion: Motion, before: Tensor, after: Tensor, labels: Tensor, centres: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how far new classes went, how far old ones are carried, and the share of the motion they take.
+
+    Args:
+        motion: That of a task under one set.
+        before: Features of the task's images before it, ``[n, dim]``.
+        after: After it.
+        labels: Their classes.
+        centres: Means of the old classes before they are carried, ``[m, dim]`` float64.
+    """
+    drift = after.double() - before.double()
+    new = torch.stack([drift[labels == label].mean(0).norm() for label in torch.unique(labels)])
+    share = centres.new_ones(len(centres)) if motion.share is None else motion.share(centres)
+    return new, (motion(centres) - centres).norm(dim=1), share
 
 
 class _View(NamedTuple):

@@ -13,9 +13,12 @@ __all__ = [
     "AdapterSetOptions",
     "CarryKind",
     "ClosedFormKind",
+    "ExpertKind",
+    "ExpertOptions",
     "HeadKind",
     "HeadOptions",
     "LowRankOptions",
+    "MotionKind",
     "PrefixOptions",
     "ReplayOptions",
     "ScheduleOptions",
@@ -35,7 +38,9 @@ UpOnReuse = Literal["project", "freeze", "free"]
 Stepping = Literal["official", "exact"]
 ClosedFormKind = Literal["cosine", "ridge", "mahalanobis", "lda", "klda"]
 HeadKind = Literal["linear", ClosedFormKind]
-CarryKind = Literal["none", "shift", "affine", "auto"]
+MotionKind = Literal["shift", "affine", "auto"]
+CarryKind = Literal["none", MotionKind, "gated"]
+ExpertKind = Literal["none", "frozen"]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -77,7 +82,19 @@ class RandomFeatureOptions:
 
 
 @attrs.frozen(kw_only=True, slots=False)
-class HeadOptions(RandomFeatureOptions):
+class ExpertOptions:
+    """What answers beside the baseline's head; the framework reads it (:mod:`lw2g.blocks.expert`)."""
+
+    expert: ExpertKind = option(
+        "none",
+        "what answers beside the head: frozen is linear discriminant analysis on un-prompted features, whose "
+        "posterior is multiplied with the head's",
+        published="none",
+    )
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class HeadOptions(RandomFeatureOptions, ExpertOptions):
     """The head that predicts from the features on which the linear head is trained."""
 
     head: HeadKind = option(
@@ -88,8 +105,9 @@ class HeadOptions(RandomFeatureOptions):
     head_carry: CarryKind = option(
         "none",
         "how statistics of old classes follow when a task moves their features: sums of a closed-form head, "
-        "or the Gaussians on which replay trains the linear head",
+        "or the Gaussians on which replay trains the linear head; gated holds classes far from the new ones",
     )
+    head_gated: MotionKind = option("affine", "the motion that head_carry=gated fits and gates")
     head_residual: bool = option(
         False,
         "whether a carried scatter gets what the carry leaves unexplained on held-out classes",

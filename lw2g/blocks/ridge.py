@@ -75,6 +75,12 @@ class Ridge(ClosedForm):
         projection = self.get_buffer("projection")
         return features if projection is None else (features @ projection).relu_()
 
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the means of the features themselves."""
+        if self.get_buffer("projection") is not None:
+            return kept_moments(self.raw).centres(classes)
+        return self.cross[classes] / self.count[classes, None].double()
+
     def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         gram = self._of_owner("gram", owner)
         for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
@@ -88,7 +94,7 @@ class Ridge(ClosedForm):
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
         count, gram = self.count[classes, None].double(), self._of_owner("gram", owner)
         if self.get_buffer("projection") is None:
-            mean = self.cross[classes] / count
+            mean = self.centres(classes)
             within = gram - mean.T @ (count * mean)
             mean = motion(mean)
             gram.copy_(motion.scatter(within, count.sum()) + mean.T @ (count * mean))

@@ -117,7 +117,10 @@ class ClassStatistics(nn.Module):
 
     @torch.no_grad()
     def carry(self, motion: Motion, classes: Sequence[int]) -> None:
-        """Move the Gaussians of classes with their features; of a covariance what the mode keeps."""
+        """Move the Gaussians of classes with their features; of a covariance what the mode keeps.
+
+        Each cluster is a row of the motion: a gate lets it move by its own distance to the new classes.
+        """
         if motion.still:
             return
         label, position = self._existing(tuple(classes))
@@ -131,6 +134,11 @@ class ClassStatistics(nn.Module):
             else:
                 moved = motion.scatter(torch.diag(spread), 1).diagonal()
             self.spread[row, column] = moved.to(self.spread)
+
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the mean features of classes that have some, ``[n, dim]`` float64."""
+        count = self.count[classes].double()
+        return (self.mean[classes].double() * count[..., None]).sum(1) / count.sum(1, keepdim=True)
 
     def centroids(self, classes: Sequence[int]) -> Tensor:
         """Return the means of all clusters of the given classes, ``[m, dim]``, class after class."""

@@ -72,6 +72,14 @@ class Baseline(nn.Module, ABC):
         self._context = context
 
     @property
+    def likelihood(self) -> bool:
+        """Whether logits are log likelihoods up to a term that all classes share.
+
+        Their softmax is a posterior then; of other logits (the default) at a fitted temperature only.
+        """
+        return False
+
+    @property
     def context(self) -> BuildContext:
         """The context that the baseline was built with."""
         return self._context
@@ -180,6 +188,10 @@ class Baseline(nn.Module, ABC):
                 for parameter in module.parameters(recurse=False):
                     now = parameter.data[rows]
                     parameter.data[rows] = torch.randn_like(now) * now.square().mean().sqrt()
+
+    def warnings(self, task: TaskInfo) -> Sequence[str]:
+        """Return what the user should know of a task that was just learned, a line each; none by default."""
+        return ()
 
     def findings(self) -> Mapping[str, Any]:
         """Return what the run's record should hold about the method: JSON values by name."""

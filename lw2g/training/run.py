@@ -226,6 +226,8 @@ class Run(Observer):
             self._ledger.predictions.append(self._files.write_predictions(index, predictions))
         if self.resolved.config.run.next_domain:
             self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
+        for line in self._session.baseline.warnings(self._session.info(index)):
+            self.reporter.warn(line)
         accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)
         self.reporter.send(
             TaskEvaluated(

@@ -1,0 +1,116 @@
+"""Building block: what carries have moved so far, and when somebody should be told.
+
+A motion is fitted to the new classes and applied to the old ones. Where the new classes move much farther
+than those of earlier tasks did, it is likely to carry old classes too far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.blocks.carrying import take_shape
+
+__all__ = ["ALARMING", "Motions", "TaskMotion"]
+
+ALARMING = 3.0
+"""Ratio of the new classes' motion to the median of earlier tasks' from which a run warns.
+
+On development streams the task that carried old classes much too far moved its own classes three times as far
+as they really went; whether the warning predicts harm elsewhere is open.
+"""
+_HELD = 0.5
+"""An old class that takes less than this share of a motion is told as held."""
+
+
+@attrs.frozen(kw_only=True)
+class TaskMotion:
+    """What a task moved.
+
+    Attributes:
+        task: Its index.
+        new: Mean distance that the means of its own classes went; with several sets, under the one where it
+            is largest.
+        old: Mean distance that the means of old classes were carried.
+        times: ``new`` in medians of earlier tasks'; None for the first task that moved any.
+        held: The targets of the old classes that a gate has held.
+        carried: Number of old classes.
+    """
+
+    task: int
+    new: float
+    old: float
+    times: float | None
+    held: tuple[int, ...]
+    carried: int
+
+    @property
+    def alarming(self) -> bool:
+        """Whether the new classes went so far that carrying is in doubt."""
+        return self.times is not None and self.times >= ALARMING
+
+
+class Motions(nn.Module):
+    """A log of motions; a checkpoint holds its buffers.
+
+    Attributes:
+        tasks: Task, number of old classes, and the bits of ``new`` and ``old`` (:class:`TaskMotion`),
+            ``[tasks, 4]`` int64. Bits, because storage counts floating numbers, and a log is no statistic.
+        held: Task and target of each class that was held, ``[n, 2]`` int64.
+    """
+
+    tasks: Tensor
+    held: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("tasks", torch.zeros(0, 4, dtype=torch.int64))
+        self.register_buffer("held", torch.zeros(0, 2, dtype=torch.int64))
+
+    def note(self, task: int, moved: Sequence[tuple[Tensor, Tensor, Tensor]], targets: Sequence[int]) -> None:
+        """Note what a task has moved.
+
+        Args:
+            task: Its index.
+            moved: Under each set concerned how far the mean of each new class went, how far that of each old
+                class was carried, and the share of the motion that this one took; ``[k]``, ``[n]``, ``[n]``.
+            targets: The target of each of these old classes, set by set.
+        """
+        new = torch.stack([new.mean() for new, _, _ in moved]).max()
+        old, shares = (torch.cat(parts).cpu() for parts in list(zip(*moved, strict=True))[1:])
+        bits = torch.stack([new.cpu(), old.mean()]).double().view(torch.int64).tolist()
+        row = torch.tensor([[task, len(old), *bits]])
+        self.tasks = torch.cat([self.tasks, row.to(self.tasks)])
+        held = torch.tensor(targets)[shares < _HELD].unique()
+        self.held = torch.cat([self.held, torch.stack([torch.full_like(held, task), held], 1).to(self.held)])
+
+    def entries(self) -> Iterator[TaskMotion]:
+        """Yield what each task has moved."""
+        held, before = self.held.tolist(), list[float]()
+        lengths = self.tasks.cpu()[:, 2:].contiguous().view(torch.float64).tolist()
+        for (task, carried, *_), (new, old) in zip(self.tasks.tolist(), lengths, strict=True):
+            usual = median(before) if before else 0.0
+            yield TaskMotion(
+                task=task,
+                new=new,
+                old=old,
+                times=new / usual if usual else None,
+                held=tuple(target for where, target in held if where == task),
+                carried=carried,
+            )
+            before.append(new)
+
+    def as_findings(self) -> list[dict[str, Any]]:
+        """Return the entries as in a record."""
+        return [attrs.asdict(entry) | {"held": list(entry.held)} for entry in self.entries()]
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+        for name in ("tasks", "held"):
+            state.setdefault(prefix + name, self.get_buffer(name))  # checkpoints had no log before
+            take_shape(self, name, state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)
