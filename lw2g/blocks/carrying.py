@@ -38,8 +38,10 @@ _HELD = 5
 _ROWS = 1024
 """Largest number of images whose distances give the width of a shift."""
 _REACH = 1.0
-"""Squared distance up to which a gate is open, in those between neighbours among the new classes. Fixed before
-it was compared with anything; from 1 to 2 nothing changed on development streams."""
+"""Squared distance up to which a gate is open, in those between neighbours among the new classes.
+
+From 1 to 2 nothing was seen to change; so it is no option.
+"""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -52,8 +54,8 @@ class Motion:
         left: Covariance ``[dim, dim]`` within held-out classes of what the map leaves unexplained, by which a
             carried scatter is too small; None where it is not wanted.
         still: Whether nothing moves.
-        share: Returns the share of a fitted motion that each row ``[n, dim]`` takes, ``[n]`` from 0 to 1; None
-            where all rows take the whole of it.
+        share: Returns the share of a fitted motion that each row ``[n, dim]`` takes, ``[n]`` from 0 to 1;
+            None where all rows take the whole of it.
     """
 
     rows: Callable[[Tensor], Tensor]

@@ -122,14 +122,19 @@ def carry_of(options: HeadOptions) -> Carry:
     """Return how motions are fitted, as the options name it.
 
     Raises:
-        ConfigError: A gated scatter, which stays, is to grow.
+        ConfigError: An option contradicts the others.
     """
     if options.head_carry != "gated":
+        if options.head_gated != "affine":
+            raise ConfigError(
+                f"baseline.head_gated: {options.head_gated!r} has no gate while baseline.head_carry is "
+                f"{options.head_carry!r}",
+                "set baseline.head_carry=gated, or leave it out",
+            )
         return CARRIES[options.head_carry]
     if options.head_residual:
         raise ConfigError(
-            "baseline.head_residual: True adds to a carried scatter, and a gated carry leaves scatters as they "
-            "are",
+            "baseline.head_residual: a gated carry leaves scatters as they are, and nothing is added to them",
             f"leave it out, or set baseline.head_carry={options.head_gated}",
         )
     return attrs.evolve(CARRIES[options.head_gated], gate=True)

@@ -86,7 +86,7 @@ class Motions(nn.Module):
         bits = torch.stack([new.cpu(), old.mean()]).double().view(torch.int64).tolist()
         row = torch.tensor([[task, len(old), *bits]])
         self.tasks = torch.cat([self.tasks, row.to(self.tasks)])
-        held = torch.tensor(targets)[shares < _HELD].unique()
+        held = torch.tensor(sorted(set(torch.tensor(targets)[shares < _HELD].tolist())), dtype=torch.int64)
         self.held = torch.cat([self.held, torch.stack([torch.full_like(held, task), held], 1).to(self.held)])
 
     def entries(self) -> Iterator[TaskMotion]:
@@ -107,7 +107,10 @@ class Motions(nn.Module):
 
     def as_findings(self) -> list[dict[str, Any]]:
         """Return the entries as in a record."""
-        return [attrs.asdict(entry) | {"held": list(entry.held)} for entry in self.entries()]
+        return [
+            attrs.asdict(entry) | {"held": list(entry.held), "alarming": entry.alarming}
+            for entry in self.entries()
+        ]
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
         for name in ("tasks", "held"):

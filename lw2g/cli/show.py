@@ -50,7 +50,7 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
         print_summary(record)
     else:
         _print_record(record, terms, _unfinished(run, record, whole=whole))
-        terms = {**_DECISION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
+        terms = {**_DECISION_COLUMNS, **_MOTION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
     if explain:
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
 
@@ -108,6 +108,8 @@ def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> 
             f"{100 * stale:.0f} % of the classes are stale: their features may have drifted since their "
             "statistics were taken" + ("; the head transports its own statistics" if carried else "")
         )
+    if motions := record.get("findings", {}).get("motions"):
+        out.print(table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0))
     if ahead := record.get("next_domain"):
         text = f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right"
         if ahead.get("chance") is not None:  # earlier versions did not note it
@@ -140,6 +142,34 @@ def _by_task(drift: Sequence[Sequence[float | None]]) -> list[list[float | None]
     return rows
 
 
+_MOTION_COLUMNS = {
+    "after": "the task that moved features, counted from 1",
+    "new classes": "how far the means of its own classes moved, in units of the features",
+    "old classes": "how far the means of old classes were carried",
+    "times": "motion of the new classes in medians of earlier tasks'; ! from 3, where a carry may go too far",
+    "held": "old classes that took less than half of the motion, because they are far from the new ones",
+}
+
+
+def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, ...]]:
+    """Yield a row per task that moved old classes."""
+    names = record["class_names"]
+    for entry in motions:
+        held = [names[target] for target in entry["held"]]
+        shown = ", ".join(held[:_NAMED]) + (", ..." if len(held) > _NAMED else "")
+        times = "-" if entry["times"] is None else f"{entry['times']:.1f}"
+        yield (
+            str(entry["task"] + 1),
+            _digits(entry["new"]),
+            _digits(entry["old"]),
+            times + (" !" if entry["alarming"] else ""),
+            f"{len(held)} of {entry['carried']}" + (f": {shown}" if held else ""),
+        )
+
+
+_NAMED = 3
+"""Held classes that are named."""
+
 _COSTS = {
     "evidence (s)": "seconds of deciding on growth",
     "training (s)": "seconds of the training phases of baseline and retrieval",
@@ -149,6 +179,10 @@ _COSTS = {
     "training images/s": "training images per second of training",
     "passes per test image": "forwards through a set per test image, without the query's",
     "ms per test image": "milliseconds of these forwards in the last evaluation, in batches",
+    "expert's forwards per test image": "un-prompted forwards for a frozen expert: 0 where queries are known",
+    "expert's numbers": "means and covariance of the frozen expert, among statistics below",
+    "head's temperature": "what the head's scores are divided by beside a frozen expert",
+    "expert_per_image": "floating point operations of the frozen expert's forward, among those of inference",
     "training_per_image": "floating point operations of a training step, per image",
     "inference_per_image": "floating point operations of a prediction, retrieval included, per image",
     "prompt_vectors": "vectors of the backbone's width in all sets",
@@ -165,6 +199,10 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
     if routing := record.get("routing"):
         yield "passes per test image", str(routing["passes_per_image"])
         yield "ms per test image", number(1e3 * record["seconds"].get("per_test_image", 0.0))
+    if expert := record.get("expert"):
+        yield "expert's forwards per test image", number(expert["forwards_per_image"])
+        yield "expert's numbers", number(expert["numbers"])
+        yield "head's temperature", _digits(expert["temperature"])
     yield "training images/s", number(record.get("images_per_second"), 1)
     for name, value in record.get("flops", {}).items():
         yield name, "-" if value is None else f"{value / 1e6:,.1f} MFLOP"

@@ -52,7 +52,11 @@ class Baseline(nn.Module, ABC):
             ``EACH`` or ``POOL`` of :mod:`lw2g.interfaces.scope`.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
+        frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
+            the configuration asks for it; else None.
     """
+
+    frozen_expert: nn.Module | None
 
     scope: ClassVar[Scope] = SET
     learning_only: ClassVar[tuple[str, ...]] = ()
@@ -70,6 +74,7 @@ class Baseline(nn.Module, ABC):
     def __init__(self, context: BuildContext) -> None:
         super().__init__()
         self._context = context
+        self.register_module("frozen_expert", None)
 
     @property
     def likelihood(self) -> bool:

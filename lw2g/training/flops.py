@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from lw2g.interfaces.phase import TrainingPhase
 from lw2g.training.checks import require_graph
 from lw2g.training.evidence.d_sub import undisturbed
 from lw2g.training.images.image_set import ImageSet
+from lw2g.training.models.expert import expert_of
 from lw2g.training.phases import only_trainable
 from lw2g.training.session import Session
 
@@ -41,6 +43,9 @@ def count_flops(
 ) -> dict[str, float | None]:
     """Return ``training_per_image`` (the host phase's step, backward included) and ``inference_per_image``.
 
+    ``expert_per_image`` beside them is the part of the second that a frozen expert alone asks for: 0 where
+    the query is computed anyway.
+
     The un-prompted pass that gives the query counts in both where it is used, whether or not the run caches
     it. Nothing of the training state changes.
 
@@ -62,7 +67,13 @@ def count_flops(
             inference += (
                 session.passes(len(session.stream.tasks)) * per_forward
             )  # as many as there can be sets
-    return {"training_per_image": training, "inference_per_image": inference}
+            counts = {"training_per_image": training, "inference_per_image": inference}
+            if expert_of(session.baseline) is not None:
+                answer = partial(_answer, session, context)
+                own = _count(session, source, partial(answer, heard=True)) - _count(session, source, answer)
+                counts["expert_per_image"] = own
+                counts["inference_per_image"] += own
+    return counts
 
 
 def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> float:
@@ -87,6 +98,14 @@ def _train(phase: TrainingPhase, batch: Batch, owner: str) -> None:
 def _ask(session: Session, batch: Batch) -> None:
     if session.retrieval is not None and not session.retrieval.control:
         session.retrieval.query(batch)  # the pass counts; comparing with keys or centroids does not
+
+
+def _answer(session: Session, context: TaskContext, batch: Batch, *, heard: bool = False) -> None:
+    """Predict as without an expert, and let it have its query if it is heard; a batch computes it once."""
+    _ask(session, batch)
+    _predict(session, context, batch)
+    if heard:
+        _ = batch.query
 
 
 def _predict(session: Session, context: TaskContext, batch: Batch) -> None:

@@ -16,10 +16,11 @@ from lw2g.blocks.merging import merge_set
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
 from lw2g.training.checks import require_decision, require_mergeable
-from lw2g.training.evaluation.routing import learn_routing
+from lw2g.training.evaluation.routing import learn_routing, learn_temperature
 from lw2g.training.evidence.collecting import collect_evidence, store_statistics, unmeasured
 from lw2g.training.evidence.spaces import absorb_task
 from lw2g.training.files.state import Position
+from lw2g.training.models.expert import expert_of
 from lw2g.training.phases import held
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
@@ -149,12 +150,17 @@ class Learner:
             self._reporter.warn(f"set {set_id} goes on although excluded ({full[0]}): it can hardly learn")
 
     def _learn_routing(self, context: TaskContext) -> None:
-        """Fit the mix of several sets' answers, if the run mixes them."""
-        if self._session.mixer is None:
+        """Fit the mix of several sets' answers, or the temperature beside a frozen expert, where it is."""
+        session, expert = self._session, expert_of(self._session.baseline)
+        mixes, fits = session.mixer is not None, expert is not None and expert.temperature is not None
+        if not mixes and not fits:
             return
-        self._reporter.begin(self._index, "routing")
+        self._reporter.begin(self._index, "routing" if mixes else "temperature")
         with self._reporter.clock("training"):
-            learn_routing(self._session, context, self._reporter)
+            if mixes:
+                learn_routing(session, context, self._reporter)
+            else:
+                learn_temperature(session, context)
 
     def _absorb(self, context: TaskContext) -> None:
         """Extend the spaces of old tasks by the finished one."""

@@ -30,6 +30,7 @@ from lw2g.training.devices.engine import Engine
 from lw2g.training.finite import LossWatch
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.image_set import ImageSet
+from lw2g.training.models.expert import expert_phase
 from lw2g.training.progress import Reporter
 from lw2g.training.protection import Protection
 
@@ -124,7 +125,8 @@ def joined_phases(
 ) -> list[tuple[str, Phase]]:
     """Return the phases of a task in order, each after the name of its owner.
 
-    Those of the retrieval strategy come first; it and the constraints join the baseline's host phases.
+    Those of the retrieval strategy come first; it and the constraints join the baseline's host phases. The
+    last one is a frozen expert's.
 
     Args:
         baseline: The baseline.
@@ -140,6 +142,8 @@ def joined_phases(
     first = () if retrieval is None else retrieval.phases(context)
     phases = [(strategy, phase) for phase in require_phases(first, strategy)]
     phases += [(owner, phase) for phase in require_phases(baseline.phases(context), owner)]
+    if (last := expert_phase(baseline, context)) is not None:
+        phases.append(("the frozen expert", last))
     joining = None if retrieval is None else (strategy, retrieval)
     rules = {f"constraint {name!r}": constraint for name, constraint in constraints.items()}
     return [

@@ -37,6 +37,7 @@ from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
 from lw2g.training.images.shared import SharedImages, require_unseen_images
 from lw2g.training.images.streams import Source, as_one_task, hold_back, joined
+from lw2g.training.models.expert import expert_of
 from lw2g.training.models.parts import (
     ModelParts,
     build_methods,
@@ -58,8 +59,8 @@ class Session(ModelParts):
 
     In its configuration ``run.precision`` is settled; ``precision`` holds the request and the reason.
     All sources use the transforms of the first one, because a model sees all images alike. Where several
-    sets answer for an image, ``mixer`` combines their answers, and ``held_back`` holds each task's images
-    that it is fitted to, which the stream no longer has.
+    sets answer for an image, ``mixer`` combines their answers. ``held_back`` holds each task's images that it
+    or the temperature beside a frozen expert is fitted to, which the stream no longer has.
 
     Attributes:
         measures: The measures before each decision, by name; empty where nothing grows.
@@ -370,7 +371,6 @@ def open_session(
     if component.growth == "sets":
         for task in stream.tasks:
             require_several_classes(task.index, len(task.classes), f"baseline {component.name!r}")
-    stream, held_back = hold_back(stream, 0 if mixer is None else config.routing.held_back, run.seed)
     chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
     config, engine, precision, backbone = open_backbone(
         config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
@@ -385,6 +385,9 @@ def open_session(
         seed=config.run.seed,
     )
     baseline, retrieval = build_methods(config, catalogue, context)
+    expert = expert_of(baseline)
+    fits = mixer is not None or (expert is not None and expert.temperature is not None)
+    stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, run.seed)
     growth = config.growth
     if growth.merge != 1:
         require_mergeable(baseline, component.name)

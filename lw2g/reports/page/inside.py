@@ -26,6 +26,7 @@ __all__ = [
     "flow",
     "forgetting",
     "look_inside",
+    "motions",
     "nulls",
     "owned",
     "retrieval",
@@ -264,3 +265,20 @@ def drift(inside: Inside) -> Numbers:
         return Numbers(why="there was no old task whose features could drift")
     still = "no feature of an old task drifted: its set and all shared parameters stayed unchanged"
     return Numbers(rows=rows, facts=[] if any(row[2] for row in rows) else [still])
+
+
+def motions(inside: Inside) -> Numbers:
+    """Return how far each task moved classes: task, whose, distance, times earlier tasks', held, carried."""
+    entries = (inside.record.get("findings") or {}).get("motions", ())
+    rows: list[Sequence[Value]] = []
+    for entry in entries:
+        rest = (entry["times"], len(entry["held"]), entry["carried"])
+        rows.append((entry["task"] + 1, "its own", entry["new"], *rest))
+        rows.append((entry["task"] + 1, "old ones", entry["old"], *rest))
+    alarming = [str(entry["task"] + 1) for entry in entries if entry["alarming"]]
+    far = f"task {', '.join(alarming)}: its own classes moved three times as far as earlier tasks', or more"
+    held = sum(len(entry["held"]) for entry in entries)
+    facts = [*([far] if alarming else []), *([f"old classes were held {held} times in all"] if held else [])]
+    return Numbers(
+        rows=rows, facts=facts, why="" if rows else "no task had to carry statistics of old classes"
+    )

@@ -182,9 +182,10 @@ class Evaluator:
         """Return the sets that answer for each sample, and the rank of the best that owns it."""
         retrieval, count, parts = predictor.retrieval, len(labels), []
         if retrieval is None:
-            return predictor.all_members(count), None
+            return self._heard(predictor, predictor.all_members(count)), None
         if retrieval.control:
-            return predictor.of_tasks(predictor.newest.cpu()[labels]), np.zeros(count, dtype=np.int64)
+            told = predictor.of_tasks(predictor.newest.cpu()[labels])
+            return self._heard(predictor, told), np.zeros(count, dtype=np.int64)
         size = self._batch_size
         if not retrieval.learned_query:
             self._images.queries(range(count))  # new queries of all tasks share forwards
@@ -201,7 +202,19 @@ class Evaluator:
         # only the last batch was filled up
         choice = joined(choices)[:count].to(torch.device("cpu"))
         require_sound(torch.cat(best)[:count].cpu(), self.ids, predictor.names[1])
-        return choice, torch.cat(ranks)[:count].cpu().numpy()
+        return self._heard(predictor, choice), torch.cat(ranks)[:count].cpu().numpy()
+
+    def _heard(self, predictor: Predictor, choice: SetChoice) -> SetChoice:
+        """Return the choice with what a frozen expert says of its images; the run keeps their queries."""
+        count = len(choice.sets)
+        if predictor.expert is None:
+            return choice
+        self._images.queries(range(count))  # new queries of all tasks share forwards
+        opinions = []
+        for part in chunks(range(count), size := self._rows_at_once(count)):
+            said = predictor.opinion(self._images.queries(padded(part, size)))
+            opinions.append(said[: len(part)].cpu())
+        return attrs.evolve(choice, expert=torch.cat(opinions))
 
     # -- features that are kept --------------------------------------------------------------------------
 

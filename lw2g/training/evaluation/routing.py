@@ -1,9 +1,10 @@
-"""What soft routing learns from a task: a calibrated posterior, and the mix of the sets' answers."""
+"""What is fitted to a task's held-back images: the mix of several sets' answers, or a head's temperature."""
 
 from __future__ import annotations
 
 from typing import cast
 
+import attrs
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,11 +13,12 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.training.evaluation.mixing import Mixer, owned_classes
 from lw2g.training.images.decoding import chunks
+from lw2g.training.models.expert import expert_of
 from lw2g.training.models.predictor import Predictor, joined
 from lw2g.training.progress import Reporter
 from lw2g.training.session import Session
 
-__all__ = ["learn_routing"]
+__all__ = ["learn_routing", "learn_temperature"]
 
 
 @torch.no_grad()
@@ -54,3 +56,32 @@ def learn_routing(session: Session, context: TaskContext, reporter: Reporter) ->
         cast(Tensor, choice.prior),
         images.labels,
     )
+
+
+@torch.no_grad()
+def learn_temperature(session: Session, context: TaskContext) -> None:
+    """Fit the temperature of the head beside a frozen expert, on a task's images that were held back.
+
+    Losses add up over tasks: an old task's images speak for the head as it was when they were there.
+
+    Args:
+        session: The run's parts, with an expert that has a temperature.
+        context: The task.
+    """
+    held, expert = session.held_back[context.task.index], expert_of(session.baseline)
+    if held is None or expert is None:
+        return
+    images = session.image_set([held], train=False)
+    predictor = Predictor.of(session, context.task.index)
+    alone = attrs.evolve(predictor, expert=None)
+    size = session.config.run.evaluation_batch
+    for part, batch in zip(
+        chunks(range(len(images)), size), images.batches(chunks(range(len(images)), size)), strict=True
+    ):
+        names = [images.ids[place] for place in part]
+        if alone.retrieval is not None and alone.retrieval.control:
+            choice = alone.of_tasks(torch.full((len(batch),), context.task.index, device=predictor.device))
+            answers = alone.answer(alone.rows(batch, choice), choice, names)
+        else:
+            answers = alone(batch, names, tasks=False)
+        expert.observe(answers.logits, predictor.targets[batch.labels])

@@ -137,6 +137,29 @@ class _Stale:
 
 
 @attrs.frozen(kw_only=True)
+class _Motion:
+    task: int
+    new: float
+    old: float
+    times: float | None
+    held: list[int]
+    carried: int
+    alarming: bool
+
+
+@attrs.frozen(kw_only=True)
+class _Findings:
+    motions: list[_Motion] = attrs.field(factory=list)
+
+
+@attrs.frozen(kw_only=True)
+class _Expert:
+    forwards_per_image: int | None
+    numbers: int
+    temperature: float
+
+
+@attrs.frozen(kw_only=True)
 class _Routing:
     passes_per_image: int
 
@@ -197,6 +220,8 @@ class Record:
     feature_drift: Rows | None = None
     stale_classes: _Stale = _Stale()
     routing: _Routing | None = None
+    expert: _Expert | None = None
+    findings: _Findings = _Findings()
     flops: Values = attrs.field(factory=dict)
     images_per_second: float | None = None
     protocol_id: str | None = None

@@ -27,6 +27,7 @@ from lw2g.training.files.contents import prediction_name, record_hash
 from lw2g.training.files.protocol import protocol_keys
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers
+from lw2g.training.models.expert import expert_of
 from lw2g.training.session import Session
 from lw2g.vit.products import products_of
 
@@ -287,7 +288,8 @@ def build_record(
         "flops": {
             "training_per_image": ledger.flops.get("training_per_image"),
             "inference_per_image": ledger.flops.get("inference_per_image"),
-        },
+        }
+        | {name: value for name, value in ledger.flops.items() if name == "expert_per_image"},
         "seconds": {
             part: round(ledger.seconds.get(part, 0.0), 3)
             for part in ("evidence", "training", "subspace", "evaluation", "total")
@@ -298,8 +300,26 @@ def build_record(
         "deviations": list_deviations(resolved, session, ledger.task_to_set),
         "files": ledger.checksums(),
     }
+    record |= _expert(session, ledger)
     record |= protocol_keys(record, session.noted_facts) | _next_domain(ledger, session.infos)
     return record | {"record_hash": record_hash(record)}
+
+
+def _expert(session: Session, ledger: Ledger) -> dict[str, Any]:
+    """Return what a frozen expert costs and knows; nothing without one."""
+    expert = expert_of(session.baseline)
+    if expert is None:
+        return {}
+    own = ledger.flops.get("expert_per_image")
+    fitted = expert.temperature
+    return {
+        "expert": {
+            "kind": "frozen",
+            "forwards_per_image": None if own is None else int(own > 0),
+            "numbers": expert.lda.mean.numel() + expert.lda.scatter.numel(),
+            "temperature": 1.0 if fitted is None else fitted.value,
+        }
+    }
 
 
 def _next_domain(ledger: Ledger, infos: Sequence[TaskInfo]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from lw2g.training.devices.precision import PrecisionChoice
 from lw2g.training.evaluation.mixing import Mixer
 from lw2g.training.files.checkpoint import part, under
 from lw2g.training.files.settled import settle
+from lw2g.training.models.expert import add_expert
 from lw2g.vit import graphs
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
@@ -223,6 +224,7 @@ def build_methods(
     seed, device = context.seed, context.device
     torch.manual_seed(derive_seed(seed, "build"))
     baseline = build(catalogue, "baseline", config.baseline, context)
+    add_expert(baseline, config, context)
     baseline.to(device).requires_grad_(False)
     if config.retrieval is None:
         return baseline, None

@@ -14,6 +14,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.blocks.expert import FrozenExpert
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.calibration import best_of
@@ -27,6 +28,7 @@ from lw2g.training.images.decoding import chunks
 from lw2g.training.images.features import Integers
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.models.answers import Answers
+from lw2g.training.models.expert import expert_of
 from lw2g.training.models.parts import ModelParts
 
 __all__ = ["Predictor", "SetChoice", "joined", "padded"]
@@ -44,6 +46,7 @@ class SetChoice:
         first: The set of that task, ``[B]``; None likewise.
         log_sets: Log probabilities of the sets, ``[B, k]``, where their answers are mixed; else None.
         prior: Retrieval's own log probabilities of the seen classes, ``[B, C]``; None likewise.
+        expert: A frozen expert's log probabilities of the seen targets, ``[B, T]``; None without one.
     """
 
     sets: Tensor
@@ -51,6 +54,7 @@ class SetChoice:
     first: Tensor | None = None
     log_sets: Tensor | None = None
     prior: Tensor | None = None
+    expert: Tensor | None = None
 
     def __getitem__(self, rows: slice | list[int]) -> SetChoice:
         return _mapped(self, lambda value: value[rows])
@@ -70,6 +74,7 @@ class Predictor:
         retrieval: None where the baseline makes no hard choice of a set.
         history: The seen tasks.
         mixer: Combines the answers where several sets answer for an image; else None.
+        expert: Answers beside the head from un-prompted features; None without one.
         names: Of baseline and retrieval strategy, for messages.
         reduced: Whether forwards run in bfloat16.
     """
@@ -79,6 +84,7 @@ class Predictor:
     retrieval: RetrievalStrategy | None
     history: Sequence[TaskInfo]
     mixer: Mixer | None = None
+    expert: FrozenExpert | None = None
     names: tuple[str, str] = ("baseline", "retrieval")
     reduced: bool = False
 
@@ -91,6 +97,7 @@ class Predictor:
             retrieval=parts.retrieval,
             history=parts.infos[: task + 1],
             mixer=parts.mixer,
+            expert=expert_of(parts.baseline),
             names=parts.names,
             reduced=parts.engine.precision == BF16,
         )
@@ -158,6 +165,10 @@ class Predictor:
         else:
             choice, suits = self.choose(batch)
             require_sound(suits[: len(names)], names, self.names[1])
+        if self.expert is not None:
+            with self.autocast():
+                query = batch.query.float()
+            choice = attrs.evolve(choice, expert=self.opinion(query))
         return self.answer(self.rows(batch, choice), choice, names)
 
     # -- which sets answer -------------------------------------------------------------------------------
@@ -193,6 +204,14 @@ class Predictor:
         prior = log_prior(retrieval, query, table, log_tasks)
         sets, log_sets = self.mixer.choose(log_tasks, owner, len(self.pool))
         return SetChoice(sets=sets, tasks=tasks, first=first, log_sets=log_sets, prior=prior), suits
+
+    def opinion(self, queries: Tensor) -> Tensor:
+        """Return the frozen expert's log probabilities of the seen targets, ``[B, T]``.
+
+        Args:
+            queries: Un-prompted features, ``[B, dim]``.
+        """
+        return cast(FrozenExpert, self.expert).log_posterior(queries, self.targets.tolist())
 
     # -- what they are fed -------------------------------------------------------------------------------
 
@@ -270,6 +289,8 @@ class Predictor:
         count = len(names)
         require_finite(logits[:count], names, self.names[0])
         logits = self._of_targets(logits, summed=by_set is not None)
+        if choice.expert is not None:
+            logits = cast(FrozenExpert, self.expert).product(logits, choice.expert)
         answers = Answers(
             logits=logits, features=features, tasks=tasks, sets=sets, suits=suits, by_set=by_set
         )
@@ -304,7 +325,11 @@ class Predictor:
         """
         place = _place(sets, choice.sets)
         if answers.by_set is not None:
-            return _of_one(answers.by_set, place)
+            logits = _of_one(answers.by_set, place)
+            if choice.expert is None:
+                return logits
+            warmth = cast(Mixer, self.mixer).named_constants()["temperature"]
+            return (logits / warmth).log_softmax(dim=1) + choice.expert[:, self.targets]
         repeated = _of_one(rows, place)[:, None].expand_as(rows)  # as if every set gave these features
         return self.baseline.scope.score(self.baseline.logits, repeated)[:, : self.seen]
 

@@ -1,0 +1,79 @@
+"""Building block: an expert on frozen features, which answers beside a baseline's head.
+
+Linear discriminant analysis on un-prompted features is exact for every class ever seen, for nothing that is
+trained moves them. Its posterior is multiplied with the head's (a product of experts): where the head has
+lost old classes, the expert still speaks for them. Both factors must be posteriors of their own. A head whose
+scores are no log likelihoods gets a temperature, fitted to images that nothing was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.blocks.discriminants import Discriminant
+from lw2g.interfaces.calibration import Temperature
+
+__all__ = ["FrozenExpert"]
+
+
+class FrozenExpert(nn.Module):
+    """Linear discriminant analysis on un-prompted features, and the temperature of the head beside it.
+
+    It keeps ``C d + d^2`` numbers for C classes and features of width d.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        fitted: Whether the head's logits get a fitted temperature, because they are no log likelihoods.
+
+    Attributes:
+        lda: The sums over the features.
+        temperature: Of the head's logits; None where it is 1.
+    """
+
+    temperature: Temperature | None
+
+    def __init__(self, dim: int, num_classes: int, *, fitted: bool) -> None:
+        super().__init__()
+        self.lda = Discriminant(dim, num_classes)
+        self.register_module("temperature", Temperature(1.0) if fitted else None)
+
+    def log_posterior(self, queries: Tensor, targets: Sequence[int]) -> Tensor:
+        """Return the log probability of each target, ``[n, T]`` float32; ``exp`` sums to 1.
+
+        Args:
+            queries: Un-prompted features, ``[n, dim]``.
+            targets: The target of each seen class.
+        """
+        scores = self.lda.scores(queries, len(targets))
+        return _of_each(scores, targets).log_softmax(dim=1).float()
+
+    def product(self, logits: Tensor, log_posterior: Tensor) -> Tensor:
+        """Return the log probability of each target by head and expert together, ``[n, T]`` float32.
+
+        Args:
+            logits: Of the targets by the head, ``[n, T]``.
+            log_posterior: What :meth:`log_posterior` returned for the same images.
+        """
+        warmth = 1.0 if self.temperature is None else self.temperature.value
+        own = (logits.double() / warmth).log_softmax(dim=1)
+        return (own + log_posterior.double()).log_softmax(dim=1).float()
+
+    def observe(self, logits: Tensor, targets: Tensor) -> None:
+        """Fit the temperature to images that nothing was trained on, besides all that were observed before.
+
+        Args:
+            logits: Of the targets by the head, ``[n, T]``.
+            targets: The true ones, ``[n]``.
+        """
+        if self.temperature is not None:
+            self.temperature.observe(logits, targets)
+
+
+def _of_each(scores: Tensor, targets: Sequence[int]) -> Tensor:
+    """Return the scores of targets, given those of classes: classes of one target have the same."""
+    first = [targets.index(target) for target in range(max(targets) + 1)]
+    return scores if len(first) == len(targets) else scores[:, torch.tensor(first, device=scores.device)]
