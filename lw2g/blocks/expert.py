@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.interfaces.calibration import Temperature
 
-__all__ = ["FrozenExpert"]
+__all__ = ["FrozenExpert", "of_targets"]
 
 
 class FrozenExpert(nn.Module):
@@ -41,6 +41,11 @@ class FrozenExpert(nn.Module):
         self.lda = Discriminant(dim, num_classes)
         self.register_module("temperature", Temperature(1.0) if fitted else None)
 
+    @property
+    def warmth(self) -> float:
+        """The temperature that divides the head's logits."""
+        return 1.0 if self.temperature is None else self.temperature.value
+
     def log_posterior(self, queries: Tensor, targets: Sequence[int]) -> Tensor:
         """Return the log probability of each target, ``[n, T]`` float32; ``exp`` sums to 1.
 
@@ -49,7 +54,7 @@ class FrozenExpert(nn.Module):
             targets: The target of each seen class.
         """
         scores = self.lda.scores(queries, len(targets))
-        return _of_each(scores, targets).log_softmax(dim=1).float()
+        return of_targets(scores, targets).log_softmax(dim=1).float()
 
     def product(self, logits: Tensor, log_posterior: Tensor) -> Tensor:
         """Return the log probability of each target by head and expert together, ``[n, T]`` float32.
@@ -58,8 +63,7 @@ class FrozenExpert(nn.Module):
             logits: Of the targets by the head, ``[n, T]``.
             log_posterior: What :meth:`log_posterior` returned for the same images.
         """
-        warmth = 1.0 if self.temperature is None else self.temperature.value
-        own = (logits.double() / warmth).log_softmax(dim=1)
+        own = (logits.double() / self.warmth).log_softmax(dim=1)
         return (own + log_posterior.double()).log_softmax(dim=1).float()
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
@@ -73,7 +77,7 @@ class FrozenExpert(nn.Module):
             self.temperature.observe(logits, targets)
 
 
-def _of_each(scores: Tensor, targets: Sequence[int]) -> Tensor:
+def of_targets(scores: Tensor, targets: Sequence[int]) -> Tensor:
     """Return the scores of targets, given those of classes: classes of one target have the same."""
     first = [targets.index(target) for target in range(max(targets) + 1)]
     return scores if len(first) == len(targets) else scores[:, torch.tensor(first, device=scores.device)]

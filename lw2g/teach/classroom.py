@@ -16,9 +16,11 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.image_files import EXTENSIONS
 from lw2g.errors import ConfigError, DataError, Lw2gError, shown
 from lw2g.registry.catalogue import Catalogue
+from lw2g.training.models.expert import expert_of
 from lw2g.training.models.learning import learn, unlearn
 from lw2g.training.models.model import TrainedModel
 from lw2g.training.models.saved import open_model
+from lw2g.training.models.solved import Solved
 from lw2g.training.models.step_checks import calibration_of
 from lw2g.training.models.steps import names_of, read_saved
 
@@ -200,7 +202,8 @@ class Classroom:
         for info in manifest.infos:
             for position, target in zip(info.classes, info.targets, strict=True):
                 images[target] += int(head.count[position])
-        wrong = calibration_of(head, saved)[1]["wrong"]
+        solved = Solved(head=head, expert=expert_of(model.baseline))
+        wrong = calibration_of(solved, saved)[1]["wrong"]
         steps = saved.learning.steps
         model.batch_size = 1
         self._directory, self._model = directory, model

@@ -279,6 +279,4 @@ def motions(inside: Inside) -> Numbers:
     far = f"task {', '.join(alarming)}: its own classes moved three times as far as earlier tasks', or more"
     held = sum(len(entry["held"]) for entry in entries)
     facts = [*([far] if alarming else []), *([f"old classes were held {held} times in all"] if held else [])]
-    return Numbers(
-        rows=rows, facts=facts, why="" if rows else "no task had to carry statistics of old classes"
-    )
+    return Numbers(rows=rows, facts=facts, why="" if rows else "no statistics of old classes were carried")

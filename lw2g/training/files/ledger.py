@@ -311,13 +311,12 @@ def _expert(session: Session, ledger: Ledger) -> dict[str, Any]:
     if expert is None:
         return {}
     own = ledger.flops.get("expert_per_image")
-    fitted = expert.temperature
     return {
         "expert": {
             "kind": "frozen",
             "forwards_per_image": None if own is None else int(own > 0),
             "numbers": expert.lda.mean.numel() + expert.lda.scatter.numel(),
-            "temperature": 1.0 if fitted is None else fitted.value,
+            "temperature": expert.warmth,
         }
     }
 

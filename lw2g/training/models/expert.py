@@ -35,8 +35,8 @@ def add_expert(baseline: Baseline, config: ModelConfig, context: BuildContext) -
     fitted = not baseline.likelihood and config.routing.mix == 1
     if fitted and not config.routing.held_back:
         raise ConfigError(
-            "baseline.expert: this head's scores are no log likelihoods, and routing.held_back is 0, so that no "
-            "image fits their temperature",
+            "baseline.expert: scores of this head are no log likelihoods, and routing.held_back=0 leaves no "
+            "images that fit their temperature",
             "raise it, or use baseline.head=lda",
         )
     expert = FrozenExpert(context.backbone.dim, context.num_classes, fitted=fitted)

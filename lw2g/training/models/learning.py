@@ -38,6 +38,7 @@ from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.images.streams import as_one_task, joined
 from lw2g.training.models.class_folders import digest_of, read_class_folders, shared_files
+from lw2g.training.models.expert import expert_of
 from lw2g.training.models.exported import write_export
 from lw2g.training.models.manifest import Manifest, Step, described, sections
 from lw2g.training.models.model import TrainedModel
@@ -52,6 +53,7 @@ from lw2g.training.models.saved import (
     require_usable,
     trained,
 )
+from lw2g.training.models.solved import Solved
 from lw2g.training.models.step_checks import calibration_of, look_alikes, recall, warnings_of
 from lw2g.training.models.steps import (
     Saved,
@@ -65,7 +67,7 @@ from lw2g.training.models.steps import (
 )
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["export_learnable", "head_of", "learn", "start", "unlearn"]
+__all__ = ["export_learnable", "learn", "solved_of", "start", "unlearn"]
 
 _KEPT = 20
 """Images of each class of a run whose features an export keeps."""
@@ -110,7 +112,7 @@ def export_learnable(
     """
 
     def remember(manifest: Manifest, parts: ModelParts) -> Memory:
-        head = head_of(parts)
+        solved = solved_of(parts)
         model = TrainedModel(parts, len(manifest.tasks))
         learned: dict[str, Tensor] = {}
         with guarded(catalogue, parts.config):
@@ -118,9 +120,9 @@ def export_learnable(
                 for label in taught.classes:
                     rows = taught.train.indices[taught.train.labels == label][:_KEPT]
                     images = [taught.train.source.image(int(row)) for row in rows]
-                    learned[f"kept/{label}"] = model.features(images).cpu()
+                    learned[f"kept/{label}"] = model.features(images, queries=solved.expert is not None).cpu()
             saved = Saved(manifest=manifest, tensors={}, learned=learned)
-            calibration, _, _ = calibration_of(head, saved)
+            calibration, _, _ = calibration_of(solved, saved)
         return saved.learning, calibration, learned
 
     return export_run(directory, catalogue, out, task, remember=remember, **options)
@@ -252,13 +254,13 @@ def unlearn(
         raise ConfigError("the model would know no class any more", "remove its folder instead")
     config = less.manifest.config(catalogue, device=device, batch_size=None, weights=weights)
     parts = filled(less.manifest, less.tensors, config, catalogue, tasks=less.learning.tasks)
-    head, first = head_of(parts), base_classes(less)
+    solved, first = solved_of(parts), base_classes(less)
     with guarded(catalogue, config):
         for number in range(len(less.learning.steps)):
             rows = features_of(less.learned, number)
-            _add(head, rows, first)
+            _add(solved, rows, first)
             first += len(rows)
-        calibration, _, _ = calibration_of(head, less)
+        calibration, _, _ = calibration_of(solved, less)
     steps = less.learning.steps
     learned = (
         less.learned
@@ -278,8 +280,8 @@ def unlearn(
     return made, report
 
 
-def head_of(parts: ModelParts) -> ClosedForm:
-    """Return the head that learns.
+def solved_of(parts: ModelParts) -> Solved:
+    """Return what learns: the head, and the frozen expert beside it.
 
     Raises:
         ConfigError: The model has none whose sums can grow.
@@ -295,7 +297,7 @@ def head_of(parts: ModelParts) -> ClosedForm:
             f"{reason}, so that new classes cannot be added to sums",
             "use a baseline without sets that are chosen, with baseline.head=lda, or lw2g start",
         )
-    return head
+    return Solved(head=head, expert=expert_of(parts.baseline))
 
 
 # -- a step --------------------------------------------------------------------------------------------------
@@ -321,9 +323,10 @@ def _learned(
     if tested is not None and (unknown := tested.keys() - set(names_of(more.manifest))):
         raise DataError(f"test: no class is called {min(unknown)!r}", "give images of classes of the model")
     parts = build(more.manifest)
-    head, number = head_of(parts), len(more.learning.steps)
+    solved, number = solved_of(parts), len(more.learning.steps)
+    both = solved.expert is not None
     model = trained(more.manifest, {}, parts, catalogue)
-    rows = [model.features(one.paths).cpu() for one in images.values()]
+    rows = [model.features(one.paths, queries=both).cpu() for one in images.values()]
     learned = {**more.learned, **{f"features/{number}/{place}": one for place, one in enumerate(rows)}}
     with guarded(catalogue, parts.config):
         first = more.manifest.infos[-1].classes[0]
@@ -332,16 +335,16 @@ def _learned(
             checked = {
                 name: own[apart] for name, own, apart in zip(images, rows, held, strict=True) if apart.any()
             }
-            trial = copy.deepcopy(head)
+            trial = copy.deepcopy(solved)
             _add(trial, [own[~apart] for own, apart in zip(rows, held, strict=True)], first)
             found = recall(trial, more.manifest, checked)
             del trial
-        _add(head, rows, first)
+        _add(solved, rows, first)
         if tested is not None:
-            checked = {name: model.features(one.paths).cpu() for name, one in tested.items()}
-            found = recall(head, more.manifest, checked)
+            checked = {name: model.features(one.paths, queries=both).cpu() for name, one in tested.items()}
+            found = recall(solved, more.manifest, checked)
         after = attrs.evolve(more, learned=learned)
-        calibration, measures, gaussians = calibration_of(head, after, learned=True)
+        calibration, measures, gaussians = calibration_of(solved, after, learned=True)
         estimate = look_alikes(gaussians, measures.pop("wrong"), more.manifest)
     report = {
         "out": str(out),
@@ -425,14 +428,17 @@ def _remains(parts: ModelParts) -> list[str]:
     words = []
     if parts.baseline.scope.learned:
         words.append("the sets, which were trained before the export")
-    if not isinstance(head_of(parts), Discriminant | Cosine | Mahalanobis):
+    solved = solved_of(parts)
+    if not isinstance(solved.head, Discriminant | Cosine | Mahalanobis):
         words.append("constants that the head chose before the export")
+    if solved.expert is not None and solved.expert.temperature is not None:
+        words.append("the head's temperature beside the expert, which was fitted before the export")
     return words
 
 
-def _add(head: ClosedForm, rows: Sequence[Tensor], first: int) -> None:
+def _add(solved: Solved, rows: Sequence[Tensor], first: int) -> None:
     """Add the features of classes whose positions begin at ``first`` to the sums."""
     if rows:
-        device = head.count.device
+        device = solved.device
         labels = torch.arange(first, first + len(rows)).repeat_interleave(torch.tensor([*map(len, rows)]))
-        head.update(torch.cat(list(rows)).to(device), labels.to(device))
+        solved.update(torch.cat(list(rows)).to(device), labels.to(device))

@@ -156,19 +156,27 @@ class TrainedModel(nn.Module):
         return joined(answers)
 
     @torch.no_grad()
-    def features(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+    def features(self, images: ImageLike | Sequence[ImageLike], *, queries: bool = False) -> Tensor:
         """Return what the head is fed, ``[B, F]`` float32: one forward an image, batches not filled up.
+
+        Args:
+            images: The images.
+            queries: Whether un-prompted features stand to the right, ``[B, F + dim]``, by a forward more
+                where the head is fed others.
 
         Raises:
             DataError: As :meth:`answer`.
         """
         with self._guard():
             predictor = Predictor.of(self._parts, self.task - 1)
-            rows = [
-                predictor.rows(self._batch(part), predictor.all_members(len(part)))
-                for part in self._batches(images)
-            ]
-        return torch.cat(rows).flatten(1)
+            rows = []
+            for part in self._batches(images):
+                batch = self._batch(part)
+                rows.append(predictor.rows(batch, predictor.all_members(len(part))).flatten(1))
+                if queries:
+                    with predictor.autocast():
+                        rows[-1] = torch.cat([rows[-1], batch.query], dim=1)
+        return torch.cat(rows)
 
     def predict(
         self, images: ImageLike | Sequence[ImageLike], top_k: int = 1, reject: float | None = None

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant
+from lw2g.blocks.expert import FrozenExpert
 from lw2g.training.models.class_folders import ClassImages
 from lw2g.training.models.manifest import Manifest
 from lw2g.training.models.rejection import Gaussians, calibrated, left_out, moments_of
+from lw2g.training.models.solved import Solved
 from lw2g.training.models.steps import Saved, kept_of, names_of
 
 __all__ = ["calibration_of", "look_alikes", "recall", "warnings_of"]
@@ -22,11 +23,12 @@ _TWIN = 0.1
 _SHOWN, _LEAST = 5, 2
 
 
-def recall(head: ClosedForm, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
     """Return of each class how many of its images are found, and what the others are taken for."""
     names, found = names_of(manifest), {}
+    targets = [target for info in manifest.infos for target in info.targets]
     for name, rows in images.items():
-        best = head.scores(rows.to(head.count.device), manifest.infos[-1].seen).argmax(1).tolist()
+        best = solved.named(rows.to(solved.device), targets).tolist()
         wrong = [names[target] for target in best if names[target] != name]
         taken = sorted(set(wrong), key=lambda other: (-wrong.count(other), other))[:_SHOWN]
         recall = 100 * (1 - len(wrong) / len(best))
@@ -72,16 +74,19 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
 
 
 def calibration_of(
-    head: ClosedForm, saved: Saved, *, learned: bool = False
+    solved: Solved, saved: Saved, *, learned: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Any], Gaussians | None]:
     """Return what rejects unknown images, what left-out images say of the model, and its Gaussians.
 
+    The head's features alone tell how known an image is. Beside an expert, whose posterior multiplies the
+    head's, squared distances of both add up where a class is chosen.
+
     Args:
-        head: Of the model.
+        solved: What of the model learns.
         saved: The model, with the features that it keeps.
         learned: Whether its last task may have cost the others accuracy.
     """
-    infos = saved.manifest.infos
+    infos, head = saved.manifest.infos, solved.head
     report: dict[str, Any] = {
         "loss": None,
         "accuracy": None,
@@ -93,12 +98,15 @@ def calibration_of(
     gaussians, kept = moments_of(head, infos[-1].seen), kept_of(saved)
     if gaussians is None or not kept:
         return {}, report, gaussians
-    rows = torch.cat([one for _, one in kept]).to(head.count.device).double()
+    rows, queries = solved.split(torch.cat([one for _, one in kept]).to(solved.device).double())
     labels = torch.cat([torch.full((len(one),), target) for target, one in kept]).to(rows.device)
     scores, distances, which = left_out(gaussians, head.lifted(rows), labels)
     if not len(which):
         return {}, report, gaussians
-    own, labels = isinstance(head, Discriminant), labels[which]
+    own = isinstance(head, Discriminant)
+    if solved.expert is not None and own:
+        distances = distances / solved.expert.warmth + _beside(solved.expert, queries, labels, infos[-1].seen)
+    labels = labels[which]
     found, error = calibrated(scores, distances, labels, own=own)
     report |= {"left_out": len(which), "ece": error}
     if own:
@@ -115,6 +123,14 @@ def calibration_of(
             then = columns[distances[old][:, columns].argmin(1)] == labels[old]
             report["loss"] = 100 * float(then.double().mean() - right[old].double().mean())
     return found, report, gaussians
+
+
+def _beside(expert: FrozenExpert, queries: Tensor, labels: Tensor, seen: int) -> Tensor:
+    """Return the distances of the same left-out images that an expert adds to the head's."""
+    gaussians = moments_of(expert.lda, seen)
+    assert gaussians is not None
+    distances: Tensor = left_out(gaussians, queries, labels)[1]
+    return distances
 
 
 def warnings_of(report: Mapping[str, Any], images: Mapping[str, ClassImages], saved: Saved) -> Iterator[str]:

@@ -196,10 +196,13 @@ def without_class(saved: Saved, name: str) -> Saved:
     if not base:
         return _less(saved, gone)
     state, prefix = _base_state(saved), "baseline/closed_form."
-    if {key.removeprefix(prefix) for key in state if key.startswith(prefix)} not in _ROWS:
+    sums = {key.removeprefix(prefix) for key in state if key.startswith(prefix)}
+    expert = any(key.startswith("baseline/frozen_expert.") for key in state)
+    if expert or sums not in _ROWS:
         raise ConfigError(
             f"class {name!r} was learned before the export, in sums that it shares with other classes",
-            "only heads cosine and mahalanobis can unlearn it; lw2g start keeps what lda needs",
+            "only heads cosine and mahalanobis, without an expert, can unlearn it; lw2g start keeps what lda "
+            "needs",
         )
     rows = torch.tensor([row for row in range(saved.learning.num_classes) if row not in base])
     for key, value in state.items():
