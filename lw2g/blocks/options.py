@@ -13,8 +13,6 @@ __all__ = [
     "AdapterSetOptions",
     "CarryKind",
     "ClosedFormKind",
-    "ExpertKind",
-    "ExpertOptions",
     "HeadKind",
     "HeadOptions",
     "LowRankOptions",
@@ -40,7 +38,6 @@ ClosedFormKind = Literal["cosine", "ridge", "mahalanobis", "lda", "klda"]
 HeadKind = Literal["linear", ClosedFormKind]
 MotionKind = Literal["shift", "affine", "auto"]
 CarryKind = Literal["none", MotionKind, "gated"]
-ExpertKind = Literal["none", "frozen"]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -82,19 +79,7 @@ class RandomFeatureOptions:
 
 
 @attrs.frozen(kw_only=True, slots=False)
-class ExpertOptions:
-    """What answers beside the baseline's head; the framework reads it (:mod:`lw2g.blocks.expert`)."""
-
-    expert: ExpertKind = option(
-        "none",
-        "what answers beside the head: frozen is linear discriminant analysis on un-prompted features, whose "
-        "posterior is multiplied with the head's",
-        published="none",
-    )
-
-
-@attrs.frozen(kw_only=True, slots=False)
-class HeadOptions(RandomFeatureOptions, ExpertOptions):
+class HeadOptions(RandomFeatureOptions):
     """The head that predicts from the features on which the linear head is trained."""
 
     head: HeadKind = option(

@@ -169,7 +169,7 @@ def _is_a_number_of_sets(_instance: object, field: attrs.Attribute[Any], value: 
 
 @attrs.frozen(kw_only=True)
 class RoutingConfig:
-    """How many sets predict a test image, and how their predictions are combined."""
+    """How many sets predict a test image, what answers beside them, and how it is combined."""
 
     mix: int | Literal["all"] = option(
         1,
@@ -187,9 +187,15 @@ class RoutingConfig:
     )
     held_back: int = option(
         20,
-        "training images of each task, at most a fifth, that fit the constants of a mix instead of being "
-        "trained on; 0: the posterior-weighted mixture as it is",
+        "training images of each task, at most a fifth, that fit the constants of a mix, or the temperature "
+        "of a head beside an expert, instead of being trained on; 0: the posterior-weighted mixture as it is",
         validator=ge(0),
+    )
+    expert: Literal["none", "frozen"] = option(
+        "none",
+        "what answers beside the baseline's head: frozen is linear discriminant analysis on un-prompted "
+        "features, whose posterior is multiplied with the head's",
+        published="none",
     )
 
 

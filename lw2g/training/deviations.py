@@ -44,7 +44,7 @@ def _options(resolved: Resolved, session: Session) -> Iterator[Entry]:
     """Yield options that differ from their published value, except those that a preset sets."""
     config = session.config
     records = [(place_of(kind, choice.name), choice.config) for kind, choice in config.chosen()]
-    if config.retrieval is not None:
+    if config.retrieval is not None or config.routing.expert != "none":
         records.append(("routing", config.routing))
     if session.builds_spaces or session.collects_evidence:
         records.append(("growth", config.growth))

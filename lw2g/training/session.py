@@ -388,6 +388,12 @@ def open_session(
     expert = expert_of(baseline)
     fits = mixer is not None or (expert is not None and expert.temperature is not None)
     stream, held_back = hold_back(stream, config.routing.held_back if fits else 0, run.seed)
+    if mixer is None and fits and not any(held_back):
+        raise ConfigError(
+            "routing.expert: scores of this head are no log likelihoods, and no class can spare images "
+            "that fit their temperature",
+            "use baseline.head=lda, or give classes 5 images or more",
+        )
     growth = config.growth
     if growth.merge != 1:
         require_mergeable(baseline, component.name)

@@ -10,7 +10,6 @@ from attrs.validators import ge, gt, le, optional
 from lw2g.blocks.options import (
     CarryKind,
     ClosedFormKind,
-    ExpertOptions,
     HeadOptions,
     PrefixOptions,
     RandomFeatureOptions,
@@ -35,7 +34,7 @@ __all__ = [
 
 # without slots, so that a config class can derive from several of them
 @attrs.frozen(kw_only=True, slots=False)
-class FirstTaskOptions(ExpertOptions):
+class FirstTaskOptions:
     """How a set is learned on the first task alone."""
 
     epochs: int = option(20, "passes over the first task's training images", validator=ge(0))

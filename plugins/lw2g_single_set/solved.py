@@ -22,6 +22,11 @@ class SolvedBaseline(Baseline):
 
     closed_form: ClosedForm
 
+    @property
+    def likelihood(self) -> bool:
+        """Whether the classifier's scores are log likelihoods."""
+        return self.closed_form.likelihood
+
     def logits(self, features: Tensor) -> Tensor:
         """Return the classifier's scores, ``[B, num_classes]``; 0 for classes to come."""
         return self.closed_form.logits(features)

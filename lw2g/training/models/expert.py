@@ -24,18 +24,13 @@ def add_expert(baseline: Baseline, config: ModelConfig, context: BuildContext) -
     Raises:
         ConfigError: The head's scores cannot become a posterior.
     """
-    if getattr(config.baseline.config, "expert", "none") == "none":
+    if config.routing.expert == "none":
         return
-    if baseline.scope.each:
-        raise ConfigError(
-            f"baseline.expert: {config.baseline.name!r} combines answers of its sets, which is no posterior",
-            "leave it out, or choose a baseline with one head",
-        )
     # a mix of several sets' answers is a posterior that was fitted already
     fitted = not baseline.likelihood and config.routing.mix == 1
     if fitted and not config.routing.held_back:
         raise ConfigError(
-            "baseline.expert: scores of this head are no log likelihoods, and routing.held_back=0 leaves no "
+            "routing.expert: scores of this head are no log likelihoods, and routing.held_back=0 leaves no "
             "images that fit their temperature",
             "raise it, or use baseline.head=lda",
         )
