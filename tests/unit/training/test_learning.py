@@ -86,14 +86,18 @@ def same(one: Path, other: Path) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("head", ["lda", "cosine", "mahalanobis", "ridge"])
+@pytest.mark.parametrize("head", ["lda", "lda and expert", "cosine", "mahalanobis", "ridge"])
 def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> None:
     """A run over two classes, exported, that learns the others has the scores of the run over all of them."""
     data = tmp_path / "data"
     for name in NAMES:
         for split, folder in (("train", "first" if name in ("ant", "bee") else name), ("test", "test")):
             shutil.copytree(glyphs / folder / name, data / split / name)
+    head, _, expert = head.partition(" and ")
     shared = {"benchmark.root": str(data), "benchmark.increment": 1, "baseline.head": head}
+    shared["run.precision"] = "32-true"  # what `auto` measures may differ between the two runs
+    if expert:
+        shared["routing.expert"] = "frozen"
     if head == "ridge":
         shared["baseline.head_features"] = 40
     options: dict[str, Any] = {
@@ -114,6 +118,11 @@ def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> 
     one, other = expected.baseline.closed_form, found.baseline.closed_form
     rows = expected.features(images).double()
     torch.testing.assert_close(other.scores(rows, 4), one.scores(rows, 4), rtol=1e-10, atol=1e-10)
+    if expert:
+        one, other = expected.baseline.frozen_expert, found.baseline.frozen_expert
+        said = one.log_posterior(rows, range(4))
+        torch.testing.assert_close(other.log_posterior(rows, range(4)), said, rtol=1e-6, atol=1e-6)
+        assert not torch.equal(expected.answer(images).logits, one.product(said, torch.zeros_like(said)))
     assert [row["class"] for row in found.predict(images)] == [
         row["class"] for row in expected.predict(images)
     ]
@@ -381,6 +390,34 @@ def test_a_method_with_tensors_for_each_task_learns_and_forgets(glyphs: Path, tm
     lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
     before, after = sums(tmp_path / "model"), sums(tmp_path / "model-3")
     assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
+
+
+def test_head_and_expert_learn_and_forget_alike(glyphs: Path, tmp_path: Path) -> None:
+    """Sums of both grow by the new images and lose them again; a class of the base is in sums of all."""
+    options = {"baseline.head": "lda", "baseline.head_carry": "gated", "routing.expert": "frozen"}
+    options["run.precision"] = "32-true"
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options, **{"baseline.epochs": 1})
+    lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
+    model, report = lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    counts = (model.baseline.closed_form.count, model.baseline.frozen_expert.lda.count)
+    assert counts[0].tolist() == counts[1].tolist() == [6] * 5 + [24]
+    images = sorted((glyphs / "cat" / "cat").iterdir())
+    pixels = torch.stack([model.transform(str(path)) for path in images])
+    queries = model.backbone.features(pixels).double()
+    torch.testing.assert_close(
+        model.baseline.frozen_expert.lda.mean[5], queries.mean(0), rtol=1e-4, atol=1e-4
+    )
+    assert report["classes"][0]["recall"] is not None
+    assert report["temperature"] > 0
+    reopened = lw2g.load(tmp_path / "model-2", device="cpu")
+    assert torch.equal(reopened.answer(images).logits, model.answer(images).logits)
+    rejecting = reopened.predict(images, reject=0.2)
+    assert all(row["best"] and row["score"] is not None for row in rejecting)
+    lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
+    assert same(tmp_path / "model-3", tmp_path / "model")
+    done = command("unlearn", tmp_path / "model", lw2g.load(tmp_path / "model").classes[0])
+    assert done.exit_code == 2
+    assert "in sums that it shares with other classes" in done.stderr
 
 
 def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: Path) -> None:

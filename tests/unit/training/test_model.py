@@ -43,8 +43,18 @@ def pixels():
         {"baseline": "hide-prompt", "overrides": {"routing.mix": 2}},
         {"baseline": "coda-prompt"},
         {"baseline": "tuna"},
+        {
+            "baseline": "slca-plus-plus",
+            "overrides": {
+                "baseline.head": "lda",
+                "baseline.head_carry": "gated",
+                "routing.expert": "frozen",
+            },
+        },
+        {"baseline": "dual-prompt", "overrides": {"benchmark.train": 15, "routing.expert": "frozen"}},
+        {"baseline": "hide-prompt", "overrides": {"routing.mix": 2, "routing.expert": "frozen"}},
     ],
-    ids=lambda chosen: chosen["baseline"],
+    ids=lambda chosen: "-".join([chosen["baseline"], *chosen.get("overrides", {})]),
 )
 def test_the_runs_own_test_images_get_the_stored_predictions(chosen, catalogue, quick, tmp_path):
     """After any task: classes, retrieved tasks and sets of raw pixels equal those stored by the run.
