@@ -67,13 +67,13 @@ def count_flops(
             inference += (
                 session.passes(len(session.stream.tasks)) * per_forward
             )  # as many as there can be sets
-            counts = {"training_per_image": training, "inference_per_image": inference}
+            counts: dict[str, float | None] = {"training_per_image": training}
             if expert_of(session.baseline) is not None:
                 answer = partial(_answer, session, context)
                 own = _count(session, source, partial(answer, heard=True)) - _count(session, source, answer)
                 counts["expert_per_image"] = own
-                counts["inference_per_image"] += own
-    return counts
+                inference += own
+    return counts | {"inference_per_image": inference}
 
 
 def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> float:

@@ -116,6 +116,26 @@ def test_show_tells_that_a_run_is_unfinished(finished, tmp_path):
     assert told in invoke("show", run).stdout
 
 
+def test_show_tells_motions_and_what_an_expert_costs(tmp_path):
+    """A row per task that moved old classes, an alarm where the new ones went far, and who was held."""
+    motion = {"task": 1, "new": 4.5, "old": 0.5, "times": 3.0, "held": [0], "carried": 1, "alarming": True}
+    told = {
+        "findings": {"motions": [motion], "carry_forwards": 9},
+        "expert": {"kind": "frozen", "forwards_per_image": 1, "numbers": 29184, "temperature": 0.5},
+        "flops": {"expert_per_image": 2e6},
+    }
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | told))
+    rows = [line.split() for line in invoke("show", tmp_path).stdout.splitlines()]
+    assert ["2", "4.5", "0.5", "3.0", "!", "1", "of", "1:", "ant"] in rows
+    assert ["expert's", "forwards", "per", "test", "image", "1"] in rows
+    assert ["expert's", "numbers", "29184"] in rows
+    assert ["head's", "temperature", "0.5"] in rows
+    assert ["expert_per_image", "2.0", "MFLOP"] in rows
+    damaged = RECORD | {"findings": {"motions": [motion | {"held": "all"}]}}
+    (tmp_path / "record.json").write_bytes(seal_json(damaged))
+    assert invoke("show", tmp_path).exit_code == 2
+
+
 def test_show_explains_every_number_it_prints(finished):
     """Each column of evidence, each metric and each cost of a real record has a meaning beside it."""
     text = invoke("show", finished[0], "--explain").stdout

@@ -6,6 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 
@@ -119,6 +120,24 @@ def test_matrices_count_from_one(opened):
     assert inside.accuracies(opened).rows[:3] == [(1, 1, 100.0), (1, 2, 75.0), (1, 3, 50.0)]
     assert inside.forgetting(opened).rows == [(1, 100.0, 100.0, 50.0, 50.0), (2, 75.0, 75.0, 50.0, 25.0)]
     assert inside.drift(opened).rows == [(1, 2, 2.0), (1, 3, 10.0), (2, 3, 0.0)]
+
+
+def test_motions_are_drawn_task_by_task(opened):
+    """Two points a task, whose classes moved, and what deserves a look; a run that carried nothing says so."""
+    assert inside.motions(opened).rows == []
+    assert inside.motions(opened).why == "no statistics of old classes were carried"
+    entries = [
+        {"task": 1, "new": 2.0, "old": 1.0, "times": None, "held": [], "carried": 2, "alarming": False},
+        {"task": 2, "new": 8.0, "old": 0.5, "times": 4.0, "held": [0, 3], "carried": 4, "alarming": True},
+    ]
+    run = attrs.evolve(opened.run, record={**opened.record, "findings": {"motions": entries}})
+    found = inside.motions(attrs.evolve(opened, run=run))
+    assert found.rows[:2] == [(2, "its own", 2.0, None, 0, 2), (2, "old ones", 1.0, None, 0, 2)]
+    assert found.rows[2:] == [(3, "its own", 8.0, 4.0, 2, 4), (3, "old ones", 0.5, 4.0, 2, 4)]
+    assert found.facts == [
+        "task 3: its own classes moved three times as far as earlier tasks', or more",
+        "old classes were held 2 times in all",
+    ]
 
 
 def test_class_confusion_tells_wrong_tasks_from_wrong_classes(opened):

@@ -455,7 +455,8 @@ def linked(folder: Path) -> set[Path]:
 
 def test_a_copy_of_a_run_trains_on_new_classes(glyphs: Path, tmp_path: Path) -> None:
     """`--adapt` leaves the run as it was, knows the new class, and becomes a model that learns on."""
-    options = SMALL | {"baseline.head": "lda", "baseline.head_carry": "affine", "baseline.epochs": 1}
+    options = SMALL | {"baseline.head": "lda", "baseline.head_carry": "gated", "baseline.epochs": 1}
+    options["routing.expert"] = "frozen"
     options |= {"benchmark.classes_per_family": 1, "benchmark.increment": 5}
     lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **options)
     run = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
