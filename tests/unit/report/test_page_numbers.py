@@ -123,7 +123,7 @@ def test_matrices_count_from_one(opened):
 
 
 def test_motions_are_drawn_task_by_task(opened):
-    """Two points a task, whose classes moved, and what deserves a look; a run that carried nothing says so."""
+    """Two points a task, and what deserves a look; a run that carried nothing says so."""
     assert inside.motions(opened).rows == []
     assert inside.motions(opened).why == "no statistics of old classes were carried"
     entries = [
