@@ -59,6 +59,8 @@ BRIEF = {
             "discriminants",
             "ridge",
             "carrying",
+            "motions",
+            "expert",
             "options",
             "schedules",
             "prefixes",
