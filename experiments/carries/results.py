@@ -1,0 +1,121 @@
+"""The finished cells of the study, and paired differences between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from cell import STEPS, VARIANTS
+from numpy.typing import NDArray
+from scipy import stats
+
+
+@attrs.frozen(eq=False)
+class Cell:
+    """A stream, an order, a method and a resolution under every carry.
+
+    Attributes:
+        facts: What was run.
+        accuracy: ``[variants, with expert, state, task]`` in per cent; NaN where there is none.
+        answers: Answers of the last state, ``[variants, with expert, test images]``.
+        labels: Their classes.
+        steps: One row of :data:`cell.STEPS` for each task from the second.
+    """
+
+    facts: Mapping[str, Any]
+    accuracy: NDArray[np.float32]
+    answers: NDArray[np.int16]
+    labels: NDArray[np.int16]
+    steps: NDArray[np.float32]
+
+    def faa(self, carry: str, expert: bool = False) -> float:
+        """Return the mean over tasks of accuracy after the last task."""
+        return float(self.accuracy[VARIANTS.index(carry), int(expert), -1].mean())
+
+    def hits(self, carry: str, expert: bool = False) -> NDArray[np.float64]:
+        """Return for each test image whether it is right, weighted so that the mean is the FAA."""
+        right = 100.0 * (self.answers[VARIANTS.index(carry), int(expert)] == self.labels)
+        tasks = self.accuracy.shape[-1]
+        task = self.labels // ((int(self.labels.max()) + 1) // tasks)
+        sizes = np.bincount(task, minlength=tasks)
+        return np.asarray(right * (len(task) / tasks / sizes)[task])
+
+    def step(self, name: str) -> NDArray[np.float32]:
+        """Return a column of the steps."""
+        return self.steps[:, STEPS.index(name)]
+
+
+def load(folder: Path) -> list[Cell]:
+    """Return the cells of a folder.
+
+    Raises:
+        ValueError: A cell's answers do not end where it says.
+    """
+    cells = []
+    for file in sorted(folder.glob("*.npz")):
+        stored = np.load(file)
+        values = {name: stored[name] for name in ("accuracy", "answers", "labels", "steps")}
+        cell = Cell(facts=json.loads(str(stored["facts"])), **values)
+        again = {name: float(cell.hits(name).mean()) for name in ("affine", "raw")}
+        for name, by_run in (("affine", cell.facts["faa"]), ("raw", cell.facts["raw_faa"])):
+            if abs(again[name] - by_run) > 0.01:
+                raise ValueError(f"{file.name}: {name} is {again[name]:.3f} by its answers, {by_run:.3f} by the run")
+        cells.append(cell)
+    return cells
+
+
+def chosen(cells: Iterable[Cell], stream: str, method: str, size: int) -> list[Cell]:
+    """Return the orders of a stream, method and size."""
+    wanted = {"stream": stream, "method": method, "size": size}
+    found = [cell for cell in cells if all(cell.facts[key] == value for key, value in wanted.items())]
+    return sorted(found, key=lambda cell: cell.facts["order"])
+
+
+def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and half of its 95 % t-interval; infinity of one value.
+
+    >>> [round(value, 2) for value in mean_and_half([1.0, 2.0, 3.0])]
+    [2.0, 2.48]
+    """
+    if len(values) < 2:
+        return float(np.mean(values)), float("inf")
+    spread = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    return float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * spread
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """A paired difference of FAA.
+
+    Attributes:
+        mean: Over orders.
+        half: Half of its 95 % interval.
+        worst: Of the orders.
+        orders: How many there are.
+    """
+
+    mean: float
+    half: float
+    worst: float
+    orders: int
+
+    def __str__(self) -> str:
+        unit = "order, interval over images" if self.orders == 1 else "orders"
+        return f"{self.mean:+.1f} ± {self.half:.1f} (worst {self.worst:+.1f}; {self.orders} {unit})"
+
+
+def less(cells: Sequence[Cell], left: Mapping[str, Any], right: Mapping[str, Any]) -> Difference:
+    """Return the difference of two variants ``{carry, expert}`` over the orders, paired.
+
+    With one order the interval is over its test images.
+    """
+    apart = [cell.faa(**left) - cell.faa(**right) for cell in cells]
+    mean, half = mean_and_half(apart)
+    if len(cells) == 1:
+        images = cells[0].hits(**left) - cells[0].hits(**right)
+        half = 1.96 * float(images.std(ddof=1)) / len(images) ** 0.5
+    return Difference(mean=mean, half=half, worst=min(apart), orders=len(cells))
