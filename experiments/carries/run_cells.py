@@ -70,7 +70,8 @@ def main() -> None:
                 continue
             if not (arguments.out / f"{name}.npz").exists():
                 run_one(cell, arguments)
-                shutil.rmtree(arguments.runs / name, ignore_errors=True)
+                # what a pack needs stays: record, configuration, predictions
+                shutil.rmtree(arguments.runs / name / "checkpoints", ignore_errors=True)
 
 
 def run_one(cell: Cell, arguments: argparse.Namespace) -> None:
