@@ -29,8 +29,7 @@ def cells() -> Iterator[Cell]:
     """Yield the cells in the order of their value, some twice."""
     yield ("turns-small", 0, MAIN, 64)
     yield ("turns-small", 0, MAIN, 224)
-    yield from (("turns", order, MAIN, 224) for order in range(3))
-    yield from (("pacs-art-sketch", order, MAIN, 224) for order in range(3))
+    yield from ((stream, order, MAIN, 224) for order in range(3) for stream in ("turns", "pacs-art-sketch"))
     yield from ((stream, order, MAIN, 64) for order in range(3) for stream in ("turns", "pacs-art-sketch"))
     yield ("cifar-second", 0, MAIN, 224)
     yield ("tiny", 0, MAIN, 224)
