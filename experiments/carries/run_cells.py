@@ -2,7 +2,7 @@
 
     nice -n 19 python experiments/carries/run_cells.py --data DATA --weights FILE --runs RUNS --out RESULTS
 
-A second process may run beside it with ``--from-end``: a cell that is under way is marked by a lock and passed over.
+A second process may run beside it, with ``--skip`` further on in the list: a cell that is under way is locked and passed over.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ Cell = tuple[str, int, str, int]
 def cells() -> Iterator[Cell]:
     """Yield the cells in the order of their value, some twice."""
     yield ("turns-small", 0, MAIN, 64)
-    yield ("turns-small", 0, MAIN, 224)
-    yield from ((stream, order, MAIN, 224) for order in range(3) for stream in ("turns", "pacs-art-sketch"))
+    yield from ((stream, 0, MAIN, 224) for stream in ("turns", "pacs-art-sketch"))
     yield from ((stream, order, MAIN, 64) for order in range(3) for stream in ("turns", "pacs-art-sketch"))
-    yield ("cifar-second", 0, MAIN, 224)
+    yield from ((stream, 0, MAIN, 64) for stream in ("tiny", "cifar-second"))
+    yield from ((stream, 1, MAIN, 224) for stream in ("pacs-art-sketch", "turns"))
     yield ("tiny", 0, MAIN, 224)
+    yield ("pacs-art-sketch", 2, MAIN, 224)
+    yield ("cifar-second", 0, MAIN, 224)
+    yield ("turns", 2, MAIN, 224)
+    yield from ((stream, order, MAIN, 64) for order in range(1, 3) for stream in ("tiny", "cifar-second"))
+    yield from ((stream, order, MAIN, 224) for order in range(1, 3) for stream in ("tiny", "cifar-second"))
     yield from (("turns", order, MAIN, 224) for order in range(3, 6))
     yield from (("pacs-art-sketch", order, MAIN, 224) for order in range(3, 5))
-    yield from ((stream, order, MAIN, 64) for order in range(3) for stream in ("cifar-second", "tiny"))
-    yield from ((stream, order, MAIN, 224) for order in range(1, 3) for stream in ("cifar-second", "tiny"))
     yield from (("turns", 0, method, 224) for method in OTHERS)
     yield from (("pacs-art-sketch", order, method, 224) for order in range(3) for method in OTHERS)
     yield from ((stream, order, MAIN, 64) for stream, count in DEVELOPMENT.items() for order in range(count))
@@ -52,11 +55,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("data", "weights", "runs", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--from-end", action="store_true", help="take the last of the cells first that fill up what the verdicts need")
+    parser.add_argument("--skip", type=int, default=0, help="cells that come last instead of first")
     arguments = parser.parse_args()
-    wanted = list(dict.fromkeys(cells()))
-    if arguments.from_end:
-        wanted = wanted[8:] + wanted[:8]
+    ordered = list(dict.fromkeys(cells()))
+    wanted = ordered[arguments.skip :] + ordered[: arguments.skip]
     arguments.runs.mkdir(parents=True, exist_ok=True)
     for cell in wanted:
         name = ".".join(map(str, cell))
