@@ -1,6 +1,7 @@
-"""The carries of the study in numpy, apart from lw2g's own: what they do to class means and a shared covariance.
+"""The carries of the study in numpy: what they do to class means and a shared covariance.
 
-``tests/unit/experiments/test_carries.py`` compares them with ``lw2g.blocks.carrying`` and works the gate out by hand.
+``tests/unit/test_carries_experiment.py`` compares them with ``lw2g.blocks.carrying`` and works the gate out
+by hand.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def still(before: Rows, after: Rows) -> Motion:
 
 
 def affine(before: Rows, after: Rows, strength: float) -> Motion:
-    """Return the map ``x A + b`` by ridge regression, A shrunk towards the identity by ``strength`` mean variances."""
+    """Return the map ``x A + b`` by ridge regression, A shrunk towards the identity."""
     centre, moved = before.mean(0), after.mean(0)
     rows = before - centre
     scatter = rows.T @ rows
@@ -58,7 +59,7 @@ def affine(before: Rows, after: Rows, strength: float) -> Motion:
 
 
 def shift(before: Rows, after: Rows, share: float) -> Motion:
-    """Return the motion by the drift of near images; near is ``share`` median squared distances, all images at infinity."""
+    """Return the motion by the drift of near images; ``share`` median squared distances are near."""
     drift = after - before
     if share == float("inf"):
         return Motion(lambda rows: rows + drift.mean(0))
@@ -121,8 +122,9 @@ def fit(carry: str, before: Rows, after: Rows, labels: NDArray[np.int64]) -> Mot
 def gates(old: Rows, new: Rows, tau: float = 1.0) -> NDArray[np.float64]:
     """Return how far each old class follows a motion of new classes, ``[old]`` within 0 to 1.
 
-    ``min(1, tau r / d)``, d the squared distance to the nearest new class, r the median over new classes of that to the nearest other
-    one: a class as near as new classes are to each other follows wholly, a far one hardly.
+    ``min(1, tau r / d)``, d the squared distance to the nearest new class, r the median over new classes of
+    that to the nearest other one: a class as near as new classes are to each other follows wholly, a far one
+    hardly.
 
     Args:
         old: Means of old classes, ``[old, dim]``.

@@ -1,10 +1,12 @@
-"""One cell of the study: a stream, an order, a method and a resolution, trained once and read under every carry.
+"""One cell of the study: trained once, read under every carry.
 
-    python experiments/carries/cell.py --stream turns --order 0 --method slca-plus-plus --size 224 --data DATA --weights FILE --out RESULTS
+    python experiments/carries/cell.py --stream turns --order 0 --method slca-plus-plus --size 224
+        --data DATA --weights FILE --runs RUNS --out RESULTS
 
-The method is trained by ``lw2g run`` with a carried ``lda`` head; what it trains does not depend on the carry. Its checkpoints give
-features of the task's images before and after each task, and of test images of all classes seen; numpy then does what each carry would have
-done. The cell is refused unless its ``affine`` ends where the run itself ended, to 0.01 points. Features are not kept.
+The method is trained by ``lw2g run`` with a carried ``lda`` head; what it trains does not depend on the
+carry. Its checkpoints give features of the task's images before and after each task, and of test images of
+all classes seen; numpy then does what each carry would have done. The cell is refused unless its ``affine``
+ends where the run itself ended, to 0.01 points. Features are not kept.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from carrying import Discriminant, Rows, distances, fit, gates
+from carrying import Discriminant, Rows, fit, gates
 from numpy.typing import NDArray
 
 STREAMS = Path(__file__).resolve().parents[1] / "streams.toml"
@@ -29,14 +31,17 @@ METHODS = Path(__file__).with_name("methods.toml")
 Labels = NDArray[np.int64]
 
 CARRIES = ("none", "shift", "affine", "auto", "gate", "gate-shift", "affine-means")
-"""``gate`` is the gate over ``affine``; the last two, ``gate`` over ``shift`` and ``affine`` that leaves the scatter, are exploratory."""
+"""``gate`` is the gate over ``affine``; the last two, ``gate`` over ``shift`` and ``affine`` that leaves
+the scatter, are exploratory."""
 
 VARIANTS = (*CARRIES, "fresh", "fresh-means", "raw")
-"""``fresh``: all training images measured anew under the last state; ``fresh-means``: their means under the scatter of ``none``; ``raw``:
-``lda`` on frozen features."""
+"""``fresh``: all training images measured anew under the last state; ``fresh-means``: their means under the
+scatter of ``none``; ``raw``: ``lda`` on frozen features."""
 
 
-def command(stream: str, order: int, method: str, size: int, data: Path, weights: Path, run: Path) -> list[str]:
+def command(
+    stream: str, order: int, method: str, size: int, data: Path, weights: Path, run: Path
+) -> list[str]:
     """Return the command that trains a cell."""
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     # what trains nothing ends alike whatever the tasks; at once it is evaluated once
@@ -57,16 +62,31 @@ def command(stream: str, order: int, method: str, size: int, data: Path, weights
         "run.seed": order,
         "run.protocol": "like-for-like",
     }
-    named = [f"--{kind}={options.pop(kind)}" for kind in ("baseline", "policy", "constraint") if kind in options]
+    named = [
+        f"--{kind}={options.pop(kind)}" for kind in ("baseline", "policy", "constraint") if kind in options
+    ]
     chosen = [f"--set={key}={value}" for key, value in options.items()]
-    return ["lw2g", "run", *named, "--benchmark=folder", "--backbone=timm", f"--weights={weights}", *chosen, f"--out={run}"]
+    return [
+        "lw2g",
+        "run",
+        *named,
+        "--benchmark=folder",
+        "--backbone=timm",
+        f"--weights={weights}",
+        *chosen,
+        f"--out={run}",
+    ]
 
 
 def train(run: Path, ordered: list[str]) -> dict[str, Any]:
     """Train a run, or finish it, and return its record."""
     record = run / "record.json"
     if not (record.exists() and json.loads(record.read_text())["metrics"]["faa"] is not None):
-        subprocess.run(["lw2g", "resume", str(run)] if record.exists() else ordered, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["lw2g", "resume", str(run)] if record.exists() else ordered,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     found: dict[str, Any] = json.loads(record.read_text())
     return found
 
@@ -76,7 +96,9 @@ class Images:
 
     def __init__(self, root: Path, facts: dict[str, Any]) -> None:
         self.increment, self.tasks = facts["increment"], facts["tasks"]
-        self._files = {split: _files(root / split, facts[f"{split}_per_class"]) for split in ("train", "test")}
+        self._files = {
+            split: _files(root / split, facts[f"{split}_per_class"]) for split in ("train", "test")
+        }
         self._ready: dict[Path, Any] = {}
 
     def of(self, split: str, first: int, last: int) -> tuple[list[Path], Labels]:
@@ -171,7 +193,12 @@ def evaluate(run: Path, images: Images, weights: Path, bare: dict[str, Rows]) ->
                 if task == tasks - 1:
                     answers[place, with_expert] = answered
         earlier, old_test = model, (test, true)
-    return {"accuracy": accuracy, "answers": answers, "labels": test_labels.astype(np.int16), "steps": np.array(steps, np.float32)}
+    return {
+        "accuracy": accuracy,
+        "answers": answers,
+        "labels": test_labels.astype(np.int16),
+        "steps": np.array(steps, np.float32),
+    }
 
 
 STEPS = (
@@ -186,10 +213,11 @@ STEPS = (
     "old_affine",
     "old_gate",
 )
-"""Columns of ``steps``, one row for each task from the second. Mean lengths of the motions of class means: new classes by training images and
-by test images, old ones by test images; ratio of the last two. ``factor``: the best single factor on ``affine``'s motion of old means.
-``gate``: mean weight; ``near``: share of weights that are 1. Accuracy on test images of old classes, this step's carry being none, ``affine`` or the
-gate, after ``affine`` in all earlier steps and before new classes enter."""
+"""Columns of ``steps``, one row for each task from the second. Mean lengths of the motions of class means:
+new classes by training images and by test images, old ones by test images; ratio of the last two.
+``factor``: the best single factor on ``affine``'s motion of old means. ``gate``: mean weight; ``near``:
+share of weights that are 1. Accuracy on test images of old classes, this step's carry being none,
+``affine`` or the gate, after ``affine`` in all earlier steps and before new classes enter."""
 
 
 def step(
@@ -225,7 +253,8 @@ def step(
     gated.mean = before_step.mean + weights[:, None] * told
     old = true < known
     accuracies = [
-        100 * (head.posteriors(test[old]).argmax(1) == true[old]).mean() for head in (before_step, heads["affine"], gated)
+        100 * (head.posteriors(test[old]).argmax(1) == true[old]).mean()
+        for head in (before_step, heads["affine"], gated)
     ]
     new_test, old_test = _length(tested[known:] - tested_before[known:]), _length(old_motion)
     factor = float((old_motion * told).sum() / max(float((told * told).sum()), 1e-30))
@@ -316,6 +345,7 @@ def measure(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the cell that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stream", required=True)
     parser.add_argument("--order", type=int, required=True)
@@ -334,7 +364,9 @@ def summary(file: Path) -> str:
     cell = np.load(file)
     facts = json.loads(str(cell["facts"]))
     ends = cell["accuracy"][:, :, -1].mean(-1)
-    shown = " ".join(f"{name} {alone:.1f}/{both:.1f}" for name, (alone, both) in zip(VARIANTS, ends, strict=True))
+    shown = " ".join(
+        f"{name} {alone:.1f}/{both:.1f}" for name, (alone, both) in zip(VARIANTS, ends, strict=True)
+    )
     return f"{file.stem}: {shown} | {facts['seconds']}"
 
 

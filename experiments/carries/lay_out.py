@@ -2,9 +2,10 @@
 
     python experiments/carries/lay_out.py --data ARCHIVES --out DATA
 
-ARCHIVES holds the data sets as zips of sheets, one WebP sheet a class and split, beside a JSON file with classes and counts. Written are
-``DATA/images/SET/{train,test}/NUMBER_class/NUMBER.png`` and, as links, ``DATA/STREAM/ORDER/{train,test}/NUMBER_class``, numbered as tasks
-bring them. ``experiments/streams.toml`` says what each stream is for; a stream whose images or labels differ from its hash there is refused.
+ARCHIVES holds the data sets as zips of sheets, one WebP sheet a class and split, beside a JSON file with
+classes and counts. Written are ``DATA/images/SET/{train,test}/NUMBER_class/NUMBER.png`` and, as links,
+``DATA/STREAM/ORDER/{train,test}/NUMBER_class``, numbered as tasks bring them. ``experiments/streams.toml``
+says what each stream is for; a stream whose images or labels differ from its hash there is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from PIL import Image
 
 STREAMS = Path(__file__).resolve().parents[1] / "streams.toml"
 
-MOST = {"cifar100": (50, 20), "caltech100_128": (30, 20), "pacs_128": (60, 20), "tinyimagenet200_64": (40, 10)}
+MOST = {
+    "cifar100": (50, 20),
+    "caltech100_128": (30, 20),
+    "pacs_128": (60, 20),
+    "tinyimagenet200_64": (40, 10),
+}
 """The sets, and the training and test images that are taken of a class: the first ones of its sheet."""
 
 SEEN_OBJECTS = ("dog", "elephant", "giraffe")
@@ -52,7 +58,9 @@ def unpack(archives: Path, name: str, out: Path) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
                 pixels = np.asarray(Image.open(io.BytesIO(members.read(member))).convert("RGB"))
                 rows, columns = pixels.shape[0] // side, pixels.shape[1] // side
-                images = pixels.reshape(rows, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
+                images = (
+                    pixels.reshape(rows, side, columns, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
+                )
                 for place in range(most):
                     Image.fromarray(images[place]).save(folder / f"{place:03d}.png")
 
@@ -88,8 +96,7 @@ def _seen(path: Path) -> bool:
 
 
 def _domains(stream: str, order: int, pacs: Classes, increment: int) -> Classes:
-    """Return the classes of two domains in turn, so many of each at a time: photo and cartoon with the seen objects, or art and sketch
-    with the others."""
+    """Return the classes of two domains in turn: the seen objects of photo and cartoon, or the others."""
     draw = random.Random(f"{stream} {order}")
     development = stream == "pacs-photo-cartoon"
     names = ["photo", "cartoon"] if development else ["art_painting", "sketch"]
@@ -108,8 +115,10 @@ def _in_turn(pools: Sequence[Classes], increment: int) -> Classes:
 
 
 def _turns(order: int, cifar: Classes, pacs: Classes, caltech: Classes) -> Classes:
-    """Return 20 classes each of three kinds of images, five of each in turn; an order is one of the six orders of the kinds, with classes
-    of its own. A task of PACS has five objects of one domain."""
+    """Return 20 classes of each of three kinds of images, five in turn; a task of PACS has one domain.
+
+    The six orders are those of the kinds, each with classes of its own.
+    """
     draw = random.Random(f"turns report {order}")
     domains = draw.sample(["art_painting", "cartoon", "photo", "sketch"], 4)
     drawings = [*chain.from_iterable(draw.sample(_of_domain(pacs, domain), 5) for domain in domains)]
@@ -118,7 +127,7 @@ def _turns(order: int, cifar: Classes, pacs: Classes, caltech: Classes) -> Class
 
 
 def _turns_small(order: int, cifar: Classes, pacs: Classes, caltech: Classes) -> Classes:
-    """Return six classes each of three kinds of images, three of each in turn; the drawings are those of ``pacs-photo-cartoon``."""
+    """Return six classes of each of three kinds of images, three in turn."""
     draw = random.Random(f"turns-small {order}")
     drawings = _domains("pacs-photo-cartoon", order, pacs, 3)
     kinds = {"cifar": draw.sample(cifar, 6), "pacs": drawings, "caltech": draw.sample(caltech, 6)}
@@ -143,6 +152,7 @@ def hash_of(classes: Classes, limits: Mapping[str, int]) -> str:
 
 
 def main() -> None:
+    """Unpack the sets, check the streams against their hashes, and link them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the archives")
     parser.add_argument("--out", type=Path, required=True, help="folder of the streams")
@@ -158,7 +168,9 @@ def main() -> None:
         if arguments.print:
             print(stream, json.dumps(hashes, indent=4))
         elif hashes != facts["sha256"]:
-            raise SystemExit(f"{stream}: images or labels differ from those of {STREAMS.name}; look at the archives")
+            raise SystemExit(
+                f"{stream}: images or labels differ from those of {STREAMS.name}; look at the archives"
+            )
         for order, classes in enumerate(orders):
             _link(classes, arguments.out / stream / str(order))
 

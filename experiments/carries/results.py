@@ -38,15 +38,24 @@ class Cell:
 
     def hits(self, carry: str, expert: bool = False) -> NDArray[np.float64]:
         """Return for each test image whether it is right, weighted so that the mean is the FAA."""
-        right = 100.0 * (self.answers[VARIANTS.index(carry), int(expert)] == self.labels)
-        tasks = self.accuracy.shape[-1]
-        task = self.labels // ((int(self.labels.max()) + 1) // tasks)
-        sizes = np.bincount(task, minlength=tasks)
-        return np.asarray(right * (len(task) / tasks / sizes)[task])
+        right = self.answers[VARIANTS.index(carry), int(expert)] == self.labels
+        return weighted(right, self.labels, self.accuracy.shape[-1])
 
     def step(self, name: str) -> NDArray[np.float32]:
         """Return a column of the steps."""
         return self.steps[:, STEPS.index(name)]
+
+
+def weighted(right: NDArray[np.bool_], labels: NDArray[np.int16], tasks: int) -> NDArray[np.float64]:
+    """Return which test images are right, in per cent and weighted: every task counts alike in the mean."""
+    task = labels // ((int(labels.max()) + 1) // tasks)
+    sizes = np.bincount(task, minlength=tasks)
+    return np.asarray(100.0 * right * (len(task) / tasks / sizes)[task])
+
+
+def task_mean(right: NDArray[np.bool_], labels: NDArray[np.int16], tasks: int) -> float:
+    """Return the mean over tasks of the accuracy on their images, in per cent."""
+    return float(weighted(right, labels, tasks).mean())
 
 
 def load(folder: Path) -> list[Cell]:

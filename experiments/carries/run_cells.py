@@ -2,7 +2,7 @@
 
     nice -n 19 python experiments/carries/run_cells.py --data DATA --weights FILE --runs RUNS --out RESULTS
 
-A second process may run beside it, with ``--skip`` further on in the list: a cell that is under way is locked and passed over.
+A second process may run beside it, with ``--skip`` further on in the list: a cell under way is passed over.
 """
 
 from __future__ import annotations
@@ -47,11 +47,17 @@ def cells() -> Iterator[Cell]:
     yield from ((stream, 0, method, 224) for stream in ("cifar-second", "tiny") for method in OTHERS)
     yield from ((stream, order, MAIN, 64) for stream, count in REPORT.items() for order in range(count))
     yield from ((stream, order, method, 64) for order in range(3) for stream in REPORT for method in OTHERS)
-    yield from ((stream, order, method, 224) for order in range(1, 3) for stream in ("cifar-second", "tiny") for method in OTHERS)
+    yield from (
+        (stream, order, method, 224)
+        for order in range(1, 3)
+        for stream in ("cifar-second", "tiny")
+        for method in OTHERS
+    )
     yield from ((stream, order, MAIN, 224) for order in range(3, 5) for stream in ("cifar-second", "tiny"))
 
 
 def main() -> None:
+    """Run all cells that are not finished."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("data", "weights", "runs", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)

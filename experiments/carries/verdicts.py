@@ -1,6 +1,6 @@
 """Print the verdicts on ``hypotheses.toml`` from the cells.
 
-    python experiments/carries/verdicts.py experiments/carries/cells
+python experiments/carries/verdicts.py experiments/carries/cells
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def judged(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
                     continue
                 verdict, lines = judge(hypothesis, present)
                 missing = [
-                    f"{stream} {len(orders)}" for stream, orders in own.items() if len(orders) < plan["orders"]
+                    f"{stream} {len(orders)}"
+                    for stream, orders in own.items()
+                    if len(orders) < plan["orders"]
                 ]
                 if missing:
                     verdict = f"open (orders so far: {', '.join(missing)}); on what there is: {verdict}"
@@ -79,6 +81,7 @@ def judged(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def main() -> None:
+    """Print the verdicts on the cells of a folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cells", type=Path, help="folder of the cells")
     plan = tomllib.loads(HYPOTHESES.read_text())
