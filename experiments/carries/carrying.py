@@ -133,8 +133,8 @@ def gates(old: Rows, new: Rows, tau: float = 1.0) -> NDArray[np.float64]:
     """
     between = distances(new, new)
     np.fill_diagonal(between, np.inf)
-    near = np.maximum(distances(old, new).min(1), np.finfo(float).tiny)
-    return np.minimum(1.0, tau * np.median(between.min(1)) / near)
+    reach = max(tau * float(np.median(between.min(1))), np.finfo(float).tiny)
+    return reach / np.maximum(distances(old, new).min(1), reach)
 
 
 class Discriminant:

@@ -28,9 +28,9 @@ Cell = tuple[str, int, str, int]
 def cells() -> Iterator[Cell]:
     """Yield the cells in the order of their value, some twice."""
     yield ("turns-small", 0, MAIN, 64)
-    yield from ((stream, 0, MAIN, 224) for stream in ("turns", "pacs-art-sketch"))
     yield from ((stream, order, MAIN, 64) for order in range(3) for stream in ("turns", "pacs-art-sketch"))
     yield from ((stream, 0, MAIN, 64) for stream in ("tiny", "cifar-second"))
+    yield from ((stream, 0, MAIN, 224) for stream in ("turns", "pacs-art-sketch"))
     yield from ((stream, 1, MAIN, 224) for stream in ("pacs-art-sketch", "turns"))
     yield ("tiny", 0, MAIN, 224)
     yield ("pacs-art-sketch", 2, MAIN, 224)
