@@ -81,14 +81,17 @@ def command(
 def train(run: Path, ordered: list[str]) -> dict[str, Any]:
     """Train a run, or finish it, and return its record."""
     record = run / "record.json"
-    if not (record.exists() and json.loads(record.read_text())["metrics"]["faa"] is not None):
-        subprocess.run(
-            ["lw2g", "resume", str(run)] if record.exists() else ordered,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+    if not record.exists():
+        subprocess.run(ordered, check=True, stdout=subprocess.DEVNULL)
+    elif not finished(json.loads(record.read_text())):
+        subprocess.run(["lw2g", "resume", str(run)], check=True, stdout=subprocess.DEVNULL)
     found: dict[str, Any] = json.loads(record.read_text())
     return found
+
+
+def finished(record: dict[str, Any]) -> bool:
+    """Return whether a run has learned all its tasks."""
+    return len(record["task_to_set"]) == int(record["tasks"])
 
 
 class Images:

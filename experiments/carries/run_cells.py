@@ -12,7 +12,6 @@ import fcntl
 import shutil
 import subprocess
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +76,7 @@ def main() -> None:
                 continue
             if not (arguments.out / f"{name}.npz").exists():
                 run_one(cell, arguments)
+            if (arguments.out / f"{name}.npz").exists():
                 # what a pack needs stays: record, configuration, predictions
                 shutil.rmtree(arguments.runs / name / "checkpoints", ignore_errors=True)
 
@@ -89,8 +89,8 @@ def run_one(cell: Cell, arguments: argparse.Namespace) -> None:
     paths = [f"--{name}={getattr(arguments, name)}" for name in ("data", "weights", "runs", "out")]
     try:
         subprocess.run([sys.executable, str(script), *named, *paths], check=True)
-    except subprocess.CalledProcessError:
-        traceback.print_exc()
+    except subprocess.CalledProcessError as error:
+        print(f"{'.'.join(map(str, cell))}: not finished, code {error.returncode}", file=sys.stderr)
 
 
 if __name__ == "__main__":
