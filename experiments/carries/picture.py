@@ -1,0 +1,64 @@
+"""Draw how far classes move in each task of a cell: new ones, old ones, and old ones as the gate moves them.
+
+python experiments/carries/picture.py experiments/carries/cells/turns.0.slca-plus-plus.224.npz docs/carries.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import vl_convert
+from cell import STEPS
+
+LINES = {"new classes": "#d1495b", "old classes": "#30638e", "old classes, by the gate": "#7fa650"}
+
+
+def points(steps: np.ndarray) -> list[dict[str, object]]:
+    """Return the points of the three lines, one of each a task from the second."""
+    named = dict(zip(STEPS, steps.T, strict=True))
+    lengths = (named["new_test"], named["old_test"], named["gate"] * named["new_test"])
+    return [
+        {"task": task + 2, "classes": line, "length": float(length)}
+        for line, values in zip(LINES, lengths, strict=True)
+        for task, length in enumerate(values)
+    ]
+
+
+def drawn(steps: np.ndarray) -> str:
+    """Return the picture as SVG."""
+    colour = {
+        "field": "classes",
+        "type": "nominal",
+        "sort": list(LINES),
+        "scale": {"domain": list(LINES), "range": list(LINES.values())},
+        "legend": {"title": None, "orient": "top"},
+    }
+    page = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "width": 520,
+        "height": 220,
+        "background": "white",
+        "data": {"values": points(steps)},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}},
+            "y": {"field": "length", "type": "quantitative", "title": "mean motion of class means"},
+            "color": colour,
+        },
+    }
+    return str(vl_convert.vegalite_to_svg(page))
+
+
+def main() -> None:
+    """Draw one cell."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cell", type=Path, help="its file")
+    parser.add_argument("out", type=Path, help="where the picture goes")
+    arguments = parser.parse_args()
+    arguments.out.write_text(drawn(np.load(arguments.cell)["steps"]))
+
+
+if __name__ == "__main__":
+    main()
