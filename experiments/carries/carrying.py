@@ -157,6 +157,10 @@ class Discriminant:
         other.mean, other.scatter, other.count = self.mean.copy(), self.scatter.copy(), self.count
         return other
 
+    def carry(self, motion: Motion) -> None:
+        """Move means and scatter by a motion."""
+        self.mean, self.scatter = motion(self.mean), motion.scatter(self.scatter)
+
     def learn(self, rows: Rows, labels: NDArray[np.int64]) -> None:
         """Add the images of new classes, numbered on from those known."""
         for label in np.unique(labels):

@@ -157,6 +157,8 @@ def evaluate(run: Path, images: Images, weights: Path, bare: dict[str, Rows]) ->
     dim = bare["train"].shape[1]
     heads = {name: Discriminant(dim) for name in CARRIES}
     expert = Discriminant(dim)
+    # what `affine` is with the carry of one step left out, by step
+    without: list[Discriminant] = []
     accuracy = np.full((len(VARIANTS), 2, tasks, tasks), np.nan, np.float32)
     steps: list[list[float]] = []
     answers = np.zeros((len(VARIANTS), 2, len(test_labels)), np.int16)
@@ -170,10 +172,15 @@ def evaluate(run: Path, images: Images, weights: Path, bare: dict[str, Rows]) ->
             before, _ = images.features(earlier, "train", task, task)
             new_test, _ = images.features(earlier, "test", task, task)
             assert old_test is not None
+            motion = fit("affine", before, after, labels)
+            left_out = heads["affine"].copy()
+            for head in without:
+                head.carry(motion)
+            without.append(left_out)
             test_before = np.concatenate([old_test[0], new_test])
             steps.append(step(heads, before, after, labels, test_before, test, true, task * increment))
-        for name in CARRIES:
-            heads[name].learn(after, labels)
+        for head in (*heads.values(), *without):
+            head.learn(after, labels)
         own = train_labels // increment == task
         expert.learn(bare["train"][own], train_labels[own])
         beside = expert.posteriors(bare["test"][: len(true)])
@@ -190,18 +197,22 @@ def evaluate(run: Path, images: Images, weights: Path, bare: dict[str, Rows]) ->
                 answered = (own_scores + with_expert * beside).argmax(1)
                 place = VARIANTS.index(name)
                 right = answered == true
-                accuracy[place, with_expert, task, : task + 1] = [
-                    100 * right[true // increment == seen].mean() for seen in range(task + 1)
-                ]
+                accuracy[place, with_expert, task, : task + 1] = _by_task(right, true, increment, task + 1)
                 if task == tasks - 1:
                     answers[place, with_expert] = answered
         earlier, old_test = model, (test, true)
+    ends = [head.posteriors(test).argmax(1) == true for head in without]
     return {
+        "left_out": np.array([_by_task(right, true, increment, tasks).mean() for right in ends], np.float32),
         "accuracy": accuracy,
         "answers": answers,
         "labels": test_labels.astype(np.int16),
         "steps": np.array(steps, np.float32),
     }
+
+
+def _by_task(right: NDArray[np.bool_], true: Labels, increment: int, tasks: int) -> NDArray[np.float64]:
+    return np.array([100 * right[true // increment == task].mean() for task in range(tasks)])
 
 
 STEPS = (
@@ -244,13 +255,14 @@ def step(
 
     for name, head in heads.items():
         inner = {"gate": "affine", "gate-shift": "shift", "affine-means": "affine"}.get(name, name)
+        if name == inner:
+            head.carry(motions[inner])
+            continue
         moved = motions[inner](head.mean)
         if name.startswith("gate"):
             own = gates(head.mean, new)[:, None]
             moved = head.mean + own * (moved - head.mean)
         head.mean = moved
-        if name == inner:
-            head.scatter = motions[inner].scatter(head.scatter)
 
     gated = before_step.copy()
     gated.mean = before_step.mean + weights[:, None] * told

@@ -24,6 +24,7 @@ class Cell:
         answers: Answers of the last state, ``[variants, with expert, test images]``.
         labels: Their classes.
         steps: One row of :data:`cell.STEPS` for each task from the second.
+        left_out: FAA of ``affine`` with the carry of one step left out, by step; None in the first cells.
     """
 
     facts: Mapping[str, Any]
@@ -31,6 +32,7 @@ class Cell:
     answers: NDArray[np.int16]
     labels: NDArray[np.int16]
     steps: NDArray[np.float32]
+    left_out: NDArray[np.float32] | None = None
 
     def faa(self, carry: str, expert: bool = False) -> float:
         """Return the mean over tasks of accuracy after the last task."""
@@ -68,6 +70,7 @@ def load(folder: Path) -> list[Cell]:
     for file in sorted(folder.glob("*.npz")):
         stored = np.load(file)
         values = {name: stored[name] for name in ("accuracy", "answers", "labels", "steps")}
+        values["left_out"] = stored.get("left_out")
         cell = Cell(facts=json.loads(str(stored["facts"])), **values)
         again, by_run = float(cell.hits("affine").mean()), cell.facts["faa"]
         if abs(again - by_run) > 0.01:

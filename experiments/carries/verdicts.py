@@ -39,17 +39,29 @@ def margin(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -
 def correlation(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -> tuple[str, list[str]]:
     """Return the verdict on a rank correlation over steps, clustered by stream, and its lines."""
     found, lines = [], []
-    for stream, own in cells.items():
-        lost = np.concatenate([cell.step("old_stays") - cell.step("old_affine") for cell in own])
+    for stream, orders in cells.items():
+        own = [cell for cell in orders if lost_by_step(hypothesis, cell) is not None]
+        if not own:
+            continue
+        lost = np.concatenate([lost_by_step(hypothesis, cell) for cell in own])
         ratio = np.concatenate([cell.step(hypothesis["of"]) for cell in own])
         rank = float(stats.spearmanr(ratio, lost).statistic)
         found.append(rank)
         lines.append(f"{stream}: {rank:+.2f} over {len(ratio)} steps of {len(own)} orders")
+    if not found:
+        return "open", ["no cell has it"]
     mean, half = mean_and_half(found)
     lines.append(f"mean over streams {mean:+.2f} ± {half:.2f}")
     if mean <= 0:
         return "refuted", lines
     return ("holds" if mean > half else "undecided"), lines
+
+
+def lost_by_step(hypothesis: Mapping[str, Any], cell: Cell) -> np.ndarray | None:
+    """Return what `affine` loses in each step as the hypothesis measures it; None: unknown."""
+    if hypothesis["with"] == "old_stays less old_affine":
+        return cell.step("old_stays") - cell.step("old_affine")
+    return None if cell.left_out is None else cell.left_out - cell.faa("affine")
 
 
 def _name(variant: Mapping[str, Any]) -> str:
@@ -58,7 +70,7 @@ def _name(variant: Mapping[str, Any]) -> str:
 
 def judged(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the lines of all verdicts."""
-    for name in ("i", "ii", "iii", "iv"):
+    for name in ("i", "i-exploratory", "ii", "iii", "iv"):
         hypothesis = plan[name]
         judge = correlation if hypothesis["kind"] == "rank correlation" else margin
         yield f"({name}) {hypothesis['claim']}"

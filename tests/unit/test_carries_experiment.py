@@ -158,7 +158,7 @@ def test_verdicts_follow_the_letter(script):
     assert len(lines) == 2
     doubtful = [held[0], *fallen[1:]]
     assert verdicts.margin(plan["iv"], {"tiny": doubtful})[0] == "refuted on tiny; within its interval"
-    told = "\n".join(verdicts.judged({**plan, "i": plan["iv"]}, held))
+    told = "\n".join(verdicts.judged({**plan, "i": plan["iv"], "i-exploratory": plan["iv"]}, held))
     assert "open (orders so far: pacs-art-sketch 0, cifar-second 0, tiny 0); on what there is: holds" in told
 
 
@@ -183,7 +183,7 @@ def test_the_correlation_is_clustered_by_stream(script, sign, verdict):
         lost[number : number + 2] = lost[number : number + 2][::-1]
         steps[:, columns.index("old_stays")] = sign * lost
         cells[stream] = [a_cell(script, stream=stream, steps=steps)]
-    text, lines = script("verdicts").correlation({"of": "ratio"}, cells)
+    text, lines = script("verdicts").correlation({"of": "ratio", "with": "old_stays less old_affine"}, cells)
     assert text == verdict
     assert lines[-1].startswith(f"mean over streams {sign * 0.94:+.2f} ±")
 
