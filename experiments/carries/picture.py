@@ -1,6 +1,6 @@
 """Draw how far classes move in each task of a cell: new ones, old ones, and old ones as the gate moves them.
 
-    python experiments/carries/picture.py CELL.npz docs/carries.svg
+python experiments/carries/picture.py CELL.npz docs/carries.svg
 """
 
 from __future__ import annotations

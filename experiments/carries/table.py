@@ -1,10 +1,11 @@
 """Print the tables of the study: FAA by carry, streams of report apart from those of development.
 
-    python experiments/carries/table.py experiments/carries/cells
+    python experiments/carries/table.py experiments/carries/cells [--page docs/carries.md]
 
-Each entry is the mean over orders and the worst order; the number of orders stands in the head. Differences
-are paired, with the 95 % t-interval over orders, over test images alone where there is one order, which is
-said.
+An entry is FAA alone / with the frozen expert, mean over orders, and in brackets that of the worst order; the
+number of orders stands in the head. Differences are paired, with the 95 % t-interval over orders, over test
+images alone where there is one order, which is said. A page gets the tables of the main method on report
+streams, between its marks.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cell import STREAMS
 from results import Cell, chosen, less, load, task_mean
 
 ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
+BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 
 DIFFERENCES = (
@@ -40,33 +42,38 @@ def roles() -> dict[str, str]:
 
 def tables(cells: Sequence[Cell], floor: Path) -> Iterator[str]:
     """Yield the lines of all tables; a development stream never stands among report streams."""
-    known = roles()
     for role, title in (("report", "Report streams"), ("development", "Development streams (not held out)")):
-        for size in sorted({cell.facts["size"] for cell in cells}, reverse=True):
-            for method in METHODS:
-                own = {name: chosen(cells, name, method, size) for name, its in known.items() if its == role}
-                own = {name: orders for name, orders in own.items() if orders}
-                if own:
-                    yield from table(f"{title}, {method}, {size} px", own, floor)
+        for method in METHODS:
+            yield from of_role(cells, floor, role, title, method)
+
+
+def of_role(cells: Sequence[Cell], floor: Path, role: str, title: str, method: str) -> Iterator[str]:
+    """Yield the lines of the tables of one method on the streams of a role, one table a size."""
+    names = [name for name, its in roles().items() if its == role]
+    for size in sorted({cell.facts["size"] for cell in cells}, reverse=True):
+        own = {name: chosen(cells, name, method, size) for name in names}
+        own = {name: orders for name, orders in own.items() if orders}
+        if own:
+            yield from table(f"{title}, {method}, {size} px", own, floor)
 
 
 def table(title: str, streams: dict[str, list[Cell]], floor: Path) -> Iterator[str]:
     """Yield the lines of one table."""
     yield f"\n**{title}**\n"
     yield (
-        "| FAA, mean (worst order) | "
+        "| FAA / with the expert (worst order) | "
         + " | ".join(f"{name} ({_orders(own)})" for name, own in streams.items())
         + " |"
     )
     yield "| --- |" + " ---: |" * len(streams)
-    yield _row("raw `lda`", [_cell([each.faa("raw") for each in own]) for own in streams.values()])
-    floors = [_floor(floor, own) for own in streams.values()]
-    yield _row("`ranpac adapt=none`", [_cell(found[0]) for found in floors])
-    yield _row("the same, with expert", [_cell(found[1]) for found in floors])
+    yield _row("raw `lda`", [_mean([each.faa("raw") for each in own]) for own in streams.values()])
+    yield _row("`ranpac adapt=none`", [_pair(*_floor(floor, own)) for own in streams.values()])
     for carry in ROWS:
-        yield _row(f"`{carry}`", [_cell([each.faa(carry) for each in own]) for own in streams.values()])
-        both = [_cell([each.faa(carry, expert=True) for each in own]) for own in streams.values()]
-        yield _row(f"`{carry}` with expert", both)
+        pairs = [
+            [[each.faa(carry, expert=expert) for each in own] for expert in (False, True)]
+            for own in streams.values()
+        ]
+        yield _row(f"`{carry}`", [_pair(*pair) for pair in pairs])
     for label, left, right in DIFFERENCES:
         shown = []
         for own in streams.values():
@@ -83,10 +90,15 @@ def _row(label: str, entries: Sequence[str]) -> str:
     return f"| {label} | " + " | ".join(entries) + " |"
 
 
-def _cell(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
+def _mean(values: Sequence[float]) -> str:
     return f"{np.mean(values):.1f}" + (f" ({min(values):.1f})" if len(values) > 1 else "")
+
+
+def _pair(alone: Sequence[float], both: Sequence[float]) -> str:
+    if not alone:
+        return "-"
+    shown = f"{np.mean(alone):.1f} / {np.mean(both):.1f}"
+    return shown + (f" ({min(alone):.1f} / {min(both):.1f})" if len(alone) > 1 else "")
 
 
 def _floor(folder: Path, own: Sequence[Cell]) -> tuple[list[float], list[float]]:
@@ -104,12 +116,29 @@ def _floor(folder: Path, own: Sequence[Cell]) -> tuple[list[float], list[float]]
     return alone, both
 
 
+def page_with(text: str, lines: Sequence[str]) -> str:
+    """Return a page with these lines between its marks."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return "\n".join([head + BEGIN, *lines, "", END]) + tail
+
+
+def page_lines(folder: Path) -> list[str]:
+    """Return what the page of the study shows of the cells."""
+    return [*of_role(load(folder), folder / "floor", "report", "Report streams", METHODS[0])]
+
+
 def main() -> None:
     """Print the tables of a folder of cells."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cells", type=Path, help="folder of the cells")
-    folder = parser.parse_args().cells
-    print("\n".join(tables(load(folder), folder / "floor")))
+    parser.add_argument("--page", type=Path, help="the page that gets them")
+    arguments = parser.parse_args()
+    if arguments.page:
+        text = page_with(arguments.page.read_text(), page_lines(arguments.cells))
+        arguments.page.write_text(text)
+    else:
+        print("\n".join(tables(load(arguments.cells), arguments.cells / "floor")))
 
 
 if __name__ == "__main__":
