@@ -16,6 +16,8 @@ from PIL import Image
 
 from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.discriminants import Discriminant
+from lw2g.config.resolve import resolve
+from lw2g.registry.catalogue import load_catalogue
 from lw2g_benchmarks.digits import DigitsBenchmark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,6 +275,27 @@ def test_embedded_streams_are_those_of_the_store():
     records = [json.loads(path.read_text()) for path in (ROOT / "experiments" / "store").rglob("record.json")]
     glyphs = {one["fingerprints"]["benchmark"] for one in records if "glyphs" in json.dumps(one["config"])}
     assert set(known["glyphs"]["sha256"]) <= glyphs
+
+
+def test_every_method_of_the_study_can_be_resolved():
+    """No option of methods.toml is out of date; what is trained has a carried `lda` head alone."""
+    catalogue = load_catalogue()
+    for method, options in tomllib.loads((FOLDER / "methods.toml").read_text()).items():
+        named = {kind: options.pop(kind) for kind in ("baseline", "policy")}
+        constraint = options.pop("constraint", None)
+        places = {"benchmark": "folder", "backbone": "vit_tiny_patch16_224"}
+        config = resolve(
+            catalogue,
+            **named,
+            **places,
+            constraints=constraint and [constraint],
+            overrides={**options, "benchmark.root": "photos"},
+        ).config
+        chosen = config.baseline.config
+        assert chosen.head == "lda"
+        if method != "frozen":
+            assert chosen.head_carry == "affine"
+            assert not config.constraints
 
 
 CLAIMS = re.compile(r"held out(?! classes)|no choice was made on|report streams?\b", re.IGNORECASE)

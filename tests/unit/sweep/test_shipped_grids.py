@@ -15,7 +15,10 @@ from lw2g.sweeps.grid import read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 FORKED = EXPERIMENTS / "growth" / "base.toml"
-GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - {FORKED, *(EXPERIMENTS / "store").rglob("*.toml")})
+FACTS_ALONE = {EXPERIMENTS / "streams.toml", *(EXPERIMENTS / "carries").glob("*.toml")}
+"""Not grids: which streams there are, and what the study of carries trains and asks."""
+OTHERS = {FORKED, *FACTS_ALONE, *(EXPERIMENTS / "store").rglob("*.toml")}
+GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - OTHERS)
 FACTS = json.loads((files("lw2g.reports") / "paper.json").read_text())["sources"][0]["rows"]
 
 
