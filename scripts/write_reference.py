@@ -100,7 +100,9 @@ BRIEF = {
 PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for path in paths)
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
-INTERNAL = tuple(f"lw2g/vit/{name}.py" for name in ["graphs", "offline", "products", "room", "weights"])
+INTERNAL = tuple(
+    f"lw2g/vit/{name}.py" for name in ["graphs", "offline", "processor", "products", "room", "weights"]
+)
 """Modules of the public packages that are nobody's to rely on."""
 
 HEAD = """# Reference

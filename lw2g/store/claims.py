@@ -17,6 +17,7 @@ from lw2g import __version__
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.model import OWN_SECTIONS
 from lw2g.errors import DataError, shown
+from lw2g.interfaces.component import Kind
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.kinds import SECTIONS
 from lw2g.training.files.contents import Record
@@ -47,7 +48,7 @@ _KEYS: Mapping[str, Collection[str]] = {
     "metrics": CORE_METRICS,
     "metric_definitions": (),  # metrics of plugins stay in the run: a store recomputes all that it shows
     "storage": {"prompt_vectors", "basis_vectors", "parameters", "statistics"},
-    "flops": {"training_per_image", "inference_per_image"},
+    "flops": {"training_per_image", "inference_per_image", "expert_per_image"},
     "seconds": {"evidence", "training", "subspace", "evaluation", "total", "per_test_image"},
     "stale_classes": {"by_task", "last"},
 }
@@ -121,14 +122,14 @@ def class_name(number: int) -> str:
     return f"class {number}"
 
 
-def components_of(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def components_of(config: Mapping[str, Any]) -> list[tuple[Kind, str]]:
     """Return kind and name of each component in a configuration, but for trackers."""
-    found = []
+    found: list[tuple[Kind, str]] = []
     for section, record in SECTIONS.items():
         table = config.get(section) or {}
         names = list(table) if record.several else [table.get("name")]
         if section != "trackers":
-            found += [(str(record.kind), name) for name in names if name is not None]
+            found += [(record.kind, name) for name in names if name is not None]
     return found
 
 

@@ -30,7 +30,7 @@ from lw2g.training.files.contents import Record
 from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
 from lw2g.training.files.recomputed import Columns
 from lw2g.training.files.sealed import sha256_of, unseal_json
-from lw2g.training.files.verdicts import Verdict, consistent, recomputed
+from lw2g.training.files.verdicts import Verdict, consistent, recomputed, rehashed
 
 __all__ = [
     "PREDICTED",
@@ -348,6 +348,7 @@ def _follows(pack: Pack, catalogue: Catalogue) -> Iterator[Verdict]:
             if missing := [name for name in _NEEDED if name not in record["metrics"]]:
                 yield Verdict(what=f"{RECORD}: metrics", holds=False, text=f"{missing[0]} is missing")
             yield from recomputed(record, pack.evaluations, catalogue)
+            yield from rehashed(record)
     except Exception as error:  # invented numbers fit in no foreseeable way
         text = f"does not fit the predictions ({error_text(error)[:200]})"
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)

@@ -392,7 +392,8 @@ def test_a_second_signal_within_a_batch_stops_at_once(catalogue, quick, tmp_path
 def test_a_signal_while_opening_leaves_nothing(catalogue, quick, tmp_path, monkeypatch):
     """Before anything is written, there is nothing to resume and no directory."""
     monkeypatch.setattr(
-        "lw2g.training.runner.open_session", lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)
+        "lw2g.training.runner.open_session",
+        lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
     )
     with pytest.raises(KeyboardInterrupt):
         start(quick(), catalogue, tmp_path / "run")

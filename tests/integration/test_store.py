@@ -35,6 +35,7 @@ from lw2g.store.checks import check_store
 from lw2g.store.layout import add_protocol, init
 from lw2g.store.packs import examine, joined, method_of, opened, split, verify
 from lw2g.store.submit import public, submit
+from lw2g.training.files.contents import record_hash
 from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
 from lw2g.training.files.recomputed import Streamed, matrices, metrics, read_columns
 from lw2g.training.files.sealed import seal_json, unseal_json
@@ -115,6 +116,7 @@ def forge(folder: Path, change: Callable[[Forged], Any]) -> Path:
         name: sha256(content).hexdigest() for name, content in files.items() if name in forged.record["files"]
     }
     try:
+        forged.record["record_hash"] = record_hash(forged.record)
         files.setdefault("record.json", seal_json(forged.record))
     except ValueError:  # NaN is no JSON, but somebody else's program may write it
         files["record.json"] = json.dumps(forged.record | {"sha256": "0" * 64}).encode()

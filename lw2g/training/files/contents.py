@@ -227,7 +227,6 @@ class Record:
     protocol_id: str | None = None
     protocol_hash: str | None = None
     protocol_facts: dict[str, Any] | None = None
-    findings: dict[str, Any] = attrs.field(factory=dict)
     next_domain: dict[str, Any] | None = None
     record_hash: str | None = None
 

@@ -17,11 +17,11 @@ from lw2g.config.directory import RECORD
 from lw2g.errors import DataError, error_text
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.training.files.computed import inputs_of, right_by_class
-from lw2g.training.files.contents import prediction_name, read_sealed
+from lw2g.training.files.contents import prediction_name, read_sealed, record_hash
 from lw2g.training.files.recomputed import Columns, Streamed, matrices, metrics, rand_index
 from lw2g.training.files.sealed import sha256_of
 
-__all__ = ["Verdict", "compare_checksum", "consistent", "equal", "recomputed", "unsealed"]
+__all__ = ["Verdict", "compare_checksum", "consistent", "equal", "recomputed", "rehashed", "unsealed"]
 
 _TOLERANCE = 1e-9
 
@@ -123,6 +123,15 @@ def recomputed(
     if planted is not None and sets:
         expected = rand_index(held, planted[: len(held)])
         yield _value("adjusted_rand_index", record["adjusted_rand_index"], expected)
+
+
+def rehashed(record: Mapping[str, Any]) -> Iterator[Verdict]:
+    """Yield whether a record's hash is that of its content; nothing for a record without one."""
+    if record.get("record_hash") is None:  # older records have none
+        return
+    holds = record["record_hash"] == record_hash(record)
+    text = "is that of all but the clocks" if holds else "is of another record"
+    yield Verdict(what=f"{RECORD}: record_hash", holds=holds, text=text)
 
 
 def _further(

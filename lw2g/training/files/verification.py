@@ -20,7 +20,6 @@ from lw2g.training.files.contents import (
     Summary,
     prediction_name,
     read_sealed,
-    record_hash,
 )
 from lw2g.training.files.recomputed import Columns, read_columns
 from lw2g.training.files.record import RunDirectory
@@ -30,6 +29,7 @@ from lw2g.training.files.verdicts import (
     consistent,
     equal,
     recomputed,
+    rehashed,
     unsealed,
 )
 
@@ -96,15 +96,8 @@ def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
     yield from checkpoints
     if isinstance(record, dict):
-        if record.get("record_hash") is not None:  # older records have none
-            yield _hash(record)
+        yield from rehashed(record)
         yield from _unsaved(files)
-
-
-def _hash(record: Mapping[str, Any]) -> Verdict:
-    holds = record["record_hash"] == record_hash(record)
-    text = "is that of all but the clocks" if holds else "is of another record"
-    return Verdict(what=f"{RECORD}: record_hash", holds=holds, text=text)
 
 
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:

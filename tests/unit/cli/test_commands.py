@@ -75,7 +75,7 @@ def runner_calls(monkeypatch):
             "metrics": metrics | outcome.get("metrics", {}),
         }
 
-    def start(resolved, catalogue, directory, listeners, *, tasks):
+    def start(resolved, catalogue, directory, listeners, *, tasks, settled=None):
         return go_on({"start": directory, "resolved": resolved}, directory)
 
     def proceed(directory, catalogue, listeners, *, tasks, devices=None):

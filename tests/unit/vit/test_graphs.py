@@ -218,7 +218,6 @@ def test_each_kind_of_forward_is_captured_once_and_only_so_many(
         return replaying(forward, samples)
 
     monkeypatch.setattr(graphs, "CALLS", 3)
-    monkeypatch.setattr(graphs, "_FASTER", float("inf"))
     monkeypatch.setattr(graphs, "_MOST", most)
     backbone.graphs = Graphs(frozenset({3}), capture)
     prefix = PrefixInjection({0: (torch.ones(2, 48), torch.ones(2, 48))})
