@@ -1,11 +1,11 @@
 """Print the tables of the study: FAA by carry, streams of report apart from those of development.
 
-    python experiments/carries/table.py experiments/carries/cells [--page docs/carries.md]
+    python experiments/carries/table.py experiments/carries/cells [--pages]
 
 An entry is FAA alone / with the frozen expert, mean over orders, and in brackets that of the worst order; the
 number of orders stands in the head. Differences are paired, with the 95 % t-interval over orders, over test
-images alone where there is one order, which is said. A page gets the tables of the main method on report
-streams, between its marks.
+images alone where there is one order, which is said. Pages get tables of the main method on report streams,
+between their marks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ from results import Cell, chosen, less, load, task_mean
 
 ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
 BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
+ROOT = Path(__file__).parents[2]
+SHORT = (
+    ("`slca-plus-plus`, head `lda`, not carried", "none", False),
+    ("the same, carried by `affine`", "affine", False),
+    ("**the same, `gated` carry and frozen expert** (recommended)", "gate", True),
+    ("the same, all old images measured anew (bound)", "fresh", False),
+)
+"""Rows of the short table after those on frozen features: label, carry, with the expert."""
+SHORT_SIZE = 224
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 
 DIFFERENCES = (
@@ -123,22 +132,44 @@ def page_with(text: str, lines: Sequence[str]) -> str:
     return "\n".join([head + BEGIN, *lines, "", END]) + tail
 
 
-def page_lines(folder: Path) -> list[str]:
-    """Return what the page of the study shows of the cells."""
+def study_lines(folder: Path) -> list[str]:
+    """Return the tables on the page of the study."""
     return [*of_role(load(folder), folder / "floor", "report", "Report streams", METHODS[0])]
 
 
+def short_lines(folder: Path) -> list[str]:
+    """Return the short table: the report streams at one size, one row a way to learn."""
+    cells = load(folder)
+    names = [name for name, role in roles().items() if role == "report"]
+    streams = {name: chosen(cells, name, METHODS[0], SHORT_SIZE) for name in names}
+    heads = [f"{name} ({_orders(own)})" for name, own in streams.items()]
+    lines = ["", f"| | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
+    raw = [[cell.faa("raw") for cell in own] for own in streams.values()]
+    lines.append(_row("frozen features, `lda`", [_mean(ends) for ends in raw]))
+    features = [_floor(folder / "floor", own)[0] for own in streams.values()]
+    lines.append(_row("frozen features, `ranpac`", [_mean(ends) for ends in features]))
+    for label, carry, expert in SHORT:
+        ends = [[cell.faa(carry, expert=expert) for cell in own] for own in streams.values()]
+        lines.append(_row(label, [_mean(each) for each in ends]))
+    return lines
+
+
+PAGES = {"docs/carries.md": study_lines, "README.md": short_lines}
+"""What stands on a page between its marks."""
+
+
 def main() -> None:
-    """Print the tables of a folder of cells."""
+    """Print the tables of a folder of cells, or write them into the pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cells", type=Path, help="folder of the cells")
-    parser.add_argument("--page", type=Path, help="the page that gets them")
+    parser.add_argument("--pages", action="store_true", help="write what the pages show of them")
     arguments = parser.parse_args()
-    if arguments.page:
-        text = page_with(arguments.page.read_text(), page_lines(arguments.cells))
-        arguments.page.write_text(text)
-    else:
+    if not arguments.pages:
         print("\n".join(tables(load(arguments.cells), arguments.cells / "floor")))
+        return
+    for name, lines in PAGES.items():
+        page = ROOT / name
+        page.write_text(page_with(page.read_text(), lines(arguments.cells)))
 
 
 if __name__ == "__main__":

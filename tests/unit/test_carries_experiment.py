@@ -345,12 +345,12 @@ def test_the_tables_keep_development_apart(script, tmp_path, monkeypatch):
     assert "+25.0 ±" in report
 
 
-def test_the_page_shows_the_cells_of_the_repository(script):
-    """Between the marks of docs/carries.md stands what the script writes, and stays there."""
-    table, page = script("table"), (ROOT / "docs" / "carries.md").read_text()
-    assert table.page_with(page, table.page_lines(FOLDER / "cells")) == page
+@pytest.mark.parametrize("name", ["docs/carries.md", "README.md"])
+def test_a_page_shows_the_cells_of_the_repository(script, name):
+    """Between a page's marks stands what the script writes, and stays there."""
+    table, page = script("table"), (ROOT / name).read_text()
+    assert table.page_with(page, table.PAGES[name](FOLDER / "cells")) == page
     assert table.page_with(page, ["another"]) != page
-
 
 def test_the_cells_of_the_repository_end_where_their_runs_ended(script):
     """Answers give the FAA that the run itself recorded; every stream is a known one."""

@@ -186,7 +186,7 @@ RECOMMENDED = (
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
                 "run: here (all numbers: lw2g show here)",
-                f"{RECOMMENDED}baseline.head_carry=affine",
+                f"{RECOMMENDED}baseline.head_carry=gated --set routing.expert=frozen",
             ],
         ),
         (
