@@ -2,9 +2,9 @@
 
     python experiments/carries/packs.py --runs RUNS --cells experiments/carries/cells
 
-A cell's trained run and the run on frozen features beside it become a pack each. Each stream, order and size
-is a protocol named after it, such as ``folder/like-for-like/turns.0.224@1``; the frozen run learns all classes
-at once, which is another one, ``turns.0.224.at-once@1``. Checkpoints are not needed.
+A cell's trained run and the run on frozen features beside it become a pack each. Each stream, order and
+size is a protocol named after it, such as ``folder/like-for-like/turns.0.224@1``; the frozen run learns all
+classes at once, which is another one, ``turns.0.224.at-once@1``. Checkpoints are not needed.
 """
 
 from __future__ import annotations
