@@ -34,7 +34,7 @@ LABELS = {
     FLOOR: "`lda` on frozen features",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
-    "dual-prompt_one_lda": "one prompt set, `lda` carried by `affine`",
+    "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
     "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
 }
 """What the methods of packs are called in tables, the floor first."""

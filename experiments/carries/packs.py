@@ -1,6 +1,6 @@
-"""Pack the finished cells of the study for the store; what is packed already is passed over.
+"""Pack the finished runs of the study for the store; what is packed already is passed over.
 
-    python experiments/carries/packs.py --runs RUNS --cells experiments/carries/cells
+    python experiments/carries/packs.py --runs RUNS
 
 A cell's trained run and the run on frozen features beside it become a pack each. Each stream, order and
 size is a protocol named after it, such as ``folder/like-for-like/turns.0.224@1``; the frozen run learns all
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cell import STREAMS
+from cell import STREAMS, finished
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.store.layout import add_protocol, protocol_of
@@ -29,13 +29,21 @@ STORE = Path(__file__).resolve().parents[1] / "store"
 FROZEN = "frozen"
 
 
-def runs_of(cells: Path) -> Iterator[tuple[str, int, str, int]]:
-    """Yield stream, order, method and size of each run behind the finished cells, those of 224 px first."""
+def runs_of(folder: Path) -> Iterator[tuple[str, int, str, int]]:
+    """Yield stream, order, method and size of each finished run, those of 224 px first.
+
+    A frozen run alone has nobody to compare with, and no tasks to be read by: it waits for a trained one.
+    """
     found = []
-    for file in cells.glob("*.npz"):
-        stream, order, method, size = file.stem.split(".")
-        found += [(stream, int(order), name, int(size)) for name in (FROZEN, method)]
-    yield from sorted(set(found), key=lambda each: (-each[3], each))
+    for file in folder.glob("*/record.json"):
+        if finished(json.loads(file.read_text(encoding="utf-8"))):
+            stream, order, method, size = file.parent.name.split(".")
+            found.append((stream, int(order), method, int(size)))
+    trained = {(stream, order, size) for stream, order, method, size in found if method != FROZEN}
+    for each in sorted(found, key=lambda each: (-each[3], each)):
+        stream, order, _, size = each
+        if (stream, order, size) in trained:
+            yield each
 
 
 def told(stream: str, method: str) -> dict[str, Any]:
@@ -62,11 +70,10 @@ def main() -> None:
     """Pack every run that the store does not have."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs of run_cells.py")
-    parser.add_argument("--cells", type=Path, required=True, help="folder of the finished cells")
     parser.add_argument("--store", type=Path, default=STORE)
     arguments = parser.parse_args()
     catalogue, known = load_catalogue(), packed(arguments.store)
-    for stream, order, method, size in runs_of(arguments.cells):
+    for stream, order, method, size in runs_of(arguments.runs):
         run = arguments.runs / f"{stream}.{order}.{method}.{size}"
         if sha256_of(run / "record.json") in known:
             continue
