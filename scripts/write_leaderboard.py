@@ -37,9 +37,9 @@ OF_STREAMS = """\
 
 {caution}
 `experiments/streams.toml` says which images they have; ViT-Tiny, five epochs, presets. FAA is the mean over
-orders. After ±: half of the 95 % t-interval over orders of the paired difference from `lda` on frozen
-features, the floor. Seconds (one CPU core of a busy machine, tests included) and numbers kept are means over
-orders.
+orders. After ±: half of the 95 % t-interval over orders of the difference from `lda` on frozen features, the
+floor, paired over the orders that both have. Seconds (one CPU core of a busy machine, tests included) and
+numbers kept are means over orders.
 """
 CAUTION = {
     "report": "Method, head and carry were chosen on other streams; all of CIFAR-100 had a part in it, and\n"
