@@ -69,13 +69,17 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
     """Return the packs of a store whose protocol is that of a stream.
 
     Raises:
-        ValueError: The test images of a run that learned all classes at once are not those of the stream.
+        ValueError: ``streams.toml`` does not have the stream, or the test images of a run that learned all
+            classes at once are not those of the stream.
     """
+    known = _streams()
     runs = []
     for pack, reported in stored.runs:
         named = OF_A_STREAM.fullmatch(protocol_of(reported))
         if named is None:
             continue
+        if named["stream"] not in known:  # without a role it would stand in no table
+            raise ValueError(f"{pack.path}: {STREAMS.name} has no stream {named['stream']!r}")
         record = pack.record
         storage = record["storage"]
         runs.append(
@@ -91,6 +95,12 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
             )
         )
     return runs
+
+
+def _streams() -> Mapping[str, Any]:
+    """Return the facts of every stream by its name."""
+    streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
+    return streams
 
 
 def protocol_of(run: ReportedRun) -> str:
@@ -171,9 +181,8 @@ def lines_of(
     """
     own = [run for run in runs if run.size == size]
     wanted = methods if methods is not None else sorted({run.method for run in own}, key=_rank)
-    streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
     lines = []
-    for stream in (name for name, facts in streams.items() if facts["role"] == role):
+    for stream in (name for name, facts in _streams().items() if facts["role"] == role):
         floor = _runs(own, stream, FLOOR)
         for method in wanted:
             if found := _runs(own, stream, method):

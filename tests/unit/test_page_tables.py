@@ -125,6 +125,16 @@ def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
         by("unknown.0")
 
 
+def test_a_pack_of_no_known_stream_is_named(script, stored, monkeypatch, tmp_path):
+    """It would stand in no table, and nobody would see that."""
+    tables = script("stream_tables")
+    text = tables.STREAMS.read_text()
+    (tmp_path / "streams.toml").write_text(text.replace("[stream.tiny]", "[stream.small]"))
+    monkeypatch.setattr(tables, "STREAMS", tmp_path / "streams.toml")
+    with pytest.raises(ValueError, match=r"streams.toml has no stream 'tiny'"):
+        tables.runs_of(STORE, stored)
+
+
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair; one order has no interval."""
     tables = script("stream_tables")
