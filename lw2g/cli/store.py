@@ -90,13 +90,16 @@ def init(directory: Path) -> None:
 @click.option(
     "--seed", "seeds", type=int, multiple=True, help="A seed that runs may have; repeatable. [default: any]"
 )
-def protocol(directory: Path, run: Path, seeds: Sequence[int]) -> None:
+@click.option(
+    "--data", default="", metavar="NAME", help="Name of the data in the id, where the benchmark is `folder`."
+)
+def protocol(directory: Path, run: Path, seeds: Sequence[int], data: str) -> None:
     """Write what RUN was evaluated under into the store DIR, as the next version of its name."""
     from lw2g.store.layout import add_protocol, require_store
     from lw2g.training.files.contents import read_record
 
     require_store(directory)
-    click.echo(f"{add_protocol(directory, read_record(run), list(seeds))}")
+    click.echo(f"{add_protocol(directory, read_record(run), list(seeds), data)}")
 
 
 @store.command(short_help="Check a store, or a change of it.")

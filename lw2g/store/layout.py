@@ -92,8 +92,14 @@ def init(directory: Path) -> list[str]:
     return names
 
 
-def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int]) -> Path:
+def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int], data: str = "") -> Path:
     """Write the protocol that a run was made under, as the next version of its name, and return its file.
+
+    Args:
+        store: The store.
+        record: The run's record.
+        seeds: The seeds that runs may have; none for all.
+        data: A name of the data for the id's last part, where the benchmark (``folder``) does not say it.
 
     Raises:
         DataError: The store has it already, or the record is older than protocols.
@@ -102,7 +108,7 @@ def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int]) -> Pa
     if (known := protocol_of(store, record, required=False)) is not None:
         raise DataError(f"the store has this protocol already: {known['id']}")
     facts = facts_of(record)
-    name = f"{facts['benchmark']}/{facts['protocol']}"
+    name = f"{facts['benchmark']}/{facts['protocol']}" + (f"/{data}" if data else "")
     number = 1
     while (path := store / PROTOCOLS / f"{name}@{number}.json").exists():
         number += 1

@@ -676,6 +676,34 @@ def test_runs_that_no_store_takes_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_run_without_its_checkpoints_is_packed(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
+) -> None:
+    """They are no part of a pack; `lw2g verify` still says that they are missing."""
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    pack = submit(run, known, tmp_path / "out", TOLD)
+    assert all(verdict.holds for verdict in verify(pack.path, known))
+    missing = [verdict.what for verdict in verify_run(run, known) if verdict.holds is False]
+    assert missing
+    assert all(what.startswith("checkpoints/") for what in missing)
+
+
+def test_a_protocol_is_named_after_the_data(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
+) -> None:
+    """`store protocol --data` names what the benchmark does not; runs lie under that id and hold."""
+    init(tmp_path / "store")
+    made = invoke("store", "protocol", tmp_path / "store", honest[0], "--data", "photos.0.224")
+    assert made.exit_code == 0
+    assert made.output.strip().endswith("glyphs/like-for-like/photos.0.224@1.json")
+    pack = submit(honest[0], known, tmp_path / "store", TOLD).path
+    assert "like-for-like/photos.0.224@1/" in pack.as_posix()
+    assert all(verdict.holds for verdict in check_store(tmp_path / "store", known))
+    refused = invoke("store", "protocol", tmp_path / "store", honest[0], "--data", "Two Words")
+    assert refused.exit_code == 2
+
+
 def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
     honest: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:

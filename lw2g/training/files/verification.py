@@ -38,24 +38,27 @@ __all__ = ["verify"]
 _FIRST = ("config.toml", "samples.json")
 
 
-def verify(directory: Path, catalogue: Catalogue | None = None) -> list[Verdict]:
+def verify(
+    directory: Path, catalogue: Catalogue | None = None, *, needs_checkpoints: bool = True
+) -> list[Verdict]:
     """Examine a run, or a directory of several seeds.
 
     Args:
         directory: The run, or the runs.
         catalogue: Has the metrics of plugins; by default everything installed.
+        needs_checkpoints: Whether checkpoints must be there; those that are there are examined anyway.
 
     Raises:
         DataError: There is neither.
     """
     if (directory / SEEDS).exists():
-        return list(_seeds(directory, catalogue))
+        return list(_seeds(directory, catalogue, needs_checkpoints))
     files = RunDirectory(directory)
     files.require_run()
-    return list(_run(files, catalogue))
+    return list(_run(files, catalogue, needs_checkpoints))
 
 
-def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
+def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
     record = unsealed(files.path / RECORD, Record)
     if isinstance(record, dict) and not record.get("task_classes"):
         record = DataError("is of an older lw2g, which did not note the classes of each task")
@@ -97,7 +100,8 @@ def _run(files: RunDirectory, catalogue: Catalogue | None) -> Iterator[Verdict]:
     yield from checkpoints
     if isinstance(record, dict):
         yield from rehashed(record)
-        yield from _unsaved(files)
+        if needs_checkpoints:
+            yield from _unsaved(files)
 
 
 def _samples(ids: Sequence[str], evaluations: Sequence[Columns]) -> Verdict:
@@ -136,7 +140,7 @@ def _unsaved(files: RunDirectory) -> Iterator[Verdict]:
         yield Verdict(what=name, holds=False, text=f"is missing: {RECORD} tells of task {task + 1}")
 
 
-def _seeds(directory: Path, catalogue: Catalogue | None) -> Iterator[Verdict]:
+def _seeds(directory: Path, catalogue: Catalogue | None, needs_checkpoints: bool) -> Iterator[Verdict]:
     seeds = read_sealed(directory / SEEDS, Seeds)
     yield Verdict(what=SEEDS, holds=True, text="matches its checksum")
     yield compare_checksum(directory, EXPERIMENT, seeds["experiment"])
@@ -146,7 +150,7 @@ def _seeds(directory: Path, catalogue: Catalogue | None) -> Iterator[Verdict]:
         if not files.exists():
             yield Verdict(what=files.path.name, holds=None, text="not begun")
             continue
-        for finding in _run(files, catalogue):
+        for finding in _run(files, catalogue, needs_checkpoints):
             yield attrs.evolve(finding, what=f"{files.path.name}/{finding.what}")
         records.append(unsealed(files.path / RECORD, Record))
     if not (directory / SUMMARY).exists():

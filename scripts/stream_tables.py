@@ -1,0 +1,213 @@
+"""Tables of the packs whose protocol is named after a stream, an order and a size.
+
+Such a protocol is ``folder/like-for-like/turns.0.224@1``. A run that learned all classes at once, because
+what trains nothing ends alike whatever the tasks, has ``turns.0.224.at-once@1``; its answers are read by the
+tasks of the other one. Streams and their roles stand in ``experiments/streams.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g.reports.runs import ReportedRun
+from lw2g.reports.statistics import Difference, paired_difference
+from lw2g.store.layout import read_protocol
+from lw2g.store.packs import Pack
+from lw2g.store.stored import Stored
+from lw2g.training.files.protocol import sha_of_labels
+
+STREAMS = Path(__file__).resolve().parents[1] / "experiments" / "streams.toml"
+OF_A_STREAM = re.compile(
+    r"folder/like-for-like/(?P<stream>[a-z-]+)\.(?P<order>\d+)\.(?P<size>\d+)(?P<once>\.at-once)?@(?P<version>\d+)"
+)
+FLOOR = "simple-cil_lda"
+"""The method that others are compared with: ``lda`` on frozen features."""
+LABELS = {
+    FLOOR: "`lda` on frozen features",
+    "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
+    "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
+    "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
+    "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
+}
+"""What the methods of packs are called in tables, the floor first."""
+
+
+@attrs.frozen(kw_only=True)
+class StreamRun:
+    """A pack as a table needs it.
+
+    Attributes:
+        path: Its folder.
+        stream: The stream.
+        order: Which order of it.
+        size: Pixels on a side.
+        method: The method, as the store's folders call it.
+        faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
+        seconds: All of the run, evaluations included.
+        kept: Numbers kept: parameters and statistics.
+    """
+
+    path: Path
+    stream: str
+    order: int
+    size: int
+    method: str
+    faa: float
+    seconds: float
+    kept: int
+
+
+def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
+    """Return the packs of a store whose protocol is that of a stream.
+
+    Raises:
+        ValueError: ``streams.toml`` does not have the stream, or the test images of a run that learned all
+            classes at once are not those of the stream.
+    """
+    known = _streams()
+    runs = []
+    for pack, reported in stored.runs:
+        named = OF_A_STREAM.fullmatch(protocol_of(reported))
+        if named is None:
+            continue
+        if named["stream"] not in known:  # without a role it would stand in no table
+            raise ValueError(f"{pack.path}: {STREAMS.name} has no stream {named['stream']!r}")
+        record = pack.record
+        storage = record["storage"]
+        runs.append(
+            StreamRun(
+                path=pack.path,
+                stream=named["stream"],
+                order=int(named["order"]),
+                size=int(named["size"]),
+                method=str(pack.submission["method"]),
+                faa=_by_tasks(store, named, pack) if named["once"] else float(record["metrics"]["faa"]),
+                seconds=float(record["seconds"]["total"]),
+                kept=storage["parameters"] + storage["statistics"],
+            )
+        )
+    return runs
+
+
+def _streams() -> Mapping[str, Any]:
+    """Return the facts of every stream by its name."""
+    streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
+    return streams
+
+
+def protocol_of(run: ReportedRun) -> str:
+    """Return the id of the protocol that the store has a run under."""
+    assert run.given is not None, "a run of a store"
+    return run.given.protocol
+
+
+def _by_tasks(store: Path, named: re.Match[str], pack: Pack) -> float:
+    """Return the FAA that a run has by the tasks of its stream, whose labels and order must be its own."""
+    stream = read_protocol(store, named[0].replace(".at-once", ""))["facts"]
+    task_of = {own: task for task, classes in enumerate(stream["tasks"]) for own in classes}
+    last = pack.evaluations[-1]
+    true = last["true"]
+    tasks = np.array([task_of.get(own, -1) for own in true.tolist()])
+    if sha_of_labels(true, tasks) != stream["test_labels"]:
+        raise ValueError(f"{pack.path}: its test images are not those of {named['stream']}")
+    right = last["predicted"] == true
+    shares = [float(right[tasks == task].mean()) for task in range(len(stream["tasks"]))]
+    return 100.0 * statistics.fmean(shares)
+
+
+# -- lines -----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """A method on a stream: its runs, one an order, and those of the floor."""
+
+    stream: str
+    method: str
+    runs: Sequence[StreamRun]
+    floor: Sequence[StreamRun]
+
+    def less_the_floor(self) -> Difference | None:
+        """Return the paired difference from the floor; None for the floor itself."""
+        if self.method == FLOOR:
+            return None
+        ours, theirs = ({run.order: run.faa for run in runs} for runs in (self.runs, self.floor))
+        return paired_difference(ours, theirs)
+
+
+def _difference(line: Line) -> str:
+    apart = line.less_the_floor()
+    if apart is None:
+        return "-"
+    # adding zero makes a rounded -0.0 positive
+    mean = round(apart.mean, 1) + 0.0
+    if apart.half is None:  # one order has no interval over orders
+        return f"{mean:+.1f}"
+    return f"{mean:+.1f} ± {apart.half:.1f}"
+
+
+COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
+    "stream": ("stream", lambda line: line.stream),
+    "method": ("method", lambda line: LABELS.get(line.method, line.method)),
+    "orders": ("orders", lambda line: str(len(line.runs))),
+    "faa": ("FAA", lambda line: f"{statistics.fmean(run.faa for run in line.runs):.1f}"),
+    "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
+    "less": ("less frozen `lda`", _difference),
+    "seconds": ("seconds", lambda line: f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"),
+    "kept": ("numbers kept", lambda line: f"{statistics.fmean(run.kept for run in line.runs):,.0f}"),
+}
+"""The columns: what stands above them, and what they say of a line."""
+WORDS = {"stream", "method"}
+
+
+def lines_of(
+    runs: Iterable[StreamRun], role: str, size: int, methods: Sequence[str] | None = None
+) -> list[Line]:
+    """Return the lines of a table: every stream of a role, and on it every method that has packs.
+
+    Args:
+        runs: All runs.
+        role: ``report`` or ``development``.
+        size: Pixels.
+        methods: The methods in their order; None for all.
+    """
+    own = [run for run in runs if run.size == size]
+    wanted = methods if methods is not None else sorted({run.method for run in own}, key=_rank)
+    lines = []
+    for stream in (name for name, facts in _streams().items() if facts["role"] == role):
+        floor = _runs(own, stream, FLOOR)
+        for method in wanted:
+            if found := _runs(own, stream, method):
+                lines.append(Line(stream=stream, method=method, runs=found, floor=floor))
+    return lines
+
+
+def _rank(method: str) -> tuple[int, str]:
+    known = list(LABELS)
+    return (known.index(method) if method in known else len(known), method)
+
+
+def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun]:
+    found = [run for run in runs if (run.stream, run.method) == (stream, method)]
+    return sorted(found, key=lambda run: run.order)
+
+
+def markdown(lines: Sequence[Line], columns: Sequence[str] = tuple(COLUMNS)) -> Iterator[str]:
+    """Yield the lines of a table in Markdown; a stream is named in its first line alone."""
+    yield f"| {' | '.join(COLUMNS[name][0] for name in columns)} |"
+    yield f"| {' | '.join('---' if name in WORDS else '---:' for name in columns)} |"
+    before = ""
+    for line in lines:
+        cells = {name: COLUMNS[name][1](line) for name in columns}
+        if line.stream == before:
+            cells["stream"] = ""
+        before = line.stream
+        yield f"| {' | '.join(cells[name] for name in columns)} |"

@@ -1,0 +1,115 @@
+"""Write the tables of pages from the packs in experiments/store, and the page of the leaderboard.
+
+    python scripts/tables.py                    # write all
+    python scripts/tables.py --check            # exit code 1 where a page and the packs differ
+    python scripts/tables.py --packs use-224    # the packs behind a table, to be examined by `lw2g verify`
+
+Which tables there are says tables.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import write_leaderboard
+from stream_tables import Line, StreamRun, lines_of, markdown, runs_of
+
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.store.stored import Stored, stored_runs
+
+ROOT = Path(__file__).resolve().parents[1]
+FACTS = Path(__file__).with_name("tables.toml")
+STORE = ROOT / "experiments" / "store"
+END = "<!-- end of table -->"
+LEADERBOARD = "docs/leaderboard.md"
+
+
+def facts() -> dict[str, dict[str, Any]]:
+    """Return what is told of each table: its page, its packs and its columns."""
+    return tomllib.loads(FACTS.read_text(encoding="utf-8"))
+
+
+def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
+    """Return the lines of a table.
+
+    Raises:
+        SystemExit: No pack has numbers for it.
+    """
+    lines = lines_of(runs, table["role"], table["size"], table["methods"])
+    if not lines:
+        raise SystemExit(f"no pack of {table['role']} streams at {table['size']} px in {STORE}")
+    return lines
+
+
+def with_table(page: str, name: str, lines: Iterator[str]) -> str:
+    """Return a page with a table between its marks.
+
+    Raises:
+        SystemExit: The page does not have the marks once each.
+    """
+    begin = f"<!-- table: {name} -->"
+    head, found, rest = page.partition(begin)
+    _, ended, tail = rest.partition(END)
+    if not (found and ended) or begin in tail:
+        raise SystemExit(f"a page must have {begin} and {END} around the place of the table, once")
+    return "\n".join([head + begin, "", *lines, "", END]) + tail
+
+
+def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
+    """Return all pages that have numbers of packs, as the packs would have them."""
+    runs = runs_of(STORE, stored)
+    written: dict[str, str] = {}
+    for name, table in facts().items():
+        page = table["page"]
+        before = written.get(page) or (root / page).read_text(encoding="utf-8")
+        written[page] = with_table(before, name, markdown(table_lines(table, runs), table["columns"]))
+    written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
+    return written
+
+
+def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
+    """Yield what is wrong: pages that differ from the packs, and packs that do not hold."""
+    yield from stored.left_out
+    for page, text in pages(stored, root).items():
+        before = (root / page).read_text(encoding="utf-8")
+        for at, (old, new) in enumerate(zip(before.splitlines(), text.splitlines(), strict=False), start=1):
+            if old != new:
+                yield f"{page}:{at}: the page has {old!r}, the packs {new!r}"
+                break
+        else:
+            if before != text:
+                yield f"{page}: the page and what the packs say end differently"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check all tables; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--check", action="store_true", help="write nothing; 1 where page and packs differ")
+    way.add_argument("--packs", metavar="TABLE", choices=facts(), help="name the packs behind a table")
+    given = parser.parse_args(arguments)
+    stored = stored_runs(STORE, load_catalogue())
+    if given.packs:
+        for line in table_lines(facts()[given.packs], runs_of(STORE, stored)):
+            for run in line.runs:
+                print(f"{line.stream}, order {run.order}: FAA {run.faa:.2f}, {run.path.relative_to(ROOT)}")
+        return 0
+    if given.check:
+        wrong = list(differing(stored))
+        for line in wrong:
+            print(line, file=sys.stderr)
+        if wrong:
+            print("write them anew: python scripts/tables.py", file=sys.stderr)
+        return int(bool(wrong))
+    for page, text in pages(stored).items():
+        (ROOT / page).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

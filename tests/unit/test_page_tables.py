@@ -1,0 +1,157 @@
+"""Tables of pages say what the packs say; a run that learned all at once is read by its stream's tasks."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+
+from lw2g.errors import DataError
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.store.stored import Stored, stored_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+STORE = ROOT / "experiments" / "store"
+CELLS = ROOT / "experiments" / "carries" / "cells"
+MODULES = ("tables", "stream_tables", "write_leaderboard")
+
+if not STORE.exists():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    """Import a script by name."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    yield lambda name: importlib.import_module(name)
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def stored() -> Stored:
+    """All packs of the repository."""
+    return stored_runs(STORE, load_catalogue())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A copy of the pages that have tables."""
+    (tmp_path / "docs").mkdir()
+    for page in ("use.md", "leaderboard.md"):
+        shutil.copy(ROOT / "docs" / page, tmp_path / "docs" / page)
+    return tmp_path
+
+
+def test_every_page_says_what_the_packs_say(script, stored):
+    """Run scripts/tables.py where this fails; every pack holds."""
+    assert list(script("tables").differing(stored)) == []
+
+
+@pytest.mark.parametrize("page", ["docs/use.md", "docs/leaderboard.md"])
+def test_a_changed_number_is_found(script, stored, root, page):
+    """In whichever table, with its line."""
+    path = root / page
+    text = path.read_text()
+    number = re.search(r"frozen features \| \d \| (\d\d\.\d)", text)
+    before = text[: number.start(1)]
+    path.write_text(before + "99.9" + text[number.end(1) :])
+    (found,) = script("tables").differing(stored, root)
+    assert found.startswith(f"{page}:{before.count(chr(10)) + 1}:")
+    assert "99.9" in found
+
+
+def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
+    """A table without one order is another table; a pack that does not hold is named."""
+    tables = script("tables")
+    kept = [each for each in stored.runs if "turns.0.224@" not in each[1].given.protocol]
+    assert any("docs/use.md" in line for line in tables.differing(attrs.evolve(stored, runs=kept)))
+    broken = attrs.evolve(stored, left_out=["left out of the store: seal"])
+    assert "left out of the store: seal" in list(tables.differing(broken))
+
+
+def test_a_page_without_its_marks_is_refused(script):
+    """No mark, no end, or the mark twice."""
+    tables = script("tables")
+    mark = "<!-- table: it -->"
+    page = tables.with_table(f"a\n{mark}\nold\n{tables.END}\nb", "it", iter(["| 1 |"]))
+    assert page.split() == f"a {mark} | 1 | {tables.END} b".split()
+    for page in ("a", f"{mark} a", f"{mark} {tables.END} {mark}"):
+        with pytest.raises(SystemExit, match="must have"):
+            tables.with_table(page, "it", iter([]))
+
+
+def test_the_numbers_are_those_that_the_study_found(script, stored):
+    """Raw `lda` by the stream's tasks and the carried head end where the study's own cells have them."""
+    compared = 0
+    for run in script("stream_tables").runs_of(STORE, stored):
+        trained = "slca-plus-plus"
+        file = CELLS / f"{run.stream}.{run.order}.{trained}.{run.size}.npz"
+        frozen = run.method == "simple-cil_lda"
+        if not file.exists() or not (frozen or run.method.startswith(trained)):
+            continue
+        cell = np.load(file)
+        own = json.loads(str(cell["facts"]))["faa"]
+        if frozen:
+            # the last variant is raw `lda`; the last state has learned all tasks
+            own = float(cell["accuracy"][-1, 0, -1].mean())
+        assert run.faa == pytest.approx(own, abs=0.01)
+        compared += 1
+    assert compared >= 20
+
+
+def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
+    """Its labels by the tasks of another order's protocol are refused, and a stream that is not stored."""
+    tables = script("stream_tables")
+    pack = next(pack for pack, run in stored.runs if "turns.0.224.at-once" in run.given.protocol)
+
+    def by(name: str) -> float:
+        named = tables.OF_A_STREAM.fullmatch(f"folder/like-for-like/{name}.224.at-once@1")
+        return tables._by_tasks(STORE, named, pack)
+
+    assert by("turns.0") == pytest.approx(88.4, abs=0.05)
+    with pytest.raises(ValueError, match=r"its test images are not those of turns"):
+        by("turns.1")
+    with pytest.raises(ValueError, match=r"its test images are not those of pacs"):
+        by("pacs-art-sketch.0")
+    with pytest.raises(DataError, match="no protocol"):
+        by("unknown.0")
+
+
+def test_a_pack_of_no_known_stream_is_named(script, stored, monkeypatch, tmp_path):
+    """It would stand in no table, and nobody would see that."""
+    tables = script("stream_tables")
+    text = tables.STREAMS.read_text()
+    (tmp_path / "streams.toml").write_text(text.replace("[stream.tiny]", "[stream.small]"))
+    monkeypatch.setattr(tables, "STREAMS", tmp_path / "streams.toml")
+    with pytest.raises(ValueError, match=r"streams.toml has no stream 'tiny'"):
+        tables.runs_of(STORE, stored)
+
+
+def test_development_streams_stand_apart_and_differences_are_paired(script):
+    """By hand: two orders; a third of the floor has no pair; one order has no interval."""
+    tables = script("stream_tables")
+    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1_000}
+
+    def run(stream: str, order: int, method: str, faa: float):
+        return tables.StreamRun(stream=stream, order=order, method=method, faa=faa, **facts)
+
+    floor = [run("turns", order, tables.FLOOR, 80.0 + order) for order in range(3)]
+    ours = [run("turns", 0, "mine", 81.0), run("turns", 1, "mine", 84.0), run("caltech", 0, "mine", 5.0)]
+    lines = tables.lines_of([*ours, *floor], "report", 224)
+    assert [(line.stream, line.method) for line in lines] == [("turns", tables.FLOOR), ("turns", "mine")]
+    # differences 1 and 3: sd is the root of two, t for one degree of freedom 12.706
+    shown = list(tables.markdown(lines))
+    assert shown[-1] == "|  | mine | 2 | 82.5 | 81.0 | +2.0 ± 12.7 | 1 | 1,000 |"
+    assert shown[-2].startswith("| turns | `lda` on frozen features | 3 | 81.0 | 80.0 | - |")
+    (single,) = tables.lines_of([*ours[:1], floor[0]], "report", 224, ["mine"])
+    assert "+1.0 |" in list(tables.markdown([single]))[-1]
+    (development,) = tables.lines_of(ours[2:], "development", 224)
+    assert development.stream == "caltech"
