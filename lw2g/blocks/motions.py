@@ -21,8 +21,8 @@ __all__ = ["ALARMING", "Motions", "TaskMotion"]
 ALARMING = 3.0
 """Ratio of the new classes' motion to the median of earlier tasks' from which a run warns.
 
-The next whole number above the largest ratio of 28 steps on the development streams (2.1, at 64 px): a stream of
-one kind of images stays quiet. It tells that a task is unlike the earlier ones, not that harm was done:
+The next whole number above the largest ratio of 28 steps on the development streams (2.1, at 64 px): a stream
+of one kind of images stays quiet. It tells that a task is unlike the earlier ones, not that harm was done:
 docs/carries.md.
 """
 _HELD = 0.5

@@ -40,7 +40,8 @@ DEFAULT_POLICY = "min"
 DEFAULT_FIXED_POLICY = "always"
 """The policy of a baseline that does not grow."""
 RECOMMENDED = (
-    "--baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=gated --set routing.expert=frozen"
+    "--baseline slca-plus-plus --set baseline.head=lda "
+    "--set baseline.head_carry=gated --set routing.expert=frozen"
 )
 """The method to try after the default one, as options of ``lw2g run``."""
 TIMM_BACKBONE = "timm"

@@ -147,6 +147,7 @@ def test_a_run_goes_on_to_the_same_bits(
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_no_process_outlives_the_first(tmp_path: Path) -> None:
     """However that ends, and even while the others still begin."""
     command = [sys.executable, "-m", "lw2g", "run", "--device", "cpu", "--devices", "2"]

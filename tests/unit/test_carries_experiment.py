@@ -352,6 +352,7 @@ def test_a_page_shows_the_cells_of_the_repository(script, name):
     assert table.page_with(page, table.PAGES[name](FOLDER / "cells")) == page
     assert table.page_with(page, ["another"]) != page
 
+
 def test_the_cells_of_the_repository_end_where_their_runs_ended(script):
     """Answers give the FAA that the run itself recorded; every stream is a known one."""
     cells = script("results").load(FOLDER / "cells")

@@ -240,6 +240,7 @@ def test_an_upload_that_drips_keeps_nobody_waiting(path: str, server: Server) ->
     assert answers == [200, 400]  # nothing to undo, which is no conflict
 
 
+@pytest.mark.slow
 def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
     """A service that is stopped in the middle of an upload removes what it has received."""
     command = [sys.executable, "-m", "lw2g", "teach", str(first), "--device", "cpu"]

@@ -71,6 +71,7 @@ def other_backbone(catalogue: Catalogue, build: Callable[..., Any]) -> Catalogue
     return catalogue.with_component(attrs.evolve(component, build=build))
 
 
+@pytest.mark.slow
 def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path):
     """In a process that can import no other plugin, a run and its export say what the run has recorded."""
     for split, count in (("train", 3), ("test", 1)):

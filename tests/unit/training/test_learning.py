@@ -219,6 +219,7 @@ def picture(path: Path, seed: int, mode: str = "RGB") -> None:
     Image.fromarray(pixels).convert(mode).save(path)
 
 
+@pytest.mark.slow
 def test_a_killed_learner_blocks_nothing(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """SIGKILL while the new folder is written: the old model is whole, and the same call works at once."""
     shutil.copytree(models["first"], tmp_path / "model")
