@@ -29,8 +29,9 @@ def test_the_number_of_methods_is_right() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """Two screens: about 700 words."""
-    assert len(README.split()) < 750
+    """Two screens: about 700 words; the bars of tables are none."""
+    words = [word for word in README.split() if word != "|"]
+    assert len(words) < 750
 
 
 def test_no_named_file_is_missing() -> None:
