@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ settings.register_profile("fast", settings.get_profile("thorough"), max_examples
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 torch.set_num_threads(1)
+
+# Tests of signals speak of processes that nobody started with `nohup` or in the background of a script, where SIGHUP
+# and SIGINT are ignored, in every process that is started from there, too.
+for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed off terminals would obey
 

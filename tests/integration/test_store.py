@@ -516,6 +516,20 @@ def test_a_change_adds_one_run_and_nothing_else(
     assert said in verdict.text
 
 
+@pytest.mark.parametrize("depth", [0, 1, 3, 4], ids=["runs", "benchmark", "method", "run"])
+def test_a_change_goes_through_no_link(store: Path, known: Catalogue, tmp_path: Path, depth: int) -> None:
+    """A folder of the proposed run, or one above it, that is a link leads the check elsewhere."""
+    parts = only(store).relative_to(store).parts
+    linked = store.joinpath(*parts[: depth + 1])
+    moved = tmp_path / "elsewhere"
+    linked.rename(moved)
+    linked.symlink_to(moved)
+    lines = [f"A\t{'/'.join(parts)}/record.json"]
+    (verdict,) = check_store(store, known, lines)
+    assert (verdict.what, verdict.holds) == ("paths", False)
+    assert verdict.text == f"{parts[depth]!r} is a link"
+
+
 # -- the workflow of a store -------------------------------------------------------------------------------
 
 
