@@ -28,8 +28,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 torch.set_num_threads(1)
 
-# Tests of signals speak of processes that nobody started with `nohup` or in the background of a script, where SIGHUP
-# and SIGINT are ignored, in every process that is started from there, too.
+# Tests of signals speak of processes that nobody started with `nohup` or in the background of a script, where
+# SIGHUP and SIGINT are ignored, in every process that is started from there, too.
 for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _usual)

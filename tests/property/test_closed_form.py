@@ -103,7 +103,7 @@ def test_lda_is_sklearns() -> None:
     """Log probabilities equal those of scikit-learn's discriminant at equal priors."""
     features, labels = drawn(1, 20)
     ours = fitted(Discriminant(DIM, CLASSES, 0.0), features, labels).scores(features, CLASSES)
-    # its solver "svd" divides the scatter by N - C up to release 1.6 and by N after it; "lsqr" by N in all of them
+    # its solver "svd" divides the scatter differently from release to release, "lsqr" by N in all of them
     theirs = LinearDiscriminantAnalysis(solver="lsqr", priors=[0.25] * 4)
     theirs.fit(features.double().numpy(), labels.numpy())
     # not its log probabilities: older releases keep these away from zero by a constant
