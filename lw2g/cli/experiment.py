@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from lw2g.cli.options import AnyPath, ExperimentCommand, ExperimentOptions, experiment_options
+from lw2g.cli.options import (
+    RECOMMENDED,
+    AnyPath,
+    ExperimentCommand,
+    ExperimentOptions,
+    experiment_options,
+)
 
 __all__ = ["config", "run"]
 
@@ -40,11 +46,15 @@ def run(**values: Any) -> None:
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
     from lw2g.cli.execute import announce, run_one, run_seeds
+    from lw2g.cli.output import note
     from lw2g.config.directory import new_directory
     from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
     resolved = ExperimentOptions.of(values).resolve(catalogue)
+    if values["recommended"]:
+        settings = " ".join(f"--set {key}={value}" for key, value in RECOMMENDED.items() if "." in key)
+        note(f"--recommended is: --baseline {RECOMMENDED['baseline']} {settings}")
     announce(resolved, catalogue)
     if values["dry_run"]:
         from lw2g.cli.estimate import tell_cost

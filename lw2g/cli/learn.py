@@ -157,6 +157,9 @@ def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
         for entry in report["classes"]
     ]
     console().print(table("", ("class", "", "images", "checked", "found %"), rows, left=2))
+    if report["accuracy"] is not None:
+        checked = sum(entry["checked"] for entry in report["classes"])
+        click.echo(f"accuracy: {report['accuracy']:.1f} % of {checked} images that were not learned from")
     losses = (("measured", report["loss"]), ("estimated", report["estimated_loss"]))
     told = ", ".join(f"{value:.1f} points ({how})" for how, value in losses if value is not None)
     click.echo(f"loss of the old classes: {told or 'not known for this head'}")

@@ -29,6 +29,7 @@ from lw2g.cli.predict import predict
 from lw2g.cli.report import report
 from lw2g.cli.resume import resume
 from lw2g.cli.runs import runs
+from lw2g.cli.score import test
 from lw2g.cli.show import show
 from lw2g.cli.signals import unwinding
 from lw2g.cli.store import store, submit
@@ -155,6 +156,7 @@ for command in (
     runs,
     report,
     predict,
+    test,
     export,
     start,
     learn,

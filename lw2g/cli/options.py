@@ -31,6 +31,13 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+RECOMMENDED = {
+    "baseline": "slca-plus-plus",
+    "baseline.head": "lda",
+    "baseline.head_carry": "gated",
+    "routing.expert": "frozen",
+}
+"""What ``--recommended`` stands for; docs/carries.md says on which streams it was measured."""
 _MOST_SEEDS = 1_000
 
 
@@ -48,8 +55,15 @@ class ExperimentOptions:
             if values[key] is not None:
                 overrides[f"run.{key}"] = values[key]
         names = ("file", "baseline", "policy", "retrieval", "benchmark", "backbone", "weights")
+        arguments = {name: values[name] for name in names}
+        if values["recommended"]:
+            if arguments["baseline"] is not None:
+                raise click.UsageError("--recommended names the baseline; leave --baseline out")
+            _, *options = RECOMMENDED
+            arguments["baseline"] = RECOMMENDED["baseline"]
+            overrides = {key: RECOMMENDED[key] for key in options} | overrides
         return cls(
-            arguments={name: values[name] for name in names}
+            arguments=arguments
             | {"constraints": values["constraint"] or None, "trackers": values["tracker"]}
             | {"overrides": overrides}
         )
@@ -128,6 +142,13 @@ def experiment_options(command: F) -> F:
     )
     decorators = [
         click.argument("file", metavar="[CONFIG.toml]", type=path, required=False),
+        click.option(
+            "--recommended",
+            is_flag=True,
+            help="The recommended method; it stands for: "
+            + ", ".join(f"{key}={value}" for key, value in RECOMMENDED.items())
+            + ".",
+        ),
         *(
             click.option(f"--{kind}", metavar="NAME", help=text, shell_complete=complete_component(kind))
             for kind, text in parts

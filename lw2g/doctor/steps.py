@@ -166,17 +166,10 @@ def _found(component: Any) -> bool | DataError:
 
 def hub(timeout: float = 10.0) -> Iterator[Finding]:
     """Request the front page of the hub from which timm fetches weights."""
-    from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
+    from lw2g.vit.offline import hub_fails
 
-    from huggingface_hub.constants import ENDPOINT
-
-    try:
-        urlopen(Request(ENDPOINT, method="HEAD"), timeout=timeout).close()
-    except HTTPError as answer:
-        answer.close()  # any answer shows that the hub is reachable
-    except (OSError, ValueError) as error:
-        text = f"the hub cannot be reached ({error})"
+    if reason := hub_fails(timeout):
+        text = f"the hub cannot be reached ({reason})"
         yield note("weights", text, "fetch weights elsewhere and pass them with --weights FILE")
         return
     yield ok("weights", "the hub answers")

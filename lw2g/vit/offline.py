@@ -1,16 +1,18 @@
-"""A context without network, in which a download fails at once."""
+"""Whether the hub answers, and a context without network, in which a download fails at once."""
 
 from __future__ import annotations
 
 import os
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
+from urllib.error import HTTPError
 
 from huggingface_hub import constants as hub
 
-__all__ = ["without_network"]
+__all__ = ["hub_fails", "without_network"]
 
 _NOWHERE = "http://127.0.0.1:9"
 """A proxy address at which nothing listens."""
@@ -30,3 +32,29 @@ def without_network() -> Iterator[None]:
         mock.patch.object(urllib.request, "_opener", None),  # urlopen's own keeps the proxies it began with
     ):
         yield
+
+
+def hub_fails(seconds: float = 3.0) -> str | None:
+    """Return why the hub cannot be reached, None if it answers.
+
+    The hub's client tries for more than a minute; looking up an address alone can take longer than a
+    timeout of its request, so the request has a thread.
+    """
+    reasons = ["no answer"]
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(
+                urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=seconds
+            ).close()
+        except HTTPError as answer:
+            answer.close()  # any answer shows that the hub is reachable
+        except (OSError, ValueError) as error:
+            reasons.append(str(getattr(error, "reason", error)))
+            return
+        reasons.clear()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return reasons[-1] if reasons else None

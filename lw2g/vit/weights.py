@@ -7,12 +7,14 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import timm
 import torch
+from huggingface_hub import constants as hub
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models import get_deprecated_models
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.vit.injection import require_plain_vit
+from lw2g.vit.offline import hub_fails, without_network
 from lw2g.vit.room import bytes_per_image, require_room
 
 __all__ = [
@@ -108,14 +111,27 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             require_possible(timm_name, lambda: timm.create_model(timm_name, num_classes=0, **size))
-            return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
+            # the client of a hub that does not answer uses its cache only, and does not try for a minute
+            away = from_hub and hub_fails() is not None
+            with without_network() if away else nullcontext():
+                return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
     except TypeError as error:
         raise ConfigError(f"backbone {timm_name!r} cannot be built ({error})", "use a plain ViT") from error
     except OSError as error:
         raise DataError(
             f"weights of {timm_name!r} cannot be fetched from the hub",
-            "download the file elsewhere and pass it with --weights FILE",
+            f"download {_address(timm_name)} elsewhere and pass it with --weights FILE",
         ) from error
+
+
+def _address(timm_name: str) -> str:
+    """Return where the weights of a timm name can be downloaded."""
+    published = timm.models.get_pretrained_cfg(timm_name)
+    if published is not None and published.hf_hub_id:
+        repository = published.hf_hub_id if "/" in published.hf_hub_id else f"timm/{timm_name}"
+        file = published.hf_hub_filename or "model.safetensors"
+        return f"{hub.ENDPOINT}/{repository}/resolve/main/{file}"
+    return str(published.url) if published is not None and published.url else "the file"
 
 
 def require_possible(name: str, build: Callable[[], VisionTransformer]) -> None:

@@ -1,14 +1,15 @@
 """A benchmark from image folders, ``ROOT/train/<class>/*`` and ``ROOT/test/<class>/*``.
 
-Where tasks are domains, these lie below a folder for each, ``ROOT/<domain>/train/<class>/*``. Otherwise
+With ``test_share`` the root holds ``<class>/*``, and the test images are drawn from each class. Where tasks are domains, these lie below a folder for each, ``ROOT/<domain>/train/<class>/*``. Otherwise
 several roots merge into one stream, and an explicit class order can interleave them. Files are only read,
 never moved or written.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.interfaces.stream import TaskStream
-from lw2g_benchmarks.image_files import FileSource, scan_split
+from lw2g_benchmarks.image_files import FileSource, has_images, scan_split
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
@@ -53,7 +54,8 @@ class FolderBenchmark:
         """
         config = self.config
         domains = self._domains()
-        scans = _by_domain(domains) if domains else _merge(self._roots())
+        draw = None if config.test_share is None else _Draw(config.test_share, config.order_seed)
+        scans = _by_domain(domains, draw) if domains else _merge(self._roots(), draw)
         classes = _without(scans, config.exclude)
         names = sorted({_class_of(key) if domains else key for key in classes})
         order = ordered(config, names, some=True)
@@ -64,6 +66,8 @@ class FolderBenchmark:
             for split, limit in limits.items()
             if limit
         ]
+        if draw is not None:
+            deviations.append(f"test images are a share of {draw.share:g} of each class, drawn ({draw.seed})")
         if config.exclude:
             deviations.append(f"{len(config.exclude)} images excluded, first {config.exclude[0]}")
         if len(order) < len(names):
@@ -204,7 +208,40 @@ def _without(classes: Mapping[str, _ClassFiles], exclude: tuple[str, ...]) -> di
     return kept
 
 
-def _scan_root(root: Path) -> dict[str, _ClassFiles]:
+@attrs.frozen
+class _Draw:
+    """How test images are drawn from class folders that have no train/ and test/."""
+
+    share: float
+    seed: int
+
+    def split(self, root: Path, name: str, paths: tuple[Path, ...]) -> dict[str, tuple[Path, ...]]:
+        """Return training and test images of a class, at least one of each.
+
+        A path decides where its image goes, so that a new class or image moves hardly any other.
+
+        Raises:
+            DataError: The class has one image.
+        """
+        if len(paths) < 2:
+            raise DataError(
+                f"class {name!r} has one image, and benchmark.test_share needs two: one to test with",
+                "add images, or remove the folder",
+            )
+
+        def place(path: Path) -> bytes:
+            text = f"{self.seed}/{path.relative_to(root).as_posix()}"
+            return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+        count = min(max(round(self.share * len(paths)), 1), len(paths) - 1)
+        drawn = set(sorted(paths, key=place)[:count])
+        return {
+            "train": tuple(path for path in paths if path not in drawn),
+            "test": tuple(path for path in paths if path in drawn),
+        }
+
+
+def _scan_root(root: Path, draw: _Draw | None) -> dict[str, _ClassFiles]:
     """Return class name -> files of one root.
 
     Raises:
@@ -213,12 +250,15 @@ def _scan_root(root: Path) -> dict[str, _ClassFiles]:
     if not root.is_dir():
         raise DataError(f"image folder {str(root.absolute())!r} does not exist", _root_help(str(root)))
     missing = [split for split in _SPLITS if not (root / split).is_dir()]
+    if draw is not None:
+        if not missing:
+            raise DataError(
+                f"{str(root.absolute())!r} has train/ and test/, so there is nothing to draw",
+                "leave benchmark.test_share out",
+            )
+        return {name: (root, draw.split(root, name, paths)) for name, paths in scan_split(root).items()}
     if missing:
-        entries = sorted(entry.name for entry in root.iterdir())[:5]
-        raise DataError(
-            f"{str(root.absolute())!r} lacks {' and '.join(f'{m}/' for m in missing)} (found {entries!r})",
-            _root_help(str(root)),
-        )
+        raise _lacking(root, missing)
     scans = {split: scan_split(root / split) for split in _SPLITS}
     differing = sorted(scans["train"].keys() ^ scans["test"].keys())
     if differing:
@@ -230,9 +270,30 @@ def _scan_root(root: Path) -> dict[str, _ClassFiles]:
     return {name: (root, {split: scans[split][name] for split in _SPLITS}) for name in scans["train"]}
 
 
-def _merge(roots: list[Path]) -> dict[str, _ClassFiles]:
+def _lacking(root: Path, missing: Sequence[str]) -> DataError:
+    """Return the error of a root without train/ or test/, with the command for what it holds instead."""
+    entries = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
+    folders = [entry for entry in entries if entry.is_dir()]
+    what = f"{str(root.absolute())!r} lacks {' and '.join(f'{split}/' for split in missing)}"
+    if folders and all((folder / split).is_dir() for folder in folders for split in _SPLITS):
+        return DataError(
+            f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
+            "if they are domains: --set benchmark.stream=domains; if one is the root: "
+            f"--set benchmark.root={folders[0]}",
+        )
+    classes = [folder for folder in folders if has_images(folder)]
+    if len(missing) == len(_SPLITS) and classes:
+        return DataError(
+            f"{what}, but holds {len(classes)} folders of images ({classes[0].name!r} ...)",
+            "to draw the test images from each: --set benchmark.test_share=0.2; to learn them without training: "
+            f"lw2g start {root} MODEL",
+        )
+    return DataError(f"{what} (found {[entry.name for entry in entries[:5]]!r})", _root_help(str(root)))
+
+
+def _merge(roots: list[Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
     """Return the classes of all roots; names found in several roots get the root's name in front."""
-    scans = [(root.resolve().name, _scan_root(root)) for root in roots]
+    scans = [(root.resolve().name, _scan_root(root, draw)) for root in roots]
     counts = Counter(name for _, scan in scans for name in scan)
     return {
         (f"{prefix}/{name}" if counts[name] > 1 else name): files
@@ -241,12 +302,12 @@ def _merge(roots: list[Path]) -> dict[str, _ClassFiles]:
     }
 
 
-def _by_domain(domains: Mapping[str, Path]) -> dict[str, _ClassFiles]:
+def _by_domain(domains: Mapping[str, Path], draw: _Draw | None) -> dict[str, _ClassFiles]:
     """Return the classes of all domains as ``<domain>/<class>``."""
     return {
         f"{domain}/{name}": files
         for domain, root in domains.items()
-        for name, files in _scan_root(root).items()
+        for name, files in _scan_root(root, draw).items()
     }
 
 

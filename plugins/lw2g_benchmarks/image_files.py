@@ -20,7 +20,7 @@ from lw2g.blocks.image_files import EXTENSIONS, ImageHeader, examine_image, read
 from lw2g.errors import DataError, printable
 from lw2g.interfaces.stream import Contents
 
-__all__ = ["FileSource", "content_of", "scan_split", "tell_progress"]
+__all__ = ["FileSource", "content_of", "has_images", "scan_split", "tell_progress"]
 
 T = TypeVar("T")
 
@@ -166,6 +166,11 @@ def scan_split(folder: Path) -> Mapping[str, tuple[Path, ...]]:
             f"add images ({', '.join(sorted(EXTENSIONS))}) or remove the folders",
         )
     return classes
+
+
+def has_images(folder: Path) -> bool:
+    """Return whether an image lies anywhere below a folder."""
+    return next(_images_below(folder), None) is not None
 
 
 def _images_below(folder: str | Path) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
-from attrs.validators import and_, ge, gt, le, optional
+from attrs.validators import and_, ge, gt, le, lt, optional
 
 from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet
 from lw2g.interfaces.options import option
@@ -163,6 +163,12 @@ class FolderConfig(OrderOptions, TransformOptions):
     uneven: bool = option(False, "allow a smaller last task")
     domain_order: tuple[str, ...] = option(
         (), "folders of domains in the wanted order; domains not named are left out", converter=_names
+    )
+    test_share: float | None = option(
+        None,
+        "of a root without train/ and test/, ROOT/<class>/*: the share of each class's images that are test "
+        "images, drawn by path with order_seed",
+        validator=optional(and_(gt(0), lt(1))),
     )
     train_per_class: int | None = option(
         None, "read only the first training images of each class, by sorted path", validator=optional(ge(1))

@@ -353,10 +353,7 @@ class Kill:
         pass
 
 catalogue = tiny_catalogue()
-# the file says what the precision was settled to; the reference was asked to choose
-resolved = resolve(
-    catalogue, file=Path({str(finished[0] / "config.toml")!r}), overrides={{"run.precision": "auto"}}
-)
+resolved = resolve(catalogue, file=Path({str(finished[0] / "config.toml")!r}))
 start(resolved, catalogue, Path({str(directory)!r}), [Kill()])
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=240)

@@ -353,6 +353,7 @@ def _learned(
             | found.get(name, {"checked": 0, "recall": None, "taken_for": []})
             for name, count in counts.items()
         ],
+        "accuracy": _share_found(found),
         **estimate,
         **measures,
     }
@@ -379,6 +380,13 @@ def _learned(
     after = attrs.evolve(after, manifest=attrs.evolve(more.manifest, learning=history))
     made = _written(after, parts, calibration, _with_base(saved, parts, learned), out, catalogue, look)
     return made, report | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _share_found(found: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Return the accuracy in percent over all images that were checked; None where none was."""
+    total = sum(one["checked"] for one in found.values())
+    right = sum(one["checked"] * one["recall"] for one in found.values())
+    return right / total if total else None
 
 
 def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:

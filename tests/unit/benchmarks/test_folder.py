@@ -129,6 +129,54 @@ def test_roots_of_one_name_are_refused(tree):
         stream(tree, more_roots=(tree,))
 
 
+def make_flat(root, classes=("ant", "bee"), count=10):
+    """Write a tree of class folders without train/ and test/; return its path."""
+    for red, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (5, 4), (red, number, 20)).save(root / name / f"{number}.png")
+    return root
+
+
+def test_test_images_are_drawn_from_flat_folders(tmp_path):
+    """Each class gives its share, by path: another class or image moves none; the seed draws others."""
+    root = make_flat(tmp_path / "photos")
+    made = stream(root, test_share=0.2)
+    assert [(len(task.train), len(task.test)) for task in made.tasks] == [(8, 2), (8, 2)]
+    drawn = set(made.tasks[0].test.ids)
+    assert drawn.isdisjoint(made.tasks[0].train.ids)
+    assert all(name.startswith("photos/ant/") for name in drawn)
+    assert made.deviations == ("test images are a share of 0.2 of each class, drawn (42)",)
+    assert set(stream(root, test_share=0.2, order_seed=1).tasks[0].test.ids) != drawn
+    make_flat(root, ("cow",))
+    assert set(stream(root, test_share=0.2).tasks[0].test.ids) == drawn
+
+
+@pytest.mark.parametrize(("share", "count", "tested"), [(0.01, 2, 1), (0.99, 3, 2), (0.5, 4, 2)])
+def test_a_class_keeps_an_image_to_train_and_one_to_test(tmp_path, share, count, tested):
+    """However small or large the share is."""
+    made = stream(make_flat(tmp_path / "photos", count=count), test_share=share)
+    assert [len(task.test) for task in made.tasks] == [tested, tested]
+
+
+def test_what_cannot_be_drawn_from_is_refused(tree, tmp_path):
+    """Folders that are split already, and a class of one image."""
+    with pytest.raises(DataError, match=r"has train/ and test/.*leave benchmark\.test_share out"):
+        stream(tree, test_share=0.2)
+    with pytest.raises(DataError, match="class 'ant' has one image"):
+        stream(make_flat(tmp_path / "photos", count=1), test_share=0.2)
+
+
+def test_a_wrong_folder_names_its_command(tree, tmp_path):
+    """Class folders without a split, and folders that have one each."""
+    flat = make_flat(tmp_path / "photos")
+    with pytest.raises(DataError, match=r"holds 2 folders of images.*benchmark\.test_share=0\.2.*lw2g start"):
+        stream(flat)
+    make_tree(tmp_path / "both" / "sketches")
+    with pytest.raises(DataError, match=r"each of its 1 folders has both.*benchmark\.stream=domains"):
+        stream(tmp_path / "both")
+
+
 def test_half_a_tree_is_refused(tree):
     """A missing split, differing class sets and an empty class are errors that say what was found."""
     (tree / "test" / "cat" / "0.png").unlink()
