@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import webbrowser
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,9 +21,10 @@ __all__ = ["teach"]
     metavar="N",
     help="Port on 127.0.0.1. [default: a free one]",
 )
+@click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
 @click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="The backbone's weights.")
 @click.option("--device", metavar="NAME", help="cpu, cuda, cuda:N or mps. [default: a GPU if present]")
-def teach(model: Path, port: int, weights: Path | None, device: str | None) -> None:
+def teach(model: Path, port: int, no_browser: bool, weights: Path | None, device: str | None) -> None:
     """Serve a page on 127.0.0.1 that teaches the exported MODEL, until Ctrl-C.
 
     Each step is what `lw2g learn` and `lw2g unlearn --last` do: the result is a new folder MODEL-N.
@@ -34,6 +37,8 @@ def teach(model: Path, port: int, weights: Path | None, device: str | None) -> N
     try:
         with Server(classroom, port) as server:
             click.echo(f"{server.address}\nCtrl-C ends it")
+            if sys.stdout.isatty() and not no_browser:  # a person sits there
+                webbrowser.open(server.address)
             with suppress(KeyboardInterrupt):
                 server.serve_forever()
     finally:  # SIGTERM, too, leaves no photo behind

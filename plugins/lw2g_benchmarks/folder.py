@@ -1,8 +1,9 @@
 """A benchmark from image folders, ``ROOT/train/<class>/*`` and ``ROOT/test/<class>/*``.
 
-With ``test_share`` the root holds ``<class>/*``, and the test images are drawn from each class. Where tasks are domains, these lie below a folder for each, ``ROOT/<domain>/train/<class>/*``. Otherwise
-several roots merge into one stream, and an explicit class order can interleave them. Files are only read,
-never moved or written.
+With ``test_share`` the root holds ``<class>/*``, and the test images are drawn from each class. Where tasks
+are domains, these lie below a folder for each, ``ROOT/<domain>/train/<class>/*``. Otherwise several roots
+merge into one stream, and an explicit class order can interleave them. Files are only read, never moved or
+written.
 """
 
 from __future__ import annotations
@@ -285,7 +286,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     if len(missing) == len(_SPLITS) and classes:
         return DataError(
             f"{what}, but holds {len(classes)} folders of images ({classes[0].name!r} ...)",
-            "to draw the test images from each: --set benchmark.test_share=0.2; to learn them without training: "
+            "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
             f"lw2g start {root} MODEL",
         )
     return DataError(f"{what} (found {[entry.name for entry in entries[:5]]!r})", _root_help(str(root)))

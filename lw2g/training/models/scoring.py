@@ -33,23 +33,24 @@ def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
             "name the folders as the classes that the model was trained with",
         )
-    rows = []
+    rows: list[dict[str, Any]] = []
+    rights = 0
     for name, images in tested.items():
         answers = Counter(entry["top"][0]["class"] for entry in model.predict(list(images.paths)))
         right = answers.pop(name, 0)
         count = len(images.paths)
+        rights += right
         rows.append(
             {
                 "class": name,
                 "images": count,
                 "recall": 100 * right / count,
-                "right": right,
                 "taken_for": answers.most_common(),
             }
         )
-    total = sum(row["images"] for row in rows)
+    total = sum(len(images.paths) for images in tested.values())
     return {
-        "accuracy": 100 * sum(row["right"] for row in rows) / total,
+        "accuracy": 100 * rights / total,
         "images": total,
         "classes": rows,
     }
