@@ -29,7 +29,7 @@ from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_packag
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.testing.evidence import measured_set
 from lw2g.training.runner import start
-from tests.support.tasks import retrieved
+from tasks import retrieved
 
 KINDS = tuple(SCAFFOLDED)
 

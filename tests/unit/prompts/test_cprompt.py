@@ -17,7 +17,7 @@ from lw2g_prompts.cprompt import CPrompt, smoothing_loss
 from lw2g_prompts.options import CPromptConfig
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
-from tests.support.tasks import retrieved
+from tasks import retrieved
 
 QUICK = CPromptConfig(length=3, epochs=2, batch_size=4)
 SEEDS = st.integers(0, 2**31 - 1)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from lw2g_retrieval.centroids import Centroids
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import CentroidsConfig, KeyCosineConfig
-from tests.support.tasks import retrieved
+from tasks import retrieved
 
 TASK_OF_CLASS = torch.arange(8) // 2
 

@@ -15,8 +15,7 @@ from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.session import open_session
 from lw2g_retrieval.class_keys import ClassKeys
 from lw2g_retrieval.options import ClassKeysConfig
-from tasks import build_of
-from tests.support.tasks import retrieved
+from tasks import build_of, retrieved
 
 OF_CLASS = torch.arange(8) // 2
 

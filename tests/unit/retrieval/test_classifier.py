@@ -9,7 +9,7 @@ from torch.nn import functional
 from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 from lw2g_retrieval.classifier import Classifier, ResidualMLP
 from lw2g_retrieval.options import ClassifierConfig
-from tests.support.tasks import retrieved
+from tasks import retrieved
 
 CONFIG = ClassifierConfig(lr=0.2, clusters=2, replay_epochs=20, replay_lr=0.2)
 

@@ -6,7 +6,7 @@ import torch
 
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import KeyCosineConfig
-from tests.support.tasks import retrieved
+from tasks import retrieved
 
 
 def test_loss_is_minus_the_mean_cosine(world):

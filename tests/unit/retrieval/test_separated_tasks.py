@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lw2g.registry.catalogue import load_catalogue
-from tests.support.tasks import retrieved
+from tasks import retrieved
 
 STRATEGIES = [
     *[("centroids", {"metric": metric, "clusters": 1}, 12) for metric in ("euclidean", "cosine")],
