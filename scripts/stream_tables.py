@@ -32,7 +32,9 @@ FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
     FLOOR: "`lda` on frozen features",
+    "ranpac": "`ranpac` on frozen features",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
+    "slca-plus-plus_always_lda_gated_expert": "**recommended**: the same, `gated`, beside a frozen expert",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
     "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
     "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
@@ -88,13 +90,27 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 stream=named["stream"],
                 order=int(named["order"]),
                 size=int(named["size"]),
-                method=str(pack.submission["method"]),
+                method=_method(pack),
                 faa=_by_tasks(store, named, pack) if named["once"] else float(record["metrics"]["faa"]),
                 seconds=float(record["seconds"]["total"]),
                 kept=storage["parameters"] + storage["statistics"],
             )
         )
     return runs
+
+
+def _method(pack: Pack) -> str:
+    """Return the method as the store's folders call it, with its carry and expert where it has others.
+
+    The folders name baseline, policy and head; most runs carry the head by ``affine``.
+    """
+    config = pack.record["config"]
+    parts = [str(pack.submission["method"])]
+    if config["baseline"].get("head_carry") == "gated":
+        parts.append("gated")
+    if config.get("routing", {}).get("expert") == "frozen":
+        parts.append("expert")
+    return "_".join(parts)
 
 
 def _streams() -> Mapping[str, Any]:
