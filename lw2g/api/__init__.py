@@ -35,7 +35,7 @@ def run(
     constraints: Any = None,
     retrieval: Any = None,
     benchmark: Any = None,
-    backbone: str | None = None,
+    backbone: Any = None,
     weights: str | Path | None = None,
     trackers: Any = (),
     out: str | Path | None = None,
@@ -44,6 +44,9 @@ def run(
     **options: Any,
 ) -> RunRecord:
     """Run an experiment and return its record.
+
+    ``{"name": "dual-prompt", "head": "lda"}`` in place of a name sets options, too: so for ``baseline``,
+    ``policy``, ``retrieval``, ``benchmark`` and ``backbone``.
 
     In place of a name, ``baseline``, ``retrieval``, ``policy`` and ``constraints`` take a class with their
     interface, or a record such as :class:`~lw2g.interfaces.component.BaselineComponent`; ``policy`` also an
@@ -83,6 +86,18 @@ def run(
         )
     local, (tracker_names, listeners) = Locals(), split_trackers(trackers)
     overrides = {f"run.{key}" if key in _RUN_OPTIONS else key: value for key, value in options.items()}
+    given = {
+        "baseline": baseline,
+        "retrieval": retrieval,
+        "policy": policy,
+        "benchmark": benchmark,
+        "backbone": backbone,
+    }
+    for kind, choice in given.items():
+        if isinstance(choice, dict):
+            given[kind], own = _name_and_options(kind, choice)
+            overrides = {**own, **overrides}
+    baseline, retrieval, policy, benchmark, backbone = given.values()
     if isinstance(benchmark, str) and "/" in benchmark:
         benchmark, overrides = GIVEN, {"benchmark.hub": benchmark, **overrides}
     choices = (baseline, retrieval, policy, benchmark)
@@ -108,6 +123,18 @@ def run(
     with new_directory(resolved.config, Path(out) if out else None) as directory:
         receivers = [*listeners, *_listeners(progress)]
         return _record(start(resolved, catalogue, directory, receivers, tasks=tasks), directory)
+
+
+def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the component of ``{"name": ..., option: value}``, and its options by dotted keys.
+
+    Raises:
+        ConfigError: It has no name.
+    """
+    if "name" not in choice:
+        raise ConfigError(f"{kind}: {choice!r} has no name", f'write {kind}={{"name": ..., "option": ...}}')
+    own = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
+    return choice["name"], own
 
 
 def resume(

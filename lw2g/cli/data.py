@@ -15,7 +15,15 @@ from lw2g.cli.options import settings_option
 from lw2g.cli.output import console, note, table
 from lw2g.errors import ConfigError, DataError, UnknownComponentError
 from lw2g.interfaces.component import BenchmarkComponent
-from lw2g.interfaces.dataset import ROOT_VARIABLE, ByHand, DataSet, HubRoute, Split, default_root
+from lw2g.interfaces.dataset import (
+    DEFAULT_ROOT,
+    ROOT_VARIABLE,
+    ByHand,
+    DataSet,
+    HubRoute,
+    Split,
+    default_root,
+)
 
 if TYPE_CHECKING:
     from lw2g.interfaces.stream import TaskData, TaskStream
@@ -65,8 +73,8 @@ def list_data(name: str | None, as_json: bool) -> None:
         ]
         columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
         console().print(table("", columns, rows, left=5))
-        where = f"{ROOT_VARIABLE}={default_root() or ''}"
-        click.echo(f"{where} is the folder of all data sets; `lw2g data list NAME` shows details")
+        said = f"{default_root()} is the folder of all data sets ({ROOT_VARIABLE} names another)"
+        click.echo(f"{said}; `lw2g data list NAME` shows details")
 
 
 def _data_of(name: str) -> DataSet:
@@ -132,7 +140,7 @@ def _print_facts(data: DataSet) -> None:
 @click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False),
-    help=f"Folder of all data sets. [default: the environment variable {ROOT_VARIABLE}]",
+    help=f"Folder of all data sets. [default: {ROOT_VARIABLE}, else {DEFAULT_ROOT}]",
 )
 @click.option(
     "--from", "source", metavar="FILE|FOLDER|URL", help="An archive to unpack, or a folder to copy, instead."
@@ -147,20 +155,13 @@ def get(name: str, root: Path | None, source: str | None, revision: str | None) 
     from lw2g.data.obtain import obtain
 
     wanted = _data_of(name)
-    place = _root(root, name)
+    place = default_root() if root is None else root.expanduser().absolute()
     note(f"{wanted.title}: {wanted.terms}; {wanted.page}")
     if wanted.rehosting_forbidden:
         note("its terms forbid redistribution")
     with _Progress() as progress:
         obtain(wanted, place, progress.report, note, source=source, revision=revision)
     click.echo(f"{wanted.name} is in {str(place / wanted.folder)!r}; `lw2g data check {name}` examines it")
-
-
-def _root(root: Path | None, name: str) -> Path:
-    named = default_root() if root is None else root.expanduser().absolute()
-    if named is None:
-        raise ConfigError(f"no folder for {name!r}", f"name one with --root, or set {ROOT_VARIABLE}")
-    return named
 
 
 class _Progress:

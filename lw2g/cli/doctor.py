@@ -22,8 +22,9 @@ _STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 @click.command(short_help="Find what is wrong with this installation, and what to do.")
 @click.option("--network", is_flag=True, help="Also check that the hub of weights answers.")
+@click.option("--quick", is_flag=True, help="Leave the small run out.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def doctor(network: bool, as_json: bool) -> None:
+def doctor(network: bool, quick: bool, as_json: bool) -> None:
     """Examine this machine and installation, and print a remedy for everything that is wrong.
 
     It looks at the machine, packages, devices, precision, plugins, weights and data, and makes one small run:
@@ -31,7 +32,7 @@ def doctor(network: bool, as_json: bool) -> None:
     """
     from lw2g.doctor.examination import examine
 
-    findings = examine(network=network)
+    findings = examine(network=network, quick=quick)
     shown = list(findings) if as_json else _print(findings)
     if as_json:
         click.echo(json.dumps([attrs.asdict(finding) for finding in shown], indent=1))

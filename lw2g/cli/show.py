@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from lw2g.cli.output import console, method_name, number, print_metrics, print_summary, table
+from lw2g.cli.output import console, method_name, number, print_metrics, print_summary, printable, table
 from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
 from lw2g.errors import DataError
 from lw2g.training.files import contents
@@ -25,9 +25,10 @@ _ROUNDING = 1e-9
 @click.command(short_help="Show decisions, matrices and metrics of a run.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the record as it is stored.")
-@click.option("--explain", is_flag=True, help="Say what each number means.")
-def show(run: Path, as_json: bool, explain: bool) -> None:
-    """Show the run in the directory RUN: decisions with their evidence, matrices, metrics, costs.
+@click.option("--all", "whole_record", is_flag=True, help="Decisions, matrices, metrics, costs, deviations.")
+@click.option("--explain", is_flag=True, help="With --all: say what each number means.")
+def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
+    """Show the run in the directory RUN: what it reached, in a few lines; with --all all that it recorded.
 
     Tasks count from 1; sets are shown by their ids (#0 is the first); percentages go from 0 to 100.
     """
@@ -49,7 +50,11 @@ def show(run: Path, as_json: bool, explain: bool) -> None:
     if kind is contents.Summary:
         print_summary(record)
     else:
-        _print_record(record, terms, _unfinished(run, record, whole=whole))
+        unfinished = _unfinished(run, record, whole=whole)
+        if not whole_record and not explain:
+            _print_short(run, record, unfinished)
+            return
+        _print_record(record, terms, unfinished)
         terms = {**_DECISION_COLUMNS, **_MOTION_COLUMNS, **_PART_MEANINGS, **terms, **_COSTS}
     if explain:
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
@@ -81,6 +86,34 @@ def _unfinished(run: Path, record: Record, *, whole: bool) -> str:
     state = "" if found is None else found.state
     ways = {"interrupted": f"; go on: lw2g resume {run}", "stopped": f"; go on: lw2g continue {run}"}
     return f"{text} ({state}){ways.get(state, '')}"
+
+
+def _print_short(run: Path, record: Record, unfinished: str) -> None:
+    """Print what was run, what it reached, what it cost, and where the rest is."""
+    from lw2g.cli.output import in_words
+    from lw2g.registry.catalogue import load_catalogue
+
+    config, grows = record["config"], load_catalogue().grows(record["config"]["baseline"]["name"])
+    done, total = len(record["accuracy_matrix"]), record.get("tasks")
+    known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
+    lines = [
+        f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
+        f"backbone {config['backbone']['name']}, seed {record['seed']}"
+    ]
+    lines += [unfinished] if unfinished else []
+    lines.append("; ".join(in_words(known, done, total, grows=grows)))
+    kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
+    lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
+    motions = record.get("findings", {}).get("motions", ())
+    if alarming := [str(entry["task"] + 1) for entry in motions if entry["alarming"]]:
+        lines.append(f"tasks that moved features unusually far: {', '.join(alarming)}")
+    if _errs_between_tasks(record["metrics"]):
+        lines.append("all errors are between tasks")
+    count = len(record["deviations"])
+    told = f"{count} deviations from the published method" if count else "no deviations"
+    lines.append(f"{told}; all numbers: lw2g show {run} --all")
+    for line in lines:
+        click.echo(printable(line))
 
 
 def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> None:

@@ -14,9 +14,10 @@ _MARKS = {True: "holds", False: "does not hold", None: "-"}
 
 @click.command(short_help="Check all files of a run and recompute its metrics.")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--all", "whole", is_flag=True, help="Print every finding, not only what does not hold.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
-def verify(ctx: click.Context, run: Path, as_json: bool) -> None:
+def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
     """Check the run, the runs of several seeds, or the pack of a store (without torch) in the directory RUN.
 
     It compares every file with its checksum, and every matrix and metric with its value recomputed from the
@@ -31,7 +32,12 @@ def verify(ctx: click.Context, run: Path, as_json: bool) -> None:
     else:
         from lw2g.cli.output import console, table
 
-        rows = [(finding.what, _MARKS[finding.holds], finding.text) for finding in findings]
-        console().print(table("", ("what", "", "found"), rows, left=3))
-        click.echo(f"{len(broken)} of {len(findings)} do not hold" if broken else "everything holds")
+        shown = findings if whole else broken
+        if shown:
+            rows = [(finding.what, _MARKS[finding.holds], finding.text) for finding in shown]
+            console().print(table("", ("what", "", "found"), rows, left=3))
+        count = len(findings)
+        click.echo(
+            f"{len(broken)} of {count} do not hold" if broken else f"everything holds ({count} checks)"
+        )
     ctx.exit(1 if broken else 0)

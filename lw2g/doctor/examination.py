@@ -22,17 +22,20 @@ _COMMAND = (sys.executable, "-P", "-c", "from lw2g.doctor.examination import mai
 _REMEDY = "mend what is wrong above, or reinstall torch and torchvision of one release"
 
 
-def examine(*, network: bool = False) -> Iterator[Finding]:
+def examine(*, network: bool = False, quick: bool = False) -> Iterator[Finding]:
     """Yield findings as they arrive; this process does not import torch.
 
     Args:
         network: Whether to contact the hub.
+        quick: Whether to leave the small run out.
     """
     yield from machine_findings()
     yield from package_findings()
     for step in STEPS:
         if step == "hub" and not network:
             yield ok("weights", "the hub was not contacted; --network contacts it")
+            continue
+        if step == "smoke run" and quick:
             continue
         findings = list(isolated(step))
         yield from findings

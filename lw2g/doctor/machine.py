@@ -116,6 +116,7 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
                 text = f"{need.name} {there or 'is not installed,'} does not fit {owner}, which needs {need}"
                 yield problem("packages", text, f'pip install "{need.name}{need.specifier}"')
     yield ok("packages", f"{len(fitting)} of {len(needed)} dependencies fit: {', '.join(fitting)}")
+    absent = []
     for extra in about.get_all("Provides-Extra") or ():
         members = [need for need in _requirements(name, extra) if need not in needed]
         lacking = [
@@ -124,9 +125,14 @@ def package_findings(name: str = "lw2g") -> Iterator[Finding]:
             if not need.specifier.contains(_version(need.name) or "0", prereleases=True)
             or _version(need.name) is None
         ]
-        if lacking:
+        if lacking and len(lacking) == len(members):
+            absent.append(extra)
+        elif lacking:
             text = f"extra {extra!r} is not complete, it lacks {', '.join(lacking)}"
             yield note("packages", text, f'pip install "{name}[{extra}]" if you need it')
+    if absent:
+        remedy = f'pip install "{name}[{absent[0]}]" if you need it, and so on'
+        yield note("packages", f"extras that are not installed: {', '.join(absent)}", remedy)
 
 
 def _requirements(name: str, extra: str = "") -> list[Requirement]:

@@ -30,11 +30,13 @@ __all__ = [
 ROOT_VARIABLE = "LW2G_DATA"
 """The environment variable that names the folder of all data sets."""
 
+DEFAULT_ROOT = "~/lw2g-data"
+"""That folder where the variable is not set."""
 
-def default_root() -> Path | None:
-    """Return the folder of all data sets that the environment variable names; None if it is not set."""
-    folder = os.environ.get(ROOT_VARIABLE)
-    return Path(folder).expanduser().absolute() if folder else None
+
+def default_root() -> Path:
+    """Return the folder of all data sets: what the environment variable names, else ``~/lw2g-data``."""
+    return Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT).expanduser().absolute()
 
 
 Reader: TypeAlias = Literal["arrays", "folders", "lists", "random", "index"]
@@ -207,9 +209,9 @@ class DataSet:
             raise ValueError(f"expected one of {', '.join(self.split_names())} but got {name!r}")
         return self.splits[key]
 
-    def lies_below(self, root: Path | None) -> bool:
+    def lies_below(self, root: Path) -> bool:
         """Return whether the data set's folder exists below a root."""
-        return root is not None and (root / self.folder).is_dir()
+        return (root / self.folder).is_dir()
 
     def split_names(self) -> tuple[str, ...]:
         """Return the names a user can choose from."""

@@ -40,6 +40,8 @@ def hub_fails(seconds: float = 3.0) -> str | None:
     The hub's client tries for more than a minute; looking up an address alone can take longer than a
     timeout of its request, so the request has a thread.
     """
+    if hub.HF_HUB_OFFLINE:  # asked for, or within `without_network`
+        return "offline"
     reasons = ["no answer"]
 
     def ask() -> None:

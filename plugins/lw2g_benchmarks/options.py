@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import attrs
 from attrs.validators import and_, ge, gt, le, lt, optional
 
-from lw2g.interfaces.dataset import ROOT_VARIABLE, DataSet
+from lw2g.interfaces.dataset import DEFAULT_ROOT, ROOT_VARIABLE, DataSet
 from lw2g.interfaces.options import option
 
 __all__ = [
@@ -204,7 +204,7 @@ class PublishedConfig(OrderOptions, TransformOptions):
 
     root: Path | None = option(
         None,
-        f"folder below which the data set's own folder lies; default: environment variable {ROOT_VARIABLE}",
+        f"folder below which the data set's own folder lies; default: {ROOT_VARIABLE}, else {DEFAULT_ROOT}",
     )
     split: str = attrs.field(
         validator=_split_is_known,

@@ -31,16 +31,9 @@ def find_root(data: DataSet, root: Path | None) -> Path:
     """Return the folder below which a data set lies.
 
     Raises:
-        ConfigError: If neither the option nor the environment variable names one.
         DataError: If the data set's folder is not there.
     """
     path = default_root() if root is None else root.absolute()
-    if path is None:
-        raise ConfigError(
-            f"benchmark {data.name!r} does not know where its data are",
-            f"set 'root' or the environment variable {ROOT_VARIABLE} to the folder that holds "
-            f"{data.folder or data.layout}, or run `lw2g data get {data.name}`",
-        )
     if not data.lies_below(path):
         raise DataError(
             f"{data.title} is missing: no folder {str(path / data.folder)!r} ({data.layout})",

@@ -130,7 +130,7 @@ def test_forking_from_the_command_line(finished, catalogue, monkeypatch, tmp_pat
     result = invoke("--at-task", "1", "--tasks", "1", "--policy", "one")
     assert result.exit_code == 0, result.output
     assert f"stopped after 1 of 3 tasks; go on with: lw2g continue {out}" in result.output
-    shown = CliRunner().invoke(main, ["show", str(out)]).output.replace("\n", "")
+    shown = CliRunner().invoke(main, ["show", str(out), "--all"]).output.replace("\n", "")
     assert f"forked from {finished[0]} after task 1; changed: policy.name min -> one" in shown
     result = invoke("--at-task", "1")
     assert result.exit_code == 2

@@ -400,3 +400,18 @@ def test_results_are_tables_with_or_without_pandas(whole, monkeypatch):
         record.to_dataframe()
     last = {row["task"]: row["accuracy"] for row in record.rows() if row["after_task"] == 2}
     assert sum(last.values()) / 2 == record.metrics["faa"]
+
+
+def test_a_component_and_its_options_are_one_dictionary(tmp_path):
+    """As people write it; a dotted option wins, and one without a name is told."""
+    record = lw2g.run(
+        **{**QUICK, "baseline": {"name": "simple-cil", "head": "lda"}},
+        benchmark={"name": "digits", "increment": 5},
+        out=tmp_path / "run",
+    )
+    config = record["config"]
+    assert (config["baseline"]["head"], config["benchmark"]["increment"]) == ("lda", 5)
+    with pytest.raises(ConfigError, match=r"benchmark: .* has no name"):
+        lw2g.run(**QUICK, benchmark={"increment": 2})
+    with pytest.raises(ConfigError, match=r"baseline\.heads"):
+        lw2g.run(**{**QUICK, "baseline": {"name": "simple-cil", "heads": "lda"}}, benchmark="digits")

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from lw2g.config.structure import structure
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import DataError
 from lw2g.interfaces.dataset import ROOT_VARIABLE, HubRoute, RemoteFile, Split
 from lw2g.testing.kit import contract_cases
 from lw2g_benchmarks.facts import DATA_SETS
@@ -259,12 +259,13 @@ def test_a_published_data_set_keeps_the_contract_of_benchmarks(tmp_path):
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_missing_data_are_told_in_one_line(name, tmp_path, monkeypatch):
-    """Without a root, and with one of the environment that lacks the data, the user reads what to do."""
+    """In the default folder, and in one of the environment that lacks the data, the user reads what to do."""
     from lw2g.registry.catalogue import load_catalogue
 
     component = load_catalogue().get("benchmark", name)
     monkeypatch.delenv(ROOT_VARIABLE, raising=False)
-    with pytest.raises(ConfigError) as without:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(DataError) as without:
         component.build(component.config()).stream()
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path))
     with pytest.raises(DataError) as elsewhere:

@@ -58,10 +58,20 @@ def test_list_names_all_data_sets(run):
     assert "did you mean 'imagenet-r'" in run("list", "imagenet-f").stderr
 
 
-def test_get_tells_the_terms_first_and_needs_a_place(run, tmp_path):
-    """Terms that forbid handing on are printed before anything is fetched; without a root nothing is."""
-    refused = run("get", "omnibenchmark")
-    assert (refused.exit_code, "--root, or set LW2G_DATA" in refused.stderr) == (2, True)
+def test_get_and_check_agree_on_a_folder(run, tmp_path, monkeypatch):
+    """Without --root and LW2G_DATA it is ~/lw2g-data for both, and for runs."""
+    monkeypatch.delenv("LW2G_DATA", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"{tmp_path / 'lw2g-data'} is the folder of all data sets" in run("list").stdout
+    assert str(tmp_path / "lw2g-data") in run("check", "cub200").stderr
+    archive = tmp_path / "empty"
+    archive.mkdir()
+    assert run("get", "cub200-lamda", "--from", archive).exit_code == 2
+    assert (tmp_path / "lw2g-data").exists()
+
+
+def test_get_tells_the_terms_first(run, tmp_path):
+    """Terms that forbid handing on are printed before anything is fetched."""
     told = run("get", "omnibenchmark", "--root", tmp_path)
     assert told.exit_code == 2
     # older releases of click print an empty line before an error

@@ -108,7 +108,7 @@ def test_findings_are_printed_by_area_with_their_remedies(examined):
         "",
         "1 problem, no notes",
     ]
-    assert calls == [{"network": True}]
+    assert calls == [{"network": True, "quick": False}]
 
 
 def test_json_holds_every_finding(examined):

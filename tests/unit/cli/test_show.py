@@ -77,10 +77,24 @@ def invoke(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
+def test_show_tells_a_run_in_a_few_lines(tmp_path):
+    """What was run, what it reached and cost, what is unusual, and where the rest is."""
+    motions = [
+        {"task": 1, "new": 4.5, "old": 0.5, "times": 3.0, "alarming": True, "held": [], "carried": 1},
+    ]
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"findings": {"motions": motions}}))
+    lines = invoke("show", tmp_path).stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[1] == "final accuracy 85.62 % (FAA); 1 set for 2 tasks"
+    assert lines[2] == "6 s; 1,000 numbers kept beside the backbone"
+    assert lines[3] == "tasks that moved features unusually far: 2"
+    assert lines[4] == f"1 deviations from the published method; all numbers: lw2g show {tmp_path} --all"
+
+
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     """Evidence of every candidate, both matrices, metrics and deviations come from the record alone."""
     (tmp_path / "record.json").write_bytes(seal_json(RECORD))
-    text = invoke("show", tmp_path).stdout
+    text = invoke("show", tmp_path, "--all").stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["1", "grow", "#0", *"----------"] in rows
     numbers = ("-2.25", "0.5", "0.0125", "-", "+", "256", "17")
@@ -125,7 +139,7 @@ def test_show_tells_motions_and_what_an_expert_costs(tmp_path):
         "flops": {"expert_per_image": 2e6},
     }
     (tmp_path / "record.json").write_bytes(seal_json(RECORD | told))
-    rows = [line.split() for line in invoke("show", tmp_path).stdout.splitlines()]
+    rows = [line.split() for line in invoke("show", tmp_path, "--all").stdout.splitlines()]
     assert ["2", "4.5", "0.5", "3.0", "!", "1", "of", "1:", "ant"] in rows
     assert ["expert's", "forwards", "per", "test", "image", "1"] in rows
     assert ["expert's", "numbers", "29184"] in rows
@@ -157,7 +171,7 @@ def test_show_explains_every_number_it_prints(finished):
     clocks = {f"{part} (s)" for part in finished[1]["seconds"] if part != "per_test_image"}
     assert numbers | clocks | {"passes per test image", "ms per test image"} <= explained
     assert "mean over tasks i of A[i,T]" in definitions
-    assert invoke("show", finished[0]).stdout.rstrip() == shown.rstrip()
+    assert invoke("show", finished[0], "--all").stdout.rstrip() == shown.rstrip()
 
 
 def test_show_json_is_the_record_itself(tmp_path):
@@ -203,7 +217,7 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
     changed = {"accuracy_matrix": matrix, "retrieval_matrix": None, "decisions": decisions}
     changed |= {"task_to_set": [0] * tasks, "feature_drift": []}
     (tmp_path / "record.json").write_bytes(seal_json({**RECORD, **changed}))
-    lines = CliRunner().invoke(main, ["show", str(tmp_path)]).stdout.splitlines()
+    lines = CliRunner().invoke(main, ["show", str(tmp_path), "--all"]).stdout.splitlines()
     assert any(line.startswith("accuracy by task (percent), one task in 3") for line in lines)
     rows = [line.split() for line in lines]
     assert ["60", "59.00"] in rows
@@ -227,7 +241,7 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
 def test_show_says_when_all_errors_are_between_tasks(tmp_path, metrics, told):
     """Where each image with the right task has the right class, and some have neither."""
     (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"metrics": metrics}))
-    text = " ".join(invoke("show", tmp_path).stdout.split())
+    text = " ".join(invoke("show", tmp_path, "--all").stdout.split())
     assert (
         "all errors are between tasks: no test image is taken for another class of its own task" in text
     ) == told

@@ -113,7 +113,7 @@ def told(monkeypatch):
     [
         ({"click": None}, "problem", "click is not installed", 'pip install "click>=8.2"'),
         ({"click": "8.1"}, "problem", "click 8.1 does not fit lw2g", 'pip install "click>=8.2"'),
-        ({"mlflow": None}, "note", "extra 'track' is not complete, it lacks mlflow>=2.14", "lw2g[track]"),
+        ({"mlflow": None}, "note", "extras that are not installed: track", "lw2g[track]"),
         (
             {"torch": "2.13.0+cu130"},
             "problem",

@@ -68,7 +68,7 @@ def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told
     """No row is printed of a damaged record, none is left out in silence, and one line names the file."""
     run, whole = write_run(58.0), write_run(60.0)
     damage(run.path)
-    for arguments in (("report", tmp_path), ("show", run.path), ("runs", tmp_path)):
+    for arguments in (("report", tmp_path), ("show", run.path, "--all"), ("runs", tmp_path)):
         done = CliRunner().invoke(main, [str(one) for one in arguments])
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"error: {str(run.path / 'record.json')!r} ")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 import timm
 from huggingface_hub import constants
 
 from lw2g.errors import DataError
-from lw2g.vit.offline import hub_fails
+from lw2g.vit.offline import hub_fails, without_network
 from lw2g.vit.weights import create_model
 
 NAME = "vit_tiny_patch16_224.augreg_in21k"
@@ -31,6 +32,12 @@ def test_a_silent_hub_is_given_up(silent: None) -> None:
     began = time.monotonic()
     assert hub_fails(0.3)
     assert time.monotonic() - began < 10
+
+
+def test_nobody_is_asked_where_that_is_wanted() -> None:
+    """HF_HUB_OFFLINE, and an estimate, which looks what is here."""
+    with without_network(), patch("socket.getaddrinfo", side_effect=AssertionError):
+        assert hub_fails() == "offline"
 
 
 def test_the_file_is_named(silent: None, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
