@@ -31,10 +31,10 @@ OF_A_STREAM = re.compile(
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
-    FLOOR: "`lda` on frozen features",
+    FLOOR: "`lda` on frozen features (the floor)",
     "ranpac": "`ranpac` on frozen features",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
-    "slca-plus-plus_always_lda_gated_expert": "**recommended**: the same, `gated`, beside a frozen expert",
+    "slca-plus-plus_always_lda_gated_expert": "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
     "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
     "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
@@ -151,6 +151,11 @@ class Line:
     runs: Sequence[StreamRun]
     floor: Sequence[StreamRun]
 
+    @property
+    def faa(self) -> float:
+        """Mean FAA over orders."""
+        return statistics.fmean(run.faa for run in self.runs)
+
     def less_the_floor(self) -> Difference | None:
         """Return the paired difference from the floor; None for the floor itself."""
         if self.method == FLOOR:
@@ -174,7 +179,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "stream": ("stream", lambda line: line.stream),
     "method": ("method", lambda line: LABELS.get(line.method, line.method)),
     "orders": ("orders", lambda line: str(len(line.runs))),
-    "faa": ("FAA", lambda line: f"{statistics.fmean(run.faa for run in line.runs):.1f}"),
+    "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
     "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
     "less": ("less frozen `lda`", _difference),
     "seconds": ("seconds", lambda line: f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"),

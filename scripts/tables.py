@@ -69,6 +69,7 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         before = written.get(page) or (root / page).read_text(encoding="utf-8")
         written[page] = with_table(before, name, markdown(table_lines(table, runs), table["columns"]))
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
+    written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written
 
 

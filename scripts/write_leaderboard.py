@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from stream_tables import OF_A_STREAM, lines_of, markdown, protocol_of, runs_of
+from stream_plot import picture
+from stream_tables import OF_A_STREAM, Line, StreamRun, lines_of, markdown, protocol_of, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.reports.columns import COLUMNS
@@ -46,6 +47,13 @@ CAUTION = {
     "`turns` holds development images in other company.",
     "development": "Choices were made on these streams.",
 }
+PICTURED = (224, "report")
+PICTURE = "docs/leaderboard.svg"
+PICTURE_LINES = """\
+![points above the floor against seconds over the floor's](leaderboard.svg)
+
+*Points above `lda` on frozen features, the floor, against seconds over those of the floor.*"""
+GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
 SHOWN = [COLUMNS[name] for name in ("faa", "ffm", "passes", "parameters", "statistics")]
 
 
@@ -64,7 +72,8 @@ def page(store: Path = STORE, stored: Stored | None = None) -> str:
     # orders of a stream have classes of their own: as tables of a report they would stand apart
     others = [run for _, run in stored.runs if not OF_A_STREAM.fullmatch(protocol_of(run))]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]
-    return "\n".join([HEAD, *of_streams(store, stored), *tables])
+    folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", *tables, "</details>", ""]
+    return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else [])])
 
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
@@ -72,21 +81,40 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     runs = runs_of(store, stored)
     for size in sorted({run.size for run in runs}, reverse=True):
         for role, caution in CAUTION.items():
-            if lines := lines_of(runs, role, size):
-                yield OF_STREAMS.format(size=size, role=role, caution=caution)
-                yield from markdown(lines)
-                yield ""
+            if not (lines := lines_of(runs, role, size)):
+                continue
+            yield OF_STREAMS.format(size=size, role=role, caution=caution)
+            if (size, role) == PICTURED:
+                yield from (PICTURE_LINES, "")
+            yield from markdown(by_accuracy(lines))
+            yield ""
+
+
+def by_accuracy(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of each stream by FAA, the best first; streams keep their order."""
+    streams = list(dict.fromkeys(line.stream for line in lines))
+    return sorted(lines, key=lambda line: (streams.index(line.stream), -line.faa))
+
+
+def picture_of(runs: Sequence[StreamRun]) -> str:
+    """Return the picture of the first table as SVG."""
+    size, role = PICTURED
+    return picture(lines_of(runs, role, size))
 
 
 def block(table: Table) -> Iterator[str]:
     """Yield the lines of a table."""
     rows = sorted(table.rows, key=lambda row: -(row.summary(SHOWN[0]).mean or 0.0))
     head, *lines = mean_cells(attrs.evolve(table, rows=tuple(rows)), SHOWN)
-    yield from (f"## {table.title}", "", f"{', '.join(table.conditions)}", "")
-    cells: list[list[object]] = [[*head, "badges", "tuned on"], ["---"] * (len(head) + 2)]
-    cells += [[method(row), *line[1:], *told(row)] for row, line in zip(rows, lines, strict=True)]
+    yield from (f"**{table.title}**", "", f"{', '.join(table.conditions)}", "")
+    notes = list(dict.fromkeys(told(row)[1] for row in rows))
+    cells: list[list[object]] = [[*head, "badges", "tuned"], ["---"] * (len(head) + 2)]
+    for row, line in zip(rows, lines, strict=True):
+        badges, tuned = told(row)
+        cells.append([method(row), *line[1:], badges, f"({notes.index(tuned) + 1})"])
     for line in cells:
         yield f"| {' | '.join(map(str, line))} |"
+    yield from ("", "Tuned on: " + "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1)))
     if not any(row.paper for row in rows):
         yield from ("", "No paper reports these configurations.")
     yield ""

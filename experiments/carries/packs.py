@@ -48,7 +48,7 @@ def runs_of(folder: Path) -> Iterator[tuple[str, int, str, int]]:
 
 def told(stream: str, method: str) -> dict[str, Any]:
     """Return what a submitter tells: who, under which licence, and what was tuned on which images."""
-    if method == FROZEN:
+    if method in (FROZEN, "ranpac-frozen"):
         tuned = "nothing; its own training images choose the head's penalty"
     else:
         facts = tomllib.loads(STREAMS.read_text())["stream"][stream]

@@ -1,0 +1,90 @@
+"""A picture of the leaderboard: what a method ends above the floor, against what it takes.
+
+A point is a method on a report stream at the largest size: its seconds over those of ``lda`` on frozen
+features (logarithmic), and its FAA less theirs. Only the standard library draws it.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from stream_tables import FLOOR, LABELS, Line
+
+COLOURS = ("#2f6fb5", "#c2502f", "#3d8b53", "#8a5fb0", "#a8801f", "#4b9aa8", "#888888")
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 400, 60, 16, 56
+INK = "#808080"
+Scale: TypeAlias = Callable[[float], float]
+
+
+def picture(lines: Sequence[Line]) -> str:
+    """Return the picture as SVG, empty axes where no line but the floor's is there."""
+    shown = [line for line in lines if line.method != FLOOR and line.less_the_floor() is not None]
+    points = [(*_place(line), line) for line in shown]
+    most = max([2.0, *(times for times, _, _ in points)])
+    low = 5 * math.floor(min([0.0, *(gain for _, gain, _ in points)]) / 5)
+    high = 5 * math.ceil(max([5.0, *(gain for _, gain, _ in points)]) / 5)
+    right, bottom = WIDTH - 20, HEIGHT - BOTTOM
+
+    def x(times: float) -> float:
+        return LEFT + (right - LEFT) * math.log2(times) / math.log2(2 * most)
+
+    def y(gain: float) -> float:
+        return bottom - (bottom - TOP) * (gain - low) / (high - low)
+
+    methods = list(dict.fromkeys(line.method for line in shown))
+    rows = 18 * math.ceil(len(methods) / 2)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + rows}" '
+        f'font-family="sans-serif" font-size="12" fill="{INK}">',
+        *_axes(x, y, (low, high), most, right, bottom),
+    ]
+    for times, gain, line in points:
+        colour = COLOURS[methods.index(line.method) % len(COLOURS)]
+        said = f"{line.stream}: {gain:+.1f} points for {times:.0f} times the seconds"
+        parts.append(
+            f'<circle cx="{x(times):.1f}" cy="{y(gain):.1f}" r="5" fill="{colour}">'
+            f"<title>{html.escape(said)}</title></circle>"
+        )
+        beside = f'x="{x(times) + 8:.1f}" y="{y(gain) + 4:.1f}"'
+        parts.append(f'<text {beside} font-size="10">{html.escape(line.stream)}</text>')
+    for number, method in enumerate(methods):
+        left, down = LEFT + 330 * (number % 2), HEIGHT + 18 * (number // 2)
+        name = html.escape(LABELS.get(method, method).replace("`", "").replace("*", ""))
+        parts.append(f'<circle cx="{left}" cy="{down - 4}" r="5" fill="{COLOURS[number % len(COLOURS)]}"/>')
+        parts.append(f'<text x="{left + 10}" y="{down}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _place(line: Line) -> tuple[float, float]:
+    """Return a line's seconds over the floor's, and its FAA less the floor's."""
+    seconds, floor = (statistics.fmean(run.seconds for run in runs) for runs in (line.runs, line.floor))
+    apart = line.less_the_floor()
+    assert apart is not None, "the floor has no place"
+    return max(1.0, seconds / floor), apart.mean
+
+
+def _axes(x: Scale, y: Scale, gains: tuple[int, int], most: float, right: int, bottom: int) -> Iterator[str]:
+    """Yield the grid and its words."""
+    for gain in range(gains[0], gains[1] + 1, 5):
+        width = 1.5 if gain == 0 else 0.4
+        yield (
+            f'<line x1="{LEFT}" x2="{right}" y1="{y(gain):.1f}" y2="{y(gain):.1f}" '
+            f'stroke="{INK}" stroke-width="{width}"/>'
+        )
+        yield f'<text x="{LEFT - 8}" y="{y(gain) + 4:.1f}" text-anchor="end">{gain:+d}</text>'
+    for power in range(math.ceil(math.log2(2 * most)) + 1):
+        times = 2**power
+        if times <= 2 * most:
+            yield f'<text x="{x(times):.1f}" y="{bottom + 18}" text-anchor="middle">{times}</text>'
+    yield (
+        f'<text x="{(LEFT + right) / 2:.0f}" y="{bottom + 36}" text-anchor="middle">'
+        "seconds of the run over those of lda on frozen features</text>"
+    )
+    yield (
+        f'<text x="14" y="{(TOP + bottom) / 2:.0f}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {(TOP + bottom) / 2:.0f})">points above lda on frozen features</text>'
+    )
