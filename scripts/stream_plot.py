@@ -42,6 +42,7 @@ def picture(lines: Sequence[Line]) -> str:
         f'font-family="sans-serif" font-size="12" fill="{INK}">',
         *_axes(x, y, (low, high), most, right, bottom),
     ]
+    written: list[tuple[float, float]] = []
     for times, gain, line in points:
         colour = COLOURS[methods.index(line.method) % len(COLOURS)]
         said = f"{line.stream}: {gain:+.1f} points for {times:.0f} times the seconds"
@@ -49,8 +50,12 @@ def picture(lines: Sequence[Line]) -> str:
             f'<circle cx="{x(times):.1f}" cy="{y(gain):.1f}" r="5" fill="{colour}">'
             f"<title>{html.escape(said)}</title></circle>"
         )
-        beside = f'x="{x(times) + 8:.1f}" y="{y(gain) + 4:.1f}"'
-        parts.append(f'<text {beside} font-size="10">{html.escape(line.stream)}</text>')
+        # Beside a point that has its word on the right already, the word stands on the left.
+        crowded = any(abs(x(times) - left) < 60 and abs(y(gain) - down) < 12 for left, down in written)
+        written.append((x(times), y(gain)))
+        start, anchor = (x(times) - 8, "end") if crowded else (x(times) + 8, "start")
+        beside = f'x="{start:.1f}" y="{y(gain) + 4:.1f}" text-anchor="{anchor}"'
+        parts.append(f'<text {beside} font-size="10">{html.escape(line.stream.split("-")[0])}</text>')
     for number, method in enumerate(methods):
         left, down = LEFT + 330 * (number % 2), HEIGHT + 18 * (number // 2)
         name = html.escape(LABELS.get(method, method).replace("`", "").replace("*", ""))

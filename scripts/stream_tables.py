@@ -34,7 +34,9 @@ LABELS = {
     FLOOR: "`lda` on frozen features (the floor)",
     "ranpac": "`ranpac` on frozen features",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
-    "slca-plus-plus_always_lda_gated_expert": "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert",
+    "slca-plus-plus_always_lda_gated_expert": (
+        "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
+    ),
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
     "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
     "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
