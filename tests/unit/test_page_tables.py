@@ -45,7 +45,7 @@ def stored() -> Stored:
 def root(tmp_path: Path) -> Path:
     """A copy of the pages that have tables."""
     (tmp_path / "docs").mkdir()
-    for page in ("use.md", "leaderboard.md"):
+    for page in ("use.md", "leaderboard.md", "leaderboard.svg"):
         shutil.copy(ROOT / "docs" / page, tmp_path / "docs" / page)
     return tmp_path
 
