@@ -10,14 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
     from lw2g.interfaces.tracker import Tracker
-    from lw2g.reports.columns import Column
     from lw2g.sweeps.store import Status
     from lw2g.training.models.model import TrainedModel
 
@@ -384,7 +383,7 @@ def report(
 
     from lw2g.api.results import Report
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.reports.columns import further_columns
+    from lw2g.reports.columns import chosen_columns, further_columns
     from lw2g.reports.runs import find_runs
     from lw2g.reports.table import tables_of
 
@@ -400,36 +399,13 @@ def report(
 
         others, left_out = beside(Path(store), catalogue, found)
         found += others
-    chosen = _columns(columns, further_columns([run.record for run in found], catalogue))
+    chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     further = {"--against": against, "--with": store}
     words = [str(word) for pair in further.items() if pair[1] is not None for word in pair]
     command = shlex.join(["lw2g", "report", *map(str, runs), *words, "--html", "OUT.html"])
     return Report(tables, chosen, against, catalogue, command, left_out)
-
-
-def _columns(wanted: str | Sequence[str] | None, further: Mapping[str, Column]) -> list[Column]:
-    """Return the requested columns, by default the usual ones and those of plugins' metrics.
-
-    Raises:
-        ConfigError: A column is unknown.
-    """
-    from lw2g.reports.columns import COLUMNS, DEFAULT_COLUMNS
-
-    known = {**COLUMNS, **further}
-    names = wanted.split(",") if isinstance(wanted, str) else wanted
-    if names is None:
-        names = (*DEFAULT_COLUMNS, *further)
-    elif list(names) == ["all"]:
-        names = tuple(known)
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"--columns: no column is called {name!r}{nearest(name, known)}",
-                f"there are: {', '.join(known)}",
-            )
-    return [known[name] for name in names]
 
 
 def sweep(
@@ -476,9 +452,6 @@ def sweep(
     chosen = merged_settings(read_executor(grid), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
     return SweepResult(store.path, statuses)
-
-
-# -- shared ----------------------------------------------------------------------------------------------
 
 
 def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: int | None = None) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from lw2g.errors import ConfigError, nearest
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS, Metric
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "Column", "further_columns"]
+__all__ = ["COLUMNS", "DEFAULT_COLUMNS", "Column", "chosen_columns", "further_columns"]
 
 
 @attrs.frozen(kw_only=True)
@@ -152,3 +153,24 @@ def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) 
         free = name if name not in COLUMNS else f"metrics.{name}"
         columns[free] = attrs.evolve(column, name=free)
     return columns
+
+
+def chosen_columns(wanted: str | Sequence[str] | None, further: Mapping[str, Column]) -> list[Column]:
+    """Return the requested columns, by default the usual ones and those of plugins' metrics.
+
+    Raises:
+        ConfigError: A column is unknown.
+    """
+    known = {**COLUMNS, **further}
+    names = wanted.split(",") if isinstance(wanted, str) else wanted
+    if names is None:
+        names = (*DEFAULT_COLUMNS, *further)
+    elif list(names) == ["all"]:
+        names = tuple(known)
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"--columns: no column is called {name!r}{nearest(name, known)}",
+                f"there are: {', '.join(known)}",
+            )
+    return [known[name] for name in names]
