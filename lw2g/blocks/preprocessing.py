@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 
 from lw2g.interfaces.stream import ImageTransform, StagedTransform
 
-__all__ = ["Preprocessing", "channels_last", "resampled_to"]
+__all__ = ["AsStored", "Preprocessing", "channels_last", "resampled_to"]
 
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
 
@@ -85,3 +85,12 @@ class Preprocessing(StagedTransform):
     @finish.default
     def _normalised(self) -> ImageTransform:
         return _Finish(self.mean, self.std)
+
+
+@attrs.frozen
+class AsStored:
+    """The transform of stored features: a vector is taken as it is."""
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """Return the vector ``[dim]``."""
+        return vector

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
+from lw2g.cli.features import features
 from lw2g.cli.options import settings_option
 from lw2g.cli.output import console, note, table
 from lw2g.errors import ConfigError, DataError, UnknownComponentError
@@ -33,9 +34,12 @@ __all__ = ["data", "facts_of"]
 _SPLITS = ("train", "test")
 
 
-@click.group(short_help="List, fetch and check data sets.")
+@click.group(short_help="List, fetch and check data sets; store features.")
 def data() -> None:
-    """List, fetch and check published data sets."""
+    """List, fetch and check published data sets, and store features."""
+
+
+data.add_command(features)
 
 
 def _components() -> Iterator[tuple[BenchmarkComponent, DataSet]]:
@@ -159,53 +163,9 @@ def get(name: str, root: Path | None, source: str | None, revision: str | None) 
     note(f"{wanted.title}: {wanted.terms}; {wanted.page}")
     if wanted.rehosting_forbidden:
         note("its terms forbid redistribution")
-    with _Progress() as progress:
+    with Bars() as progress:
         obtain(wanted, place, progress.report, note, source=source, revision=revision)
     click.echo(f"{wanted.name} is in {str(place / wanted.folder)!r}; `lw2g data check {name}` examines it")
-
-
-class _Progress:
-    """A progress bar per download or step on a terminal; plain lines elsewhere."""
-
-    def __init__(self) -> None:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-
-        self._bars = Progress(
-            "{task.description}",
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=console(stderr=True),
-            transient=True,
-            disable=not console(stderr=True).is_terminal,
-        )
-        self._tasks: dict[str, Any] = {}
-        self._last = time.monotonic()
-
-    def __enter__(self) -> _Progress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def report(self, name: str, done: int, total: int | None) -> None:
-        """Show the progress of a step, in bytes or files."""
-        if not self._bars.console.is_terminal:
-            if time.monotonic() - self._last > 2 or done == total:
-                self._last = time.monotonic()
-                click.echo(f"{name}: {done}{'' if total is None else f' of {total}'}", err=True)
-            return
-        if name not in self._tasks:
-            self._tasks[name] = self._bars.add_task(name, total=total)
-        self._bars.update(self._tasks[name], completed=done, total=total)
 
 
 @data.command(short_help="Examine the data of a benchmark.")
@@ -284,7 +244,7 @@ def _require_decodable(stream: TaskStream) -> None:
         return None
 
     places = [(part, int(index)) for part in parts for index in part.indices]
-    with ThreadPoolExecutor() as pool, _Progress() as progress:
+    with ThreadPoolExecutor() as pool, Bars(counted=True) as progress:
         faults = []
         for done, message in enumerate(pool.map(fault, places), 1):
             progress.report("decoding", done, len(places))

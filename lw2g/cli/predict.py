@@ -52,6 +52,8 @@ def predict(
 ) -> None:
     """Classify IMAGES, files or folders, with the run or export in the directory RUN.
 
+    A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
+
     The model is that after the run's last task unless --task says otherwise.
     """
     missing = [str(path) for path in images if not path.exists()]
@@ -61,11 +63,24 @@ def predict(
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.images.pictures import as_list
+    from lw2g.training.images.vectors import read_vectors
     from lw2g.training.models.saved import open_model
 
-    listed = [image for path in images for image in as_list(path)]
     model = open_model(run, load_catalogue(), task, device=device, batch_size=batch_size, weights=weights)
-    entries = model.predict(listed, top_k, reject)
+    listed: list[Any] = []
+    if model.backbone.takes_vectors:
+        ids: list[str] = []
+        for path in images:
+            names, vectors = read_vectors(path, model.backbone.dim)
+            ids += names
+            listed += vectors
+        entries = [
+            entry | {"path": name}
+            for name, entry in zip(ids, model.predict(listed, top_k, reject), strict=True)
+        ]
+    else:
+        listed = [image for path in images for image in as_list(path)]
+        entries = model.predict(listed, top_k, reject)
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import places_of
+from lw2g.config.inputs import input_problems
 from lw2g.config.layers import SECTIONS, Preset, choose_preset, nest, preset_tables, table_of, written_out
 from lw2g.config.model import (
     DEFAULT_BACKBONE,
@@ -134,6 +135,8 @@ class _Resolver:
         baseline = self._choose("baseline", DEFAULT_BASELINE)
         self._find_preset(baseline, benchmark)
         config = self._fill(baseline, benchmark)
+        if config is not None:
+            self.problems.extend(input_problems(self.catalogue, config))
         if self.problems or config is None:
             raise ConfigError(_listing(self.problems))
         mapping = to_mapping(config)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lw2g.interfaces.retrieval import RetrievalStrategy
     from lw2g.interfaces.stream import Benchmark
     from lw2g.interfaces.tracker import Tracker
+    from lw2g.interfaces.vectors import VectorFacts
     from lw2g.vit.backbone import Backbone
 
 __all__ = [
@@ -164,6 +165,9 @@ class BaselineComponent(Component):
             ``like-for-like`` those of :attr:`BenchmarkComponent.like_for_like` replace some of them.
         tuned: Our own values of the method's options for benchmarks that the authors never ran (``digits``,
             ``glyphs``, ``folder``).
+        without_images: Option values under which the method reads un-prompted features alone
+            (:attr:`lw2g.interfaces.batch.Batch.query`), so that it runs on stored features too, such as
+            ``{"adapt": "none"}``; empty where it always does, None where it needs images.
     """
 
     kind: ClassVar[Kind] = "baseline"
@@ -177,6 +181,7 @@ class BaselineComponent(Component):
     joint: bool = False
     presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
     tuned: Presets = attrs.field(factory=dict)
+    without_images: Mapping[str, Any] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -262,6 +267,8 @@ class BenchmarkComponent(Component):
             dotted keys: transforms, class order and increment, and ``backbone.name``.
         data: The facts of a published data set, with which ``lw2g data`` lists, fetches and checks it; its
             configuration then has an option ``root``.
+        vectors: Whether its items are stored features in place of images; its streams then say where they
+            come from (:attr:`lw2g.interfaces.stream.TaskStream.vectors`).
     """
 
     kind: ClassVar[Kind] = "benchmark"
@@ -274,6 +281,7 @@ class BenchmarkComponent(Component):
     embedded: bool = False
     like_for_like: Mapping[str, Any] = attrs.field(factory=dict, validator=_is_held_equal)
     data: DataSet | None = None
+    vectors: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -288,6 +296,8 @@ class BackboneComponent(Component):
         facts: Further facts about the checkpoint (files, hashes, who used it), one sentence each.
         hashes: SHA-256 of the files that hold the checkpoint, or their first digits; a report names any other
             file by its hash.
+        fit_vectors: ``fit_vectors(config, facts)`` of a backbone that takes stored features: returns its
+            options, completed by where a stream's vectors come from. None for a backbone that takes images.
     """
 
     kind: ClassVar[Kind] = "backbone"
@@ -300,6 +310,7 @@ class BackboneComponent(Component):
     untrained: Callable[[Any, int | None], Backbone] | None = None
     facts: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ()
+    fit_vectors: Callable[[Any, VectorFacts], Any] | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from lw2g.interfaces.vectors import VectorFacts
+
 __all__ = [
     "BatchAugmentation",
     "Benchmark",
@@ -255,6 +257,8 @@ class TaskStream:
         fingerprint: SHA-256 over sample ids, image content, labels, split, class order and task borders.
         planted_groups: The domain of each task by number, or the group it was generated from; else None.
         deviations: How this stream differs from the published one, in words for the record.
+        vectors: Where the vectors come from that the stream holds in place of images; None of images. Its
+            sources are then :class:`~lw2g.interfaces.vectors.VectorSource`.
 
     Raises:
         ValueError: If the tasks do not partition ``range(num_classes)`` in order.
@@ -268,6 +272,7 @@ class TaskStream:
     planted_groups: tuple[int, ...] | None = attrs.field(default=None, validator=_same_length_as_tasks)
     targets: tuple[int, ...] | None = None
     deviations: tuple[str, ...] = ()
+    vectors: VectorFacts | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.targets is None and len(set(self.class_order)) != len(self.class_order):

@@ -15,7 +15,7 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.model import Chosen, ExperimentConfig
 from lw2g.errors import ConfigError
 from lw2g.interfaces.batch import Batch
-from lw2g.interfaces.component import BaselineComponent, Component, PolicyComponent
+from lw2g.interfaces.component import BackboneComponent, BaselineComponent, Component, PolicyComponent
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.evidence import Measure
@@ -24,6 +24,7 @@ from lw2g.interfaces.memory import SpaceOptions, SubspaceMemory
 from lw2g.interfaces.phase import Phase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, TaskData, TaskStream, Transforms
+from lw2g.interfaces.vectors import VectorFacts
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.training.boundary import build
 from lw2g.training.checks import require_mergeable, require_several_classes
@@ -37,6 +38,7 @@ from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
 from lw2g.training.images.shared import SharedImages, require_unseen_images
 from lw2g.training.images.streams import Source, as_one_task, hold_back, joined
+from lw2g.training.images.vectors import VectorSet, facts_of_all
 from lw2g.training.models.expert import expert_of
 from lw2g.training.models.parts import (
     ModelParts,
@@ -206,6 +208,8 @@ class Session(ModelParts):
         """
         fixed = self.transforms.train_is_deterministic
         originals = parts if isinstance(parts, Originals) else self._originals(parts)
+        if self.stream.vectors is not None:
+            return VectorSet(originals, self.engine.device)
         still = train and not fixed and self.config.run.queries == "still"
         return ImageSet(
             originals,
@@ -356,8 +360,9 @@ def open_session(
     require_open_files(run.workers)
     benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
-    streams = [build(catalogue, "benchmark", choice).stream() for choice in later]
-    sources, stream = joined([config.benchmark, *later], [benchmark.stream(), *streams])
+    streams = [benchmark.stream(), *(build(catalogue, "benchmark", choice).stream() for choice in later)]
+    vectors = facts_of_all(streams)
+    sources, stream = joined([config.benchmark, *later], streams)
     if component.joint:
         if later:
             raise ConfigError(
@@ -371,7 +376,10 @@ def open_session(
     if component.growth == "sets":
         for task in stream.tasks:
             require_several_classes(task.index, len(task.classes), f"baseline {component.name!r}")
-    chosen, of_backbones = config.backbone, catalogue.get("backbone", config.backbone.name)
+    of_backbones = catalogue.get("backbone", config.backbone.name)
+    if vectors is not None:
+        config = _of_vectors(config, of_backbones, vectors)
+    chosen = config.backbone
     config, engine, precision, backbone = open_backbone(
         config, engine, lambda: of_backbones.build(chosen.config, chosen.weights, chosen.image_size), settled
     )
@@ -398,7 +406,7 @@ def open_session(
     if growth.merge != 1:
         require_mergeable(baseline, component.name)
     options = SpaceOptions(energy=growth.energy, power=growth.energy_power, rule=growth.rule)
-    return Session(
+    session = Session(
         config=config,
         precision=precision,
         engine=engine,
@@ -424,6 +432,28 @@ def open_session(
         held_back=held_back,
         shared=shared,
     )
+    if vectors is not None and (session.builds_spaces or session.collects_evidence):
+        raise ConfigError(
+            "constraints and evidence look into the transformer, and stored features have none",
+            "leave constraints and growth.measures out, or name a benchmark of images",
+        )
+    return session
+
+
+def _of_vectors(
+    config: ExperimentConfig, component: BackboneComponent, facts: VectorFacts
+) -> ExperimentConfig:
+    """Return the configuration with a backbone of what the stream's vectors are of.
+
+    Raises:
+        ConfigError: The backbone takes images, or the configuration speaks of other vectors.
+    """
+    if component.fit_vectors is None:
+        raise ConfigError(
+            f"backbone {component.name!r} takes images, and the benchmark has stored features", "leave it out"
+        )
+    fitted = component.fit_vectors(config.backbone.config, facts)
+    return attrs.evolve(config, backbone=attrs.evolve(config.backbone, config=fitted))
 
 
 def _require_images(stream: TaskStream) -> None:

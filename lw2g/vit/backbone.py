@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import attrs
 import timm
@@ -26,6 +26,7 @@ from lw2g.vit.injection import (
 )
 from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.products import OneDNNLinear
+from lw2g.vit.room import bytes_per_image
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
     create_model,
@@ -41,7 +42,7 @@ from lw2g.vit.weights import (
 
 __all__ = ["Backbone", "BackboneFingerprint", "WeightSource", "load_backbone"]
 
-WeightSource = Literal["timm hub tag", "file", "package", "random"]
+WeightSource = Literal["timm hub tag", "file", "package", "random", "stored features"]
 _HALF = (0.5, 0.5, 0.5)
 
 
@@ -51,7 +52,7 @@ class BackboneFingerprint:
 
     Attributes:
         timm_name: Architecture in timm, with the tag of the weights if there is one.
-        source: Origin of the weights; ``random`` is for tests.
+        source: Origin of the weights; ``random`` is for tests, ``stored features`` of what lies in a file.
         sha256: Hash of the weights file, or of the state dict (``state_sha256``) if there is no file.
         mean: Input mean per channel that the weights were trained with.
         std: Input standard deviation per channel that the weights were trained with.
@@ -115,7 +116,10 @@ class Backbone(nn.Module):
         name: Name in messages: the timm name, with the weights file if there is one.
         fingerprint: Identity in records.
         graphs: CUDA graphs of :meth:`features`; None where each forward is launched kernel by kernel.
+        takes_vectors: Whether its input is vectors ``[B, dim]`` (:mod:`lw2g.vit.stored`), not images.
     """
+
+    takes_vectors: ClassVar[bool] = False
 
     def __init__(self, model: VisionTransformer, *, name: str, fingerprint: BackboneFingerprint) -> None:
         super().__init__()
@@ -214,6 +218,15 @@ class Backbone(nn.Module):
     def dtype(self) -> torch.dtype:
         """Dtype in which Linear and Conv weights are stored: float32, or bfloat16 after ``to_bf16``."""
         return self._patch_weight.dtype
+
+    @property
+    def bytes_per_image(self) -> int:
+        """A lower bound of an image's bytes in a forward."""
+        return bytes_per_image(self.model)
+
+    def blank(self) -> Tensor:
+        """Return an input that any model on this backbone answers: a black image, uint8 [3, S, S]."""
+        return torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8)
 
     @property
     def _patch_weight(self) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from lw2g.interfaces.component import BackboneComponent, lazy
 from lw2g.registry.markers import hookimpl
-from lw2g_backbones.presets import PRESETS, MicroConfig, PresetConfig, TimmConfig, facts_of
+from lw2g_backbones.presets import PRESETS, MicroConfig, PresetConfig, StoredConfig, TimmConfig, facts_of
 
 __all__ = ["lw2g_backbones"]
 
 
 @hookimpl
 def lw2g_backbones() -> list[BackboneComponent]:
-    """Offer the micro ViT, timm, and one component per published checkpoint."""
+    """Offer the micro ViT, timm, stored features, and one component per published checkpoint."""
     return [
         BackboneComponent(
             name="micro",
@@ -27,6 +27,14 @@ def lw2g_backbones() -> list[BackboneComponent]:
             summary="any plain timm ViT: --backbone MODEL.TAG, or --backbone ARCHITECTURE --weights FILE",
             build=lazy("lw2g_backbones.loading:load_timm"),
             untrained=lazy("lw2g_backbones.loading:untrained_timm"),
+        ),
+        BackboneComponent(
+            name="features",
+            config=StoredConfig,
+            summary="no network: what made the stored features of the benchmark of the same name",
+            build=lazy("lw2g_backbones.stored:build_stored"),
+            untrained=lazy("lw2g_backbones.stored:untrained_stored"),
+            fit_vectors=lazy("lw2g_backbones.stored:fitted"),
         ),
         *(
             BackboneComponent(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+from attrs.validators import ge, optional
 
 from lw2g.interfaces.options import option
 from lw2g.interfaces.tables import make_record, read_table
@@ -16,6 +17,7 @@ __all__ = [
     "KnownFile",
     "MicroConfig",
     "PresetConfig",
+    "StoredConfig",
     "TimmConfig",
     "Use",
     "facts_of",
@@ -45,6 +47,15 @@ class TimmConfig:
     std: tuple[float, float, float] | None = option(
         None, "input standard deviation per channel; needed for a bare architecture, else read from the tag"
     )
+
+
+@attrs.frozen(kw_only=True)
+class StoredConfig:
+    """What stored features are of; a run takes from their file what is left out."""
+
+    model: str = option("", "the backbone that made them, with its tag; default: as their file says")
+    sha256: str = option("", "SHA-256 of its weights file; default: as their file says")
+    dim: int | None = option(None, "their width; default: as their file says", validator=optional(ge(1)))
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,7 @@ __all__ = [
     "NORMALISATIONS",
     "ORDERS",
     "DigitsConfig",
+    "FeaturesConfig",
     "FolderConfig",
     "GivenConfig",
     "GlyphsConfig",
@@ -190,6 +191,25 @@ class GivenConfig(OrderOptions, TransformOptions):
         None, "new classes per task; not where the tasks are given", validator=optional(ge(1))
     )
     uneven: bool = option(False, "allow a smaller last task")
+
+
+@attrs.frozen(kw_only=True)
+class FeaturesConfig(OrderOptions):
+    """Options of stored features; ``file`` has to be given."""
+
+    file: Path | None = option(
+        None,
+        "stored features: a .npz or .safetensors file, or a folder of .npy files (lw2g data features writes "
+        "one)",
+        converter=attrs.converters.optional(Path),
+    )
+    title: str | None = option(None, "name of the data in reports; default: the name of the file")
+    increment: int = option(10, "new classes per task", validator=ge(1))
+    base: int = option(0, "classes of the first task, where it is larger; 0: as the others", validator=ge(0))
+    uneven: bool = option(False, "allow a smaller last task")
+    domain_order: tuple[str, ...] = option(
+        (), "domains in the wanted order; domains not named are left out", converter=_names
+    )
 
 
 def _split_is_known(config: PublishedConfig, _field: attrs.Attribute[Any], value: str) -> None:

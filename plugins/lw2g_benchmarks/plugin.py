@@ -88,5 +88,14 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             like_for_like=_held_equal(options.GivenConfig, *_PER_TASK),
             summary="Python objects (lw2g.run(benchmark=[(train, test), ...])) or a data set of the hub",
         ),
+        BenchmarkComponent(
+            name="features",
+            family="features",
+            config=options.FeaturesConfig,
+            build=lazy("lw2g_benchmarks.features:FeaturesBenchmark"),
+            like_for_like={"backbone.name": "features"},
+            vectors=True,
+            summary="stored features of any backbone and data set, for methods that need no images",
+        ),
         *(_published(name, published) for name, published in PUBLISHED.items()),
     ]

@@ -64,6 +64,7 @@ RANPAC = BaselineComponent(
     growth="fixed",
     presets=_PRESETS.official("ranpac"),
     tuned=_PRESETS.tuned("ranpac"),
+    without_images={"adapt": "none"},
     deviations=(_SOLVED_EXACTLY,),
 )
 
@@ -76,6 +77,7 @@ SIMPLE_CIL = BaselineComponent(
     growth="fixed",
     control=True,
     presets=_PRESETS.official("simple-cil"),
+    without_images={},
 )
 
 NO_PROMPT = BaselineComponent(
@@ -87,6 +89,7 @@ NO_PROMPT = BaselineComponent(
     control=True,
     presets=_PRESETS.official("no-prompt"),
     tuned=_PRESETS.tuned("no-prompt"),
+    without_images={},
 )
 
 JOINT = BaselineComponent(

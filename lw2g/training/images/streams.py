@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any, cast
 
 import attrs
 import numpy as np
@@ -14,6 +15,7 @@ from lw2g.config.model import Chosen
 from lw2g.errors import ConfigError
 from lw2g.interfaces.context import derive_seed
 from lw2g.interfaces.stream import Contents, ImageSource, Task, TaskData, TaskStream
+from lw2g.interfaces.vectors import VectorSource
 
 __all__ = ["Source", "as_one_task", "hold_back", "joined"]
 
@@ -51,6 +53,18 @@ class _Renamed:
     @property
     def ids(self) -> tuple[str, ...]:
         return self._ids
+
+
+class _RenamedVectors(_Renamed):
+    """Vectors under other ids."""
+
+    def vectors(self, indices: Any) -> Tensor:
+        return cast(VectorSource, self._source).vectors(indices)
+
+
+def _renamed(source: ImageSource, prefix: str) -> _Renamed:
+    kind = _RenamedVectors if isinstance(source, VectorSource) else _Renamed
+    return kind(source, prefix)
 
 
 def joined(
@@ -95,7 +109,7 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
     taken = set(before.class_names)
 
     def moved(data: TaskData) -> TaskData:
-        source = renamed.setdefault(id(data.source), _Renamed(data.source, prefix))
+        source = renamed.setdefault(id(data.source), _renamed(data.source, prefix))
         return attrs.evolve(data, source=source, labels=data.labels + shift)
 
     names = tuple(prefix + name if name in taken else name for name in stream.class_names)
@@ -123,6 +137,7 @@ def _after(before: TaskStream, stream: TaskStream, prefix: str) -> TaskStream:
         fingerprint=hashlib.sha256(chained.encode()).hexdigest(),
         targets=targets if (before.targets or stream.targets) else None,
         deviations=(*before.deviations, *stream.deviations, note),
+        vectors=before.vectors,
     )
 
 

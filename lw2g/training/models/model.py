@@ -17,6 +17,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.pictures import ImageLike, as_list
+from lw2g.training.images.vectors import as_vectors
 from lw2g.training.models.answers import Answers
 from lw2g.training.models.parts import ModelParts
 from lw2g.training.models.predictor import Predictor, joined
@@ -32,6 +33,9 @@ class TrainedModel(nn.Module):
     a list; one array ``[B, H, W, 3]`` or tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
     taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
+
+    A model on stored features takes vectors instead: an array or tensor ``[B, dim]`` of floating numbers, or
+    a file of them, as they come from the backbone that made what it has learned.
 
     Forwards run in batches of one fixed size, filled up where images are missing, so that an answer has the
     same bits whatever else was asked. A smaller ``batch_size`` answers few images sooner; the run's own
@@ -114,9 +118,13 @@ class TrainedModel(nn.Module):
     def transform(self, image: ImageLike) -> Tensor:
         """Return an image as the network takes it, ``[3, S, S]`` float32: resized, cropped, normalised.
 
+        A vector is returned as it is, ``[dim]``.
+
         Raises:
             DataError: It cannot be read, has another shape, or holds values that are no numbers.
         """
+        if self.backbone.takes_vectors:
+            return as_vectors(image, self.backbone.dim)[0]
         pixels = image if isinstance(image, Tensor) else pixels_of(image)
         if pixels.ndim != 3 or pixels.shape[0] != 3:
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
@@ -198,7 +206,7 @@ class TrainedModel(nn.Module):
             DataError: As :meth:`answer`.
             ConfigError: The model cannot reject at this rate.
         """
-        listed = as_list(images)
+        listed = self._listed(images)
         threshold = None if reject is None else threshold_of(self.calibration, reject)
         with torch.no_grad():
             answers = self.answer(listed)
@@ -238,15 +246,21 @@ class TrainedModel(nn.Module):
         scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
+    def _listed(self, images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
+        """Return images, or vectors where the backbone takes these, one by one."""
+        if self.backbone.takes_vectors:
+            return list(as_vectors(images, self.backbone.dim))
+        return as_list(images)
+
     def _batches(self, images: ImageLike | Sequence[ImageLike]) -> Iterator[Tensor]:
         """Yield transformed images on the device, at most ``batch_size`` together."""
-        listed = as_list(images)
+        listed = self._listed(images)
         for positions in chunks(range(len(listed)), self.batch_size):
             rows = [self.transform(listed[position]).to(self.device) for position in positions]
             yield torch.stack(rows)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
-        filled = images[:1].expand(self.batch_size - len(images), -1, -1, -1)
+        filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
         batch = self._batch(torch.cat([images, filled]))
         names = [str(row) for row in range(len(images))]
         answers = predictor(batch, names, tasks=tasks)

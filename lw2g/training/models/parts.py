@@ -28,7 +28,7 @@ from lw2g.training.models.expert import add_expert
 from lw2g.vit import graphs
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
-from lw2g.vit.room import bytes_per_image, require_room
+from lw2g.vit.room import require_room
 
 __all__ = [
     "ModelParts",
@@ -205,7 +205,7 @@ def open_backbone(
     elif run.graph == "auto" and engine.device.type in graphs.DEVICES:
         backbone.graphs = graphs.Graphs(sizes)
     require_room(
-        run.evaluation_batch * bytes_per_image(backbone.model),
+        run.evaluation_batch * backbone.bytes_per_image,
         f"run.evaluation_batch: {run.evaluation_batch} images",
         "lower it",
         engine.device,

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
-import torch
 from torch import Tensor
 
-from lw2g.blocks.preprocessing import Preprocessing
+from lw2g.blocks.preprocessing import AsStored, Preprocessing
 from lw2g.config.model import BackboneChoice, ModelConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import read_toml
@@ -107,15 +106,14 @@ def open_model(
 def require_usable(
     directory: Path, catalogue: Catalogue, *, device: str | None = None, weights: Path | None = None
 ) -> None:
-    """Open a model that was just written and let it answer for a black image.
+    """Open a model that was just written and let it answer for a blank input.
 
     Raises:
         DataError: It cannot be opened, or does not answer.
     """
     try:
         model = open_model(directory, catalogue, device=device, batch_size=1, weights=weights)
-        size = model.backbone.image_size
-        model.predict(torch.zeros(3, size, size, dtype=torch.uint8))
+        model.predict(model.backbone.blank())
     except Lw2gError as error:
         raise DataError(f"the model was written and cannot be used: {error.what}", error.remedy) from error
 
@@ -222,11 +220,13 @@ def _require_counted(task: int | None) -> None:
 
 def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
     """Return a run's manifest with the origins of components, and without what only the run needs."""
+    of_vectors = catalogue.get("backbone", manifest.backbone.name).fit_vectors is not None
+    needs_benchmark = manifest.preprocessing is None and not of_vectors
     used: list[tuple[Kind, Any]] = [
         ("baseline", manifest.baseline),
         ("retrieval", manifest.retrieval),
         ("backbone", manifest.backbone),
-        ("benchmark", manifest.benchmark if manifest.preprocessing is None else None),
+        ("benchmark", manifest.benchmark if needs_benchmark else None),
     ]
     names = [(kind, section.name) for kind, section in used if section is not None]
     origins = [
@@ -415,6 +415,8 @@ def _untrained(chosen: BackboneChoice, catalogue: Catalogue) -> Backbone:
 
 def _transform(manifest: Manifest, backbone: Backbone, catalogue: Catalogue) -> ImageTransform:
     """Return the test transform: of numbers, or as the benchmark makes it, without its data."""
+    if backbone.takes_vectors:
+        return AsStored()
     if manifest.preprocessing is not None:
         return Preprocessing(**attrs.asdict(manifest.preprocessing))
     if manifest.benchmark is None:

@@ -1,0 +1,453 @@
+"""Building block: files of stored features, read without loading them and without unpickling anything.
+
+The layout ``lw2g-features/1`` has these entries; C classes, N rows a split, d numbers a row::
+
+    train_x, test_x            [N, d]  float16 or float32 (bfloat16 in safetensors), finite
+    train_y, test_y            [N]     integers 0 to C - 1, each class in train_y
+    train_domain, test_domain  [N]     integers, optional: the domain of each row
+    train_id, test_id          [N]     strings or integers, optional: a name of each row
+    class_names, domain_names          strings, optional: by label, and by number of the domain
+    metadata                           a JSON object, optional: where the rows come from
+
+A file is one ``.npz``, one ``.safetensors`` (with strings in the JSON of its header), or a folder of ``.npy``
+files with a ``features.json``. Entries that are strings may stand in the JSON object instead, by their name.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lw2g.errors import DataError, nearest, shown
+
+__all__ = ["ENTRIES", "FORMAT", "JSON_FILE", "FeatureFile", "NumberedIds", "Rows", "Split", "open_features"]
+
+FORMAT = "lw2g-features/1"
+JSON_FILE = "features.json"
+"""The file of a folder that holds the JSON object."""
+ENTRIES = (
+    *(f"{split}_{kind}" for split in ("train", "test") for kind in ("x", "y", "domain", "id")),
+    *("class_names", "domain_names", "metadata"),
+)
+_SUFFIXES = ".npz, .safetensors, or a folder of .npy files"
+_LAYOUT = "docs/howto/features.md shows the layout"
+_DTYPES = (torch.float16, torch.float32, torch.bfloat16)
+_ROWS = 4096
+"""Rows that are looked at together."""
+
+Split: TypeAlias = Literal["train", "test"]
+Integers: TypeAlias = npt.NDArray[np.int64]
+_Read: TypeAlias = Callable[[], Any]
+_UNREADABLE = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, SafetensorError)
+
+
+class NumberedIds(Sequence[str]):
+    """The ids ``PREFIX/0``, ``PREFIX/1`` and so on, made when they are asked for."""
+
+    def __init__(self, prefix: str, count: int) -> None:
+        self._prefix, self._numbers = prefix, range(count)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(f"{self._prefix}/{number}" for number in self._numbers[index])
+        return f"{self._prefix}/{self._numbers[index]}"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Rows:
+    """One split of a file.
+
+    Attributes:
+        x: The vectors, ``[N, d]``; they lie on the disk until they are read.
+        y: Their labels, int64 ``[N]``.
+        domain: Their domains by number, int64 ``[N]``; None where the file has none.
+        ids: A name of each.
+    """
+
+    x: Tensor
+    y: Integers
+    domain: Integers | None
+    ids: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def chunks(self) -> Iterator[Tensor]:
+        """Yield the vectors in parts of a few thousand."""
+        yield from torch.split(self.x, _ROWS)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class FeatureFile:
+    """A file of stored features that keeps the layout.
+
+    Attributes:
+        path: Where it is.
+        splits: Its splits: train, test, or both.
+        class_names: The name of each label.
+        domain_names: The name of each domain; empty where there are none.
+        metadata: Where the rows come from; empty where nobody says.
+    """
+
+    path: Path
+    splits: Mapping[Split, Rows]
+    class_names: tuple[str, ...]
+    domain_names: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+    @property
+    def dim(self) -> int:
+        """Width of a row."""
+        return int(next(iter(self.splits.values())).x.shape[1])
+
+    @property
+    def dtype(self) -> str:
+        """The dtype in which rows are stored, such as ``float16``."""
+        return str(next(iter(self.splits.values())).x.dtype).removeprefix("torch.")
+
+
+def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> FeatureFile:
+    """Open a file of stored features; labels and names are read, vectors are looked at in parts.
+
+    Args:
+        path: A ``.npz`` or ``.safetensors`` file, or a folder of ``.npy`` files.
+        splits: The splits that must be there; others are not read.
+
+    Raises:
+        DataError: It is missing, damaged, or does not keep the layout: one line says where.
+    """
+    readers = _readers(path)
+    unknown = [name for name in readers if name not in ENTRIES]
+    if unknown:
+        raise DataError(
+            f"{str(path)!r}: no entry can be called {unknown[0]!r}{nearest(unknown[0], ENTRIES)}",
+            f"entries are {', '.join(ENTRIES)}",
+        )
+    metadata, strings = _metadata(path, readers)
+
+    def names_of(name: str) -> list[str] | None:
+        return _strings(path, name, strings[name] if name in strings else _entry(path, name, readers))
+
+    found = {split: _rows(path, split, readers, names_of) for split in splits}
+    widths = {split: rows.x.shape[1] for split, rows in found.items()}
+    if len(set(widths.values())) > 1:
+        raise DataError(
+            f"{str(path)!r}: rows of train_x have {widths['train']} numbers and rows of test_x "
+            f"{widths['test']}",
+            "store features of one backbone",
+        )
+    if len({rows.x.dtype for rows in found.values()}) > 1:
+        raise DataError(f"{str(path)!r}: train_x and test_x differ in dtype", "store both in one")
+    classes = _class_names(path, found, names_of("class_names"))
+    domains = _domain_names(path, found, names_of("domain_names"))
+    for split, rows in found.items():
+        _require_finite(path, split, rows)
+    return FeatureFile(path=path, splits=found, class_names=classes, domain_names=domains, metadata=metadata)
+
+
+# -- containers ----------------------------------------------------------------------------------------------
+
+
+def _readers(path: Path) -> dict[str, _Read]:
+    """Return what reads each entry of a container, by name.
+
+    Raises:
+        DataError: There is no such file, it is of another kind, or it is damaged.
+    """
+    if not path.exists():
+        raise DataError(f"no stored features at {str(path)!r}", f"give {_SUFFIXES}; {_LAYOUT}")
+    try:
+        if path.is_dir():
+            return _folder(path)
+        match path.suffix:
+            case ".npz":
+                return _archive(path)
+            case ".safetensors":
+                return _safetensors(path)
+    except _UNREADABLE as error:
+        raise _damaged(path, error) from error
+    remedies = {".npy": "give the folder that holds train_x.npy, train_y.npy, test_x.npy and test_y.npy"}
+    packed = "extract it, and give the folder of its .npy files"
+    remedies |= dict.fromkeys((".gz", ".tgz", ".tar", ".zip"), packed)
+    raise DataError(
+        f"{str(path)!r} is no file of stored features",
+        remedies.get(path.suffix, f"give {_SUFFIXES}; {_LAYOUT}"),
+    )
+
+
+def _folder(path: Path) -> dict[str, _Read]:
+    # "c" maps privately: torch warns of arrays that must not be written to
+    def reader(file: Path) -> _Read:
+        return lambda: np.load(file, mmap_mode="c", allow_pickle=False)
+
+    readers: dict[str, _Read] = {file.stem: reader(file) for file in sorted(path.glob("*.npy"))}
+    described = path / JSON_FILE
+    if described.is_file():
+        readers["metadata"] = lambda: described.read_text(encoding="utf-8")
+    return readers
+
+
+def _archive(path: Path) -> dict[str, _Read]:
+    def reader(info: zipfile.ZipInfo) -> _Read:
+        if info.compress_type == zipfile.ZIP_STORED:
+            return lambda: _mapped(path, info)
+        return lambda: _unpacked(path, info)
+
+    with zipfile.ZipFile(path) as archive:
+        return {info.filename.removesuffix(".npy"): reader(info) for info in archive.infolist()}
+
+
+def _mapped(path: Path, info: zipfile.ZipInfo) -> Any:
+    """Map an uncompressed member of a zip file: its bytes lie in the file as they are."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(30)
+        name, extra = struct.unpack("<HH", header[26:30])
+        file.seek(info.header_offset + 30 + name + extra)
+        shape, fortran, dtype = _array_header(file)
+        offset = file.tell()
+    if dtype.hasobject or not int(np.prod(shape)):
+        return _unpacked(path, info)  # refused there, or nothing to map
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
+
+
+def _array_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    return np.lib.format.read_array_header_2_0(file)
+
+
+def _unpacked(path: Path, info: zipfile.ZipInfo) -> Any:
+    with zipfile.ZipFile(path) as archive, archive.open(info) as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _safetensors(path: Path) -> dict[str, _Read]:
+    def reader(name: str) -> _Read:
+        def read() -> Tensor:
+            with safe_open(path, "pt") as file:
+                tensor: Tensor = file.get_tensor(name)
+                return tensor
+
+        return read
+
+    with safe_open(path, "pt") as file:
+        readers: dict[str, _Read] = {name: reader(name) for name in file.keys()}  # noqa: SIM118
+        header = file.metadata() or {}
+    if "metadata" in header:
+        readers["metadata"] = lambda: header["metadata"]
+    return readers
+
+
+# -- entries -------------------------------------------------------------------------------------------------
+
+
+def _damaged(path: Path, error: BaseException, entry: str = "") -> DataError:
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
+        return DataError(
+            f"{str(path)!r}: {entry} holds Python objects, which are never unpickled",
+            "save names as an array of strings: numpy.array(names, dtype=str)",
+        )
+    what = f"{str(path)!r}: {entry + ' ' if entry else ''}cannot be read"
+    return DataError(
+        f"{what} ({str(error).splitlines()[0] if str(error) else type(error).__name__})",
+        "it is damaged or half written: write it again",
+    )
+
+
+def _entry(path: Path, name: str, readers: Mapping[str, _Read]) -> Any:
+    """Return an entry as it is stored; None where there is none.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    if name not in readers:
+        return None
+    try:
+        return readers[name]()
+    except _UNREADABLE as error:
+        raise _damaged(path, error, name) from error
+
+
+def _metadata(path: Path, readers: Mapping[str, _Read]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JSON object without the entries that stand in it, and those.
+
+    Raises:
+        DataError: It is no JSON object, or of another format.
+    """
+    stored = _entry(path, "metadata", readers)
+    if stored is None:
+        return {}, {}
+    try:
+        content = json.loads(str(np.asarray(stored)) if not isinstance(stored, str) else stored)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{str(path)!r}: metadata is no JSON ({error})", _LAYOUT) from error
+    if not isinstance(content, dict):
+        raise DataError(f"{str(path)!r}: metadata is no JSON object but {shown(content)}", _LAYOUT)
+    if content.get("format", FORMAT) != FORMAT:
+        raise DataError(
+            f"{str(path)!r} has the format {shown(content['format'])}, and this lw2g reads {FORMAT!r}",
+            "update lw2g, or write the file again",
+        )
+    strings = {name: content.pop(name) for name in ENTRIES if name in content}
+    return content, strings
+
+
+def _rows(
+    path: Path, split: Split, readers: Mapping[str, _Read], names_of: Callable[[str], list[str] | None]
+) -> Rows:
+    x, y = (_needed(path, f"{split}_{kind}", readers) for kind in ("x", "y"))
+    vectors = _vectors(path, f"{split}_x", x)
+    labels = _integers(path, f"{split}_y", y, len(vectors))
+    domain = _entry(path, f"{split}_domain", readers)
+    ids = names_of(f"{split}_id")
+    if ids is not None:
+        _require_ids(path, split, ids, len(vectors))
+    return Rows(
+        x=vectors,
+        y=labels,
+        domain=None if domain is None else _integers(path, f"{split}_domain", domain, len(vectors)),
+        ids=NumberedIds(split, len(vectors)) if ids is None else tuple(ids),
+    )
+
+
+def _needed(path: Path, name: str, readers: Mapping[str, _Read]) -> Any:
+    found = _entry(path, name, readers)
+    if found is None:
+        raise DataError(
+            f"{str(path)!r} has no entry {name!r} (found {', '.join(sorted(readers)) or 'none'})", _LAYOUT
+        )
+    return found
+
+
+def _vectors(path: Path, name: str, stored: Any) -> Tensor:
+    """Return an entry of vectors as a tensor on the same memory."""
+    if isinstance(stored, np.ndarray):
+        if stored.dtype not in (np.float16, np.float32):
+            raise DataError(
+                f"{str(path)!r}: expected float16 or float32 in {name} but got {stored.dtype}",
+                "convert it, as by .astype('float32')",
+            )
+        stored = torch.from_numpy(stored)
+    if stored.dtype not in _DTYPES:
+        got = str(stored.dtype).removeprefix("torch.")
+        raise DataError(
+            f"{str(path)!r}: expected float16, float32 or bfloat16 in {name} but got {got}", "convert it"
+        )
+    if stored.ndim != 2 or not all(stored.shape):
+        raise DataError(
+            f"{str(path)!r}: expected {name} [rows, numbers] but got {list(stored.shape)}",
+            "store one vector for each image",
+        )
+    vectors: Tensor = stored
+    return vectors
+
+
+def _integers(path: Path, name: str, stored: Any, count: int) -> Integers:
+    array = np.asarray(stored)
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{str(path)!r}: expected integers in {name} but got {array.dtype}", "convert it")
+    if array.shape != (count,):
+        rows = name.rpartition("_")[0] + "_x"
+        raise DataError(
+            f"{str(path)!r}: {rows} has {count} rows, and {name} has the shape {list(array.shape)}",
+            "store one number for each row",
+        )
+    if array.min() < 0:
+        raise DataError(f"{str(path)!r}: {name} holds {int(array.min())}", "count from 0")
+    return array.astype(np.int64)
+
+
+def _strings(path: Path, name: str, stored: Any) -> list[str] | None:
+    if stored is None:
+        return None
+    array = np.asarray(stored)
+    numbers = name.endswith("_id") and array.dtype.kind in "iu"
+    if array.ndim != 1 or (array.dtype.kind != "U" and not numbers):
+        raise DataError(
+            f"{str(path)!r}: expected a list of strings in {name} but got {array.dtype} {list(array.shape)}",
+            "save names as numpy.array(names, dtype=str)",
+        )
+    return [str(value) for value in array.tolist()]
+
+
+def _require_ids(path: Path, split: Split, ids: Sequence[str], count: int) -> None:
+    if len(ids) != count:
+        raise DataError(
+            f"{str(path)!r}: {split}_x has {count} rows, and {split}_id has {len(ids)}",
+            "store one id for each row",
+        )
+    if len(set(ids)) < count:
+        raise DataError(f"{str(path)!r}: {split}_id repeats an id", "give each row an id of its own")
+
+
+def _class_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the name of each label, and refuse labels that are not 0 to C - 1."""
+    reference = "train" if "train" in splits else "test"
+    there = np.unique(splits[reference].y)  # type: ignore[index]
+    count = int(there[-1]) + 1 if names is None else len(names)
+    for split, rows in splits.items():
+        if (most := int(rows.y.max())) >= count:
+            source = f"{reference}_y" if names is None else f"class_names, which has {count} names,"
+            raise DataError(
+                f"{str(path)!r}: {split}_y holds the label {most}, of which {source} knows nothing",
+                "number classes from 0, and give each one training rows",
+            )
+    if len(there) < count:
+        lacking = int(np.setdiff1d(np.arange(count), there)[0])
+        raise DataError(
+            f"{str(path)!r}: no row of {reference}_y has the label {lacking} of {count}",
+            "number classes from 0 without gaps",
+        )
+    if names is None:
+        return tuple(map(str, range(count)))
+    if len(set(names)) < count:
+        raise DataError(f"{str(path)!r}: class_names repeats a name", "give each class a name of its own")
+    return tuple(names)
+
+
+def _domain_names(path: Path, splits: Mapping[Split, Rows], names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the name of each domain, and refuse domains of one split alone."""
+    given = [split for split, rows in splits.items() if rows.domain is not None]
+    if not given:
+        return ()
+    if len(given) < len(splits):
+        raise DataError(f"{str(path)!r}: {given[0]} has domains, and the other split has none", "store both")
+    count = 1 + max(int(rows.domain.max()) for rows in splits.values() if rows.domain is not None)
+    if names is None:
+        return tuple(map(str, range(count)))
+    if len(names) < count or len(set(names)) < len(names):
+        raise DataError(
+            f"{str(path)!r}: expected {count} distinct domain_names but got {len(names)}",
+            "give each domain a name of its own",
+        )
+    return tuple(names)
+
+
+def _require_finite(path: Path, split: Split, rows: Rows) -> None:
+    for number, part in enumerate(rows.chunks()):
+        # the sum is NaN or infinite if a value is; float32 holds the sum of any float16 row
+        sound = part.float().sum(dim=1).isfinite()
+        if not bool(sound.all()):
+            first = number * _ROWS + int((~sound).int().argmax())
+            raise DataError(
+                f"{str(path)!r}: {split}_x holds NaN or infinity, first in row {first}",
+                "float16 overflows above 65504: store float32, or look at how it was made",
+            )

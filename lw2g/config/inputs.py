@@ -1,0 +1,78 @@
+"""Whether benchmark, backbone and method fit each other: images, or stored features in place of images.
+
+Each component declares what it holds, takes or needs; nothing here knows one by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lw2g.config.model import ExperimentConfig
+from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent
+from lw2g.registry.catalogue import Catalogue
+
+__all__ = ["input_problems"]
+
+
+def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[str]:
+    """Yield what does not fit, a line each.
+
+    Args:
+        catalogue: Where the components in use come from.
+        config: Names them.
+    """
+    benchmark = catalogue.get("benchmark", config.benchmark.name)
+    backbone = catalogue.get("backbone", config.backbone.name)
+    takes_vectors = backbone.fit_vectors is not None
+    if not benchmark.vectors:
+        if takes_vectors:
+            stored = [one.name for one in _benchmarks(catalogue) if one.vectors]
+            yield (
+                f"backbone: {backbone.name!r} holds no network, and benchmark {benchmark.name!r} has images; "
+                f"name another, or a benchmark of stored features ({', '.join(map(repr, stored))})"
+            )
+        return
+    if not takes_vectors:
+        yield (
+            f"backbone: {backbone.name!r} takes images, and benchmark {benchmark.name!r} holds features "
+            "already; leave the backbone out"
+        )
+    baseline = catalogue.get("baseline", config.baseline.name)
+    wanted = baseline.without_images
+    options = config.baseline.config
+    if wanted is None or any(getattr(options, name) != value for name, value in wanted.items()):
+        names = sorted(_described(one) for one in _baselines(catalogue) if one.without_images is not None)
+        yield (
+            f"baseline: {_as_configured(baseline)} needs images, and benchmark {benchmark.name!r} has stored "
+            f"features alone; without images run {', '.join(names)}"
+        )
+
+
+def _as_configured(baseline: BaselineComponent) -> str:
+    """Return a method that needs images, with the options that decide it."""
+    if not baseline.without_images:
+        return repr(baseline.name)
+    return f"{baseline.name!r} without {_settings(baseline)}"
+
+
+def _described(baseline: BaselineComponent) -> str:
+    """Return a method that needs no images, with the options under which it needs none."""
+    settings = _settings(baseline)
+    return f"{baseline.name!r} with {settings}" if settings else repr(baseline.name)
+
+
+def _settings(baseline: BaselineComponent) -> str:
+    wanted = baseline.without_images or {}
+    return ", ".join(f"baseline.{name}={value}" for name, value in wanted.items())
+
+
+def _baselines(catalogue: Catalogue) -> Iterator[BaselineComponent]:
+    for entry in catalogue.components():
+        if isinstance(entry.component, BaselineComponent):
+            yield entry.component
+
+
+def _benchmarks(catalogue: Catalogue) -> Iterator[BenchmarkComponent]:
+    for entry in catalogue.components():
+        if isinstance(entry.component, BenchmarkComponent):
+            yield entry.component

@@ -1,0 +1,191 @@
+"""A benchmark of stored features: vectors that a frozen backbone has made of a data set's images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from lw2g.blocks.feature_files import FeatureFile, Rows, Split, open_features
+from lw2g.blocks.preprocessing import AsStored
+from lw2g.errors import ConfigError, nearest
+from lw2g.interfaces.stream import Contents, IndexArray, TaskStream
+from lw2g.interfaces.vectors import VectorFacts
+from lw2g_benchmarks.image_files import tell_progress
+from lw2g_benchmarks.options import FeaturesConfig
+from lw2g_benchmarks.orders import ordered
+from lw2g_benchmarks.recurrence import sizes_of
+from lw2g_benchmarks.tasks import LabelledImages, build_stream
+from lw2g_benchmarks.transforms import TransformPair
+
+__all__ = ["FeaturesBenchmark", "StoredVectors"]
+
+_HELP = "--set benchmark.file=FILE; lw2g data features --out FILE writes one"
+_Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+class StoredVectors:
+    """The vectors of one split; they stay on the disk until they are read."""
+
+    def __init__(self, rows: Rows) -> None:
+        """Hold the rows of a split."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the vectors."""
+        return self._rows.ids
+
+    def image(self, index: int) -> Tensor:
+        """Return vector ``index``, float32 ``[dim]``."""
+        return self._rows.x[index].float()
+
+    def vectors(self, indices: Any) -> Tensor:
+        """Return vectors by number, float32 ``[n, dim]``: a copy in memory."""
+        if not len(indices):
+            return self._rows.x.new_zeros(0, self._rows.x.shape[1], dtype=torch.float32)
+        first, last = int(indices[0]), int(indices[-1])
+        # rows that follow each other, as those of most tasks do, are read in one piece
+        if last - first == len(indices) - 1 and bool((np.diff(indices) == 1).all()):
+            rows = self._rows.x[first : last + 1]
+        else:
+            rows = self._rows.x[torch.as_tensor(indices)]
+        return rows.to(torch.float32, copy=True)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of shape, dtype and the hashes of all vectors."""
+        x = self._rows.x
+        hasher = hashlib.sha256(repr((tuple(x.shape), str(x.dtype))).encode())
+        hasher.update(self._contents.tobytes())
+        return hasher.hexdigest()
+
+    def contents(self) -> Contents:
+        """Return a hash of each vector, S16 ``[n]``."""
+        return self._contents
+
+    @cached_property
+    def _contents(self) -> Contents:
+        digests = [
+            hashlib.blake2b(row.data, digest_size=16).digest() for row in tell_progress(self._bytes(), len(self))
+        ]
+        return np.array(digests, dtype="S16")
+
+    def _bytes(self) -> Iterator[_Bytes]:
+        for part in self._rows.chunks():
+            # as bytes: numpy has no bfloat16
+            yield from part.contiguous().view(torch.uint8).numpy()
+
+
+@attrs.frozen
+class FeaturesBenchmark:
+    """Stored features, cut into tasks like images."""
+
+    config: FeaturesConfig
+
+    def stream(self) -> TaskStream:
+        """Open the file and return the task stream.
+
+        Raises:
+            ConfigError: No file is named, or the rows cannot be cut as the options say.
+            DataError: The file is missing, damaged, or does not keep the layout.
+        """
+        config = self.config
+        if config.file is None:
+            raise ConfigError("benchmark 'features' needs 'file'", _HELP)
+        file = open_features(config.file)
+        domains = self._domains(file)
+        sources = {split: StoredVectors(rows) for split, rows in file.splits.items()}
+        stream = build_stream(
+            name="features",
+            train=_labelled(file, sources, "train", domains),
+            test=_labelled(file, sources, "test", domains),
+            class_names=file.class_names,
+            order=ordered(config, file.class_names),
+            sizes=sizes_of(config, len(file.class_names)),
+            options=config,
+            domains=domains,
+            deviations=(_origin(file),),
+        )
+        return attrs.evolve(stream, vectors=_facts(file, sources))
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return that vectors are taken as they are, for training and for testing."""
+        return TransformPair(train=AsStored(), test=AsStored(), train_is_deterministic=True)
+
+    def _domains(self, file: FeatureFile) -> tuple[str, ...]:
+        """Return the names of the domains in order; none where tasks are no domains.
+
+        Raises:
+            ConfigError: The file has no domains, or a wanted one is not there.
+        """
+        config = self.config
+        if config.stream not in ("domains", "versatile"):
+            if config.domain_order:
+                raise ConfigError(
+                    f"benchmark.domain_order: the stream {config.stream!r} has no domains",
+                    "set benchmark.stream=domains or versatile",
+                )
+            return ()
+        if not file.domain_names:
+            raise ConfigError(
+                f"benchmark.stream: {config.stream!r} needs domains, and {str(file.path)!r} has none",
+                "store train_domain and test_domain",
+            )
+        for name in config.domain_order:
+            if name not in file.domain_names:
+                raise ConfigError(
+                    f"benchmark.domain_order: no domain {name!r}{nearest(name, file.domain_names)}",
+                    f"domains are {', '.join(file.domain_names)}",
+                )
+        if len(set(config.domain_order)) < len(config.domain_order):
+            raise ConfigError(
+                f"benchmark.domain_order repeats one of {config.domain_order}", "name each domain once"
+            )
+        return config.domain_order or file.domain_names
+
+
+def _labelled(
+    file: FeatureFile, sources: dict[Split, StoredVectors], split: Split, domains: Sequence[str]
+) -> LabelledImages:
+    rows = file.splits[split]
+    domain: IndexArray | None = None
+    if domains and rows.domain is not None:
+        # numbers in the wanted order; -1, which no task has, where a domain is left out
+        places = [domains.index(name) if name in domains else -1 for name in file.domain_names]
+        domain = np.asarray(places, dtype=np.int64)[rows.domain]
+    return LabelledImages(source=sources[split], labels=rows.y, domain=domain)
+
+
+def _facts(file: FeatureFile, sources: dict[Split, StoredVectors]) -> VectorFacts:
+    digests = "".join(source.digest() for source in sources.values())
+    return VectorFacts(
+        dim=file.dim,
+        model=_said(file, "timm_name"),
+        sha256=_said(file, "sha256"),
+        digest=hashlib.sha256(digests.encode()).hexdigest(),
+    )
+
+
+def _said(file: FeatureFile, name: str) -> str:
+    """Return what a file says of its backbone; empty where it says nothing, or something else."""
+    backbone = file.metadata.get("backbone")
+    value = backbone.get(name) if isinstance(backbone, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _origin(file: FeatureFile) -> str:
+    """Return where the rows come from, in words."""
+    model, sha256 = _said(file, "timm_name"), _said(file, "sha256")
+    made = f"by {model}" if model else "by an unknown backbone"
+    weights = f", weights {sha256[:12]}" if sha256 else ""
+    return f"stored features in place of images: {file.dim} numbers in {file.dtype}, made {made}{weights}"
