@@ -43,6 +43,7 @@ WHOLE = {
             "evidence",
             "constraint",
             "stream",
+            "vectors",
             "metric",
         ]
     ],
@@ -76,11 +77,22 @@ BRIEF = {
     ],
     "Building blocks of measures": ["lw2g/blocks/comparisons.py"],
     "Building blocks of benchmarks": [
-        f"lw2g/blocks/{name}.py" for name in ["presets", "preprocessing", "augmentation", "image_files"]
+        f"lw2g/blocks/{name}.py"
+        for name in ["presets", "preprocessing", "augmentation", "image_files", "feature_files"]
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"
-        for name in ["backbone", "taps", "injection", "prefix", "tokens", "lora", "adapter", "parameters"]
+        for name in [
+            "backbone",
+            "stored",
+            "taps",
+            "injection",
+            "prefix",
+            "tokens",
+            "lora",
+            "adapter",
+            "parameters",
+        ]
     ],
     "Geometry and metrics": [
         "lw2g/geometry/moments.py",

@@ -63,24 +63,11 @@ def predict(
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.images.pictures import as_list
-    from lw2g.training.images.vectors import read_vectors
     from lw2g.training.models.saved import open_model
 
+    listed = [image for path in images for image in as_list(path)]
     model = open_model(run, load_catalogue(), task, device=device, batch_size=batch_size, weights=weights)
-    listed: list[Any] = []
-    if model.backbone.takes_vectors:
-        ids: list[str] = []
-        for path in images:
-            names, vectors = read_vectors(path, model.backbone.dim)
-            ids += names
-            listed += vectors
-        entries = [
-            entry | {"path": name}
-            for name, entry in zip(ids, model.predict(listed, top_k, reject), strict=True)
-        ]
-    else:
-        listed = [image for path in images for image in as_list(path)]
-        entries = model.predict(listed, top_k, reject)
+    entries = model.predict(listed, top_k, reject)
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return

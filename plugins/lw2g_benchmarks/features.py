@@ -59,7 +59,7 @@ class StoredVectors:
         if last - first == len(indices) - 1 and bool((np.diff(indices) == 1).all()):
             rows = self._rows.x[first : last + 1]
         else:
-            rows = self._rows.x[torch.as_tensor(indices)]
+            rows = self._rows.x[torch.tensor(indices)]
         return rows.to(torch.float32, copy=True)
 
     def digest(self) -> str:
@@ -76,7 +76,8 @@ class StoredVectors:
     @cached_property
     def _contents(self) -> Contents:
         digests = [
-            hashlib.blake2b(row.data, digest_size=16).digest() for row in tell_progress(self._bytes(), len(self))
+            hashlib.blake2b(row.data, digest_size=16).digest()
+            for row in tell_progress(self._bytes(), len(self))
         ]
         return np.array(digests, dtype="S16")
 

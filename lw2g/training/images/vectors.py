@@ -20,7 +20,7 @@ from lw2g.training.images.features import Integers
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
 
-__all__ = ["VectorSet", "as_vectors", "facts_of_all", "read_vectors"]
+__all__ = ["VectorSet", "as_vectors", "facts_of_all", "named_vectors", "read_vectors"]
 
 _READ = 4096
 """Vectors read at once; batches are views of them."""
@@ -135,22 +135,42 @@ def _made_by(facts: VectorFacts) -> tuple[int, str, str]:
 # -- a user's own --------------------------------------------------------------------------------------------
 
 
-def as_vectors(given: Any, dim: int) -> Tensor:
-    """Return a user's vectors, ``[n, dim]`` float32.
+def named_vectors(given: Any, dim: int) -> tuple[list[Any], list[str | None]]:
+    """Return a user's vectors one by one, and the ids of those that lie in files.
 
     Args:
         given: A tensor or array ``[n, dim]`` or ``[dim]``, the path of a file of them, or several of these.
         dim: The width that is expected.
 
     Raises:
+        DataError: As :func:`as_vectors`.
+    """
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    vectors: list[Any] = []
+    names: list[str | None] = []
+    for one in given if several else [given]:
+        if isinstance(one, str | Path):
+            ids, rows = read_vectors(Path(one), dim)
+            names.extend(ids)
+        else:
+            rows = as_vectors(one, dim)
+            names.extend([None] * len(rows))
+        vectors.extend(rows)
+    if not vectors:
+        raise DataError("no vector was given", "give at least one")
+    return vectors, names
+
+
+def as_vectors(given: Any, dim: int) -> Tensor:
+    """Return a user's vectors, ``[n, dim]`` float32.
+
+    Args:
+        given: A tensor or array, ``[n, dim]`` or ``[dim]``.
+        dim: The width that is expected.
+
+    Raises:
         DataError: Something is no vector of this width, or holds values that are no numbers.
     """
-    if isinstance(given, str | Path):
-        return read_vectors(Path(given), dim)[1]
-    if isinstance(given, Sequence):
-        if not given:
-            raise DataError("no vector was given", "give at least one")
-        return torch.cat([as_vectors(one, dim) for one in given])
     vectors = torch.as_tensor(given) if isinstance(given, Tensor | np.ndarray) else None
     if vectors is None or not vectors.is_floating_point():
         raise DataError(

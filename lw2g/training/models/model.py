@@ -17,7 +17,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskInfo
 from lw2g.training.images.decoding import chunks
 from lw2g.training.images.pictures import ImageLike, as_list
-from lw2g.training.images.vectors import as_vectors
+from lw2g.training.images.vectors import as_vectors, named_vectors
 from lw2g.training.models.answers import Answers
 from lw2g.training.models.parts import ModelParts
 from lw2g.training.models.predictor import Predictor, joined
@@ -191,9 +191,10 @@ class TrainedModel(nn.Module):
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
-        An entry has ``path`` (None for what is no file), ``class``, ``class_index`` and ``probability`` of
-        the best class, ``top`` with the same three of the ``top_k`` best ones, and ``task`` and ``set``, from
-        0, that retrieval chose (None where the baseline makes no hard choice).
+        An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
+        ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
+        best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
+        hard choice).
 
         Args:
             images: The images.
@@ -206,7 +207,7 @@ class TrainedModel(nn.Module):
             DataError: As :meth:`answer`.
             ConfigError: The model cannot reject at this rate.
         """
-        listed = self._listed(images)
+        listed, names = self._listed(images)
         threshold = None if reject is None else threshold_of(self.calibration, reject)
         with torch.no_grad():
             answers = self.answer(listed)
@@ -219,13 +220,12 @@ class TrainedModel(nn.Module):
             for chosen in (answers.tasks, answers.sets)
         )
         rows = []
-        for row, image in enumerate(listed):
+        for row, name in enumerate(names):
             top = [
                 {"class": self.classes[index], "class_index": index, "probability": probability}
                 for index, probability in zip(classes[row], probabilities[row], strict=True)
             ]
-            path = str(image) if isinstance(image, str | Path) else None
-            rows.append({"path": path, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+            rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
         if threshold is not None:
             for entry, score in zip(rows, self._scores(answers.features), strict=True):
                 rejected = score < threshold
@@ -246,15 +246,18 @@ class TrainedModel(nn.Module):
         scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
-    def _listed(self, images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
-        """Return images, or vectors where the backbone takes these, one by one."""
-        if self.backbone.takes_vectors:
-            return list(as_vectors(images, self.backbone.dim))
-        return as_list(images)
+    def _listed(
+        self, images: ImageLike | Sequence[ImageLike]
+    ) -> tuple[Sequence[ImageLike], list[str | None]]:
+        """Return images, or vectors where the backbone takes these, one by one with what they are called."""
+        if not self.backbone.takes_vectors:
+            listed = as_list(images)
+            return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
+        return named_vectors(images, self.backbone.dim)
 
     def _batches(self, images: ImageLike | Sequence[ImageLike]) -> Iterator[Tensor]:
         """Yield transformed images on the device, at most ``batch_size`` together."""
-        listed = self._listed(images)
+        listed, _ = self._listed(images)
         for positions in chunks(range(len(listed)), self.batch_size):
             rows = [self.transform(listed[position]).to(self.device) for position in positions]
             yield torch.stack(rows)

@@ -33,6 +33,7 @@ NAMES = {
     "vit-small-ft1k",
     "vit-tiny",
     "vit-tiny-ft1k",
+    "features",
     "micro",
     "timm",
 }

@@ -1,0 +1,288 @@
+"""Stored features in whole runs: the numbers of images, and all that a run of images can do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from lw2g.cli.main import main
+from lw2g.config.resolve import Resolved, resolve
+from lw2g.data import features as writing
+from lw2g.data.features import write_features
+from lw2g.errors import ConfigError, DataError
+from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.training.models.saved import export_run, open_model
+from lw2g.training.runner import resume, start
+from runs import different, shortest, tensors, untimed
+from vectors import CLASSES, DIM, vector_file
+
+HEADS = ("cosine", "lda", "mahalanobis", "ridge", "klda")
+METHODS = {
+    **{head: ("simple-cil", {"baseline.head": head, "baseline.head_features": 40}) for head in HEADS},
+    "raw ridge": ("simple-cil", {"baseline.head": "ridge", "baseline.head_features": 0}),
+    "ranpac": ("ranpac", {"baseline.adapt": "none", "baseline.features": 50}),
+    "trained": ("no-prompt", {"baseline.epochs": 2}),
+}
+
+
+def of_file(file: Path, catalogue: Catalogue, baseline: str = "simple-cil", **overrides: Any) -> Resolved:
+    """Resolve a run on a file of stored features."""
+    base = {"benchmark.file": str(file), "benchmark.increment": 2, "run.device": "cpu"}
+    return resolve(catalogue, overrides={**base, **overrides}, baseline=baseline, benchmark="features")
+
+
+def stored(catalogue: Catalogue, out: Path, resolved: Resolved) -> Path:
+    """Write the features of a run's images."""
+    write_features(resolved.config, catalogue, out)
+    return out
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of six classes."""
+    return vector_file(tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_gives_the_numbers_of_its_images(catalogue: Catalogue, tmp_path: Path, method: str) -> None:
+    """In float32, every prediction on stored features is that on the images they are of."""
+    baseline, options = METHODS[method]
+    tiny = {"benchmark.tasks": 2, "benchmark.test": 8, "benchmark.train": 12, "backbone.spread": 0.1}
+    images = shortest(catalogue, baseline, {**options, **tiny})
+    file = stored(catalogue, tmp_path / "f.safetensors", images)
+    # of the tiny benchmark, the first task has two classes and the second three
+    vectors = of_file(file, load_catalogue(), **{"benchmark.base": 2, "benchmark.increment": 3})
+    same = attrs.evolve(vectors.config, baseline=images.config.baseline, run=images.config.run)
+    first = start(images, catalogue, tmp_path / "images")
+    second = start(attrs.evolve(vectors, config=same), load_catalogue(), tmp_path / "vectors")
+    for one, other in zip(first["accuracy_matrix"], second["accuracy_matrix"], strict=True):
+        assert one == pytest.approx(other, abs=1e-6)
+    assert first["metrics"]["faa"] == pytest.approx(second["metrics"]["faa"], abs=1e-6)
+    assert first["backbone"]["sha256"] == second["backbone"]["sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_embedded_features_give_the_numbers_of_the_embedded_images(tmp_path: Path, head: str) -> None:
+    """The micro ViT on 100 classes: the same final accuracy to 1e-6 for every head."""
+    catalogue = load_catalogue()
+    options = {"baseline.head": head, "run.precision": "32-true", "run.device": "cpu"}
+    images = resolve(catalogue, overrides=options, baseline="simple-cil", benchmark="glyphs")
+    file = stored(catalogue, tmp_path / "f.npz", images)
+    vectors = of_file(file, catalogue, **{**options, "benchmark.increment": 10})
+    first = start(images, catalogue, tmp_path / "images")["metrics"]["faa"]
+    assert start(vectors, catalogue, tmp_path / "vectors")["metrics"]["faa"] == pytest.approx(first, abs=1e-6)
+
+
+def test_a_run_survives_a_crash(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resumed after a task, it ends with the bits of an undisturbed run, and `verify` agrees."""
+    catalogue = load_catalogue()
+    whole = start(of_file(file, catalogue, **{"baseline.head": "ridge"}), catalogue, tmp_path / "whole")
+    begun = of_file(file, catalogue, **{"baseline.head": "ridge"})
+    start(begun, catalogue, tmp_path / "cut", tasks=1)
+    (tmp_path / "cut" / "goal.json").unlink()
+    record = resume(tmp_path / "cut", catalogue)
+    assert untimed(record, "files", "record_hash") == untimed(whole, "files", "record_hash")
+    assert not different(tensors(tmp_path / "whole"), tensors(tmp_path / "cut"))
+    told = CliRunner().invoke(main, ["verify", str(tmp_path / "cut")])
+    assert (told.exit_code, "everything holds" in told.output) == (0, True)
+
+
+def test_the_record_says_what_made_the_features(tmp_path: Path) -> None:
+    """Backbone and weights are those of the file, and the configuration of the run has them."""
+    catalogue = load_catalogue()
+    said = np.array(json.dumps({"backbone": {"timm_name": "a_vit", "sha256": "cafe"}}))
+    record = start(
+        of_file(vector_file(tmp_path / "f.npz", metadata=said), catalogue), catalogue, tmp_path / "r"
+    )
+    assert {key: record["backbone"][key] for key in ("timm_name", "sha256", "source", "dim")} == {
+        "timm_name": "a_vit",
+        "sha256": "cafe",
+        "source": "stored features",
+        "dim": DIM,
+    }
+    assert record["config"]["backbone"]["model"] == "a_vit"
+    assert any("made by a_vit" in entry["note"] for entry in record["deviations"])
+
+
+def test_an_export_answers_for_vectors(file: Path, tmp_path: Path) -> None:
+    """Without run and file it predicts what the run predicted, of tensors, arrays and files."""
+    catalogue = load_catalogue()
+    start(of_file(file, catalogue, **{"baseline.head": "lda"}), catalogue, tmp_path / "run")
+    export_run(tmp_path / "run", catalogue, tmp_path / "model")
+    rows = np.load(file)["test_x"]
+    run, model = (open_model(tmp_path / name, catalogue) for name in ("run", "model"))
+    assert torch.equal(run(rows), model(torch.from_numpy(rows)))
+    assert torch.equal(model(rows[:1]), model(rows[0]))
+    np.save(tmp_path / "q.npy", rows)
+    entries = model.predict(tmp_path / "q.npy")
+    assert [entry["path"] for entry in entries[:2]] == ["q.npy/0", "q.npy/1"]
+    assert [entry["class"] for entry in entries] == [entry["class"] for entry in model.predict(file)]
+    with pytest.raises(DataError, match=r"expected vectors \[n, 8\] but got \[4, 5\]"):
+        model.predict(np.ones((4, 5), dtype=np.float32))
+    with pytest.raises(DataError, match="no finite numbers"):
+        model.predict(np.full((1, DIM), np.nan, dtype=np.float32))
+
+
+def test_a_run_goes_on_with_other_stored_features(file: Path, tmp_path: Path) -> None:
+    """Classes of a second file follow those of the first; images and other backbones' features cannot."""
+    catalogue = load_catalogue()
+    start(of_file(file, catalogue), catalogue, tmp_path / "run")
+    said = np.array('{"backbone": {"timm_name": "a_vit"}}')
+    told = _continued(tmp_path / "run", "digits")
+    assert (told.exit_code, "has images, and the run began with stored" in told.output) == (2, True)
+    other = vector_file(tmp_path / "g.npz", seed=5, metadata=said)
+    told = _continued(tmp_path / "run", "features", other)
+    assert (told.exit_code, "of another backbone than the run's" in told.output) == (2, True)
+    told = _continued(tmp_path / "run", "features", vector_file(tmp_path / "h.npz", seed=6))
+    assert told.exit_code == 0
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert [len(classes) for classes in record["task_classes"]] == [2, 2, 2, 3, 3]
+    assert set(record["class_names"][6:]) == {f"features-2/class {label}" for label in range(CLASSES)}
+
+
+def _continued(run: Path, benchmark: str, file: Path | None = None) -> Result:
+    options = [] if file is None else [f"--set=benchmark.file={file}", "--set=benchmark.increment=3"]
+    return CliRunner().invoke(main, ["continue", str(run), "--benchmark", benchmark, *options])
+
+
+REFUSED = {
+    "'hide-prompt' needs images, and benchmark 'features' has stored features alone; without images run "
+    "'no-prompt', 'ranpac' with baseline.adapt=none, 'simple-cil'": {"baseline": "hide-prompt"},
+    "'ranpac' without baseline.adapt=none needs images": {"baseline": "ranpac"},
+    "'micro' takes images, and benchmark 'features' holds features already": {"backbone.name": "micro"},
+    "constraints and evidence look into the transformer": {"constraints": ["orthogonal"]},
+    "backbone.dim: 3 is not what the stored features are of, 8": {"backbone.dim": 3},
+    "backbone.image_size: stored features have none": {"backbone.image_size": 32},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_needs_images_is_refused(file: Path, tmp_path: Path, message: str) -> None:
+    """In one line, before anything is written."""
+    catalogue = load_catalogue()
+    changes = dict(REFUSED[message])
+    baseline = changes.pop("baseline", "simple-cil")
+    constraints = changes.pop("constraints", None)
+
+    def attempt() -> None:
+        resolved = resolve(
+            catalogue,
+            overrides={"benchmark.file": str(file), "benchmark.increment": 2, **changes},
+            baseline=baseline,
+            benchmark="features",
+            constraints=constraints,
+        )
+        start(resolved, catalogue, tmp_path / "run")
+
+    with pytest.raises(ConfigError) as caught:
+        attempt()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_backbone_without_a_network_takes_no_images() -> None:
+    """The other way round is refused as well."""
+    with pytest.raises(ConfigError, match="'features' holds no network, and benchmark 'digits' has images"):
+        resolve(load_catalogue(), baseline="simple-cil", benchmark="digits", backbone="features")
+
+
+def test_all_rows_shared_by_training_and_test_are_refused(tmp_path: Path) -> None:
+    """A test on training rows is none; some shared rows are told."""
+    catalogue = load_catalogue()
+    rows = np.random.default_rng(0).normal(size=(CLASSES * 4, DIM)).astype(np.float32)
+    labels = np.tile(np.arange(CLASSES), 4)
+    none = {"train_domain": None, "test_domain": None}
+    same = {"train_x": rows, "train_y": labels, "test_x": rows, "test_y": labels, **none}
+    with pytest.raises(DataError, match="24 of 24 test images are training images"):
+        start(of_file(vector_file(tmp_path / "f.npz", **same), catalogue), catalogue, tmp_path / "run")
+    half = np.concatenate([rows[:12], rows[12:] + 1])
+    file = vector_file(tmp_path / "g.npz", **{**same, "test_x": half})
+    record = start(of_file(file, catalogue), catalogue, tmp_path / "told")
+    assert record["shared_images"]["count"] == 12
+
+
+# -- writing a file ------------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_a_killed_file_goes_on(catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row is computed twice, and the file has the bytes of one that was written in one go."""
+    monkeypatch.setattr(writing, "_BLOCK", 4)
+    config = shortest(catalogue, "simple-cil").config
+    write_features(config, catalogue, tmp_path / "whole.npz")
+    computed: list[int] = []
+
+    def kill(split: str, done: int, total: int) -> None:
+        computed.append(done)
+        if len(computed) == 3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        write_features(config, catalogue, tmp_path / "cut.npz", progress=kill)
+    assert not (tmp_path / "cut.npz").exists()
+    asked: list[int] = []
+    extractor = writing._extractor
+
+    def counting(*arguments: Any) -> Any:
+        features = extractor(*arguments)
+        return lambda part: asked.append(len(part)) or features(part)
+
+    monkeypatch.setattr(writing, "_extractor", counting)
+    write_features(config, catalogue, tmp_path / "cut.npz")
+    arrays = np.load(tmp_path / "whole.npz")
+    assert sum(asked) == len(arrays["train_x"]) + len(arrays["test_x"]) - 12
+    assert (tmp_path / "cut.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    assert not (tmp_path / "cut.npz.part").exists()
+
+
+def test_a_half_file_of_something_else_is_refused(catalogue: Catalogue, tmp_path: Path) -> None:
+    """Rows of two precisions never meet in one file, and a finished one is not written over."""
+    config = shortest(catalogue, "simple-cil").config
+    with pytest.raises(KilledError):
+        write_features(config, catalogue, tmp_path / "f.npz", progress=_kill)
+    with pytest.raises(DataError, match="was begun with other images, weights or options"):
+        write_features(config, catalogue, tmp_path / "f.npz", dtype="float16")
+    write_features(config, catalogue, tmp_path / "f.npz")
+    with pytest.raises(DataError, match="is there already"):
+        write_features(config, catalogue, tmp_path / "f.npz")
+
+
+def _kill(split: str, done: int, total: int) -> None:
+    raise KilledError
+
+
+@pytest.mark.parametrize("name", ["f.npz", "f.safetensors", "folder"])
+def test_every_container_is_written(catalogue: Catalogue, tmp_path: Path, name: str) -> None:
+    """Rows, labels, names, ids and provenance are read back; no path of the machine is among them."""
+    from lw2g.blocks.feature_files import open_features
+
+    images = shortest(catalogue, "simple-cil")
+    made = write_features(images.config, catalogue, tmp_path / name, dtype="float16")
+    file = open_features(tmp_path / name)
+    assert file.metadata == json.loads(json.dumps(made))
+    assert (file.dtype, file.metadata["backbone"]["source"]) == ("float16", "random")
+    assert str(tmp_path) not in json.dumps(made)
+    stream = catalogue.get("benchmark", "tiny").build(images.config.benchmark.config).stream()
+    assert file.class_names == stream.class_names
+    ids = {split: set(rows.ids) for split, rows in file.splits.items()}
+    assert ids["train"] == {name for task in stream.tasks for name in task.train.ids}
+
+
+def test_features_of_features_are_refused(file: Path, tmp_path: Path) -> None:
+    """A file is not computed from a file."""
+    catalogue = load_catalogue()
+    with pytest.raises(ConfigError, match="holds stored features already"):
+        write_features(of_file(file, catalogue).config, catalogue, tmp_path / "g.npz")
+    assert not list(tmp_path.glob("g*"))
