@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
 _COMPONENTS = ("baseline", "retrieval", "policy", "benchmark")
-_RUN_OPTIONS = ("protocol", "seed", "device", "devices", "precision")
+_SECTION_OF = {
+    **dict.fromkeys(("protocol", "seed", "device", "devices", "precision"), "run"),
+    **dict.fromkeys(("increment", "test_share", "order", "order_seed"), "benchmark"),
+    "epochs": "baseline",
+}
+"""Options that may stand without their section."""
 
 
 def run(
@@ -57,25 +62,27 @@ def run(
         policy: When a set is added.
         constraints: A constraint or a list of them in place of the policy's own; ``"none"`` for none.
         retrieval: The retrieval strategy in place of the baseline's own.
-        benchmark: A name, or images: ``[(train, test), ...]``, a pair per task, or one ``(train, test)``,
-            which ``benchmark.increment`` cuts into tasks. A split is a torch data set, a pair
-            ``(images, labels)`` of arrays, a list of ``(path, label)``, or a Hugging Face data set.
-            ``"owner/name"`` is a data set of the Hugging Face hub.
+        benchmark: A name, a folder, or images: ``[(train, test), ...]``, a pair per task, or one
+            ``(train, test)``, which ``increment`` cuts into tasks; with ``test_share`` one split, of which
+            that share tests. A split is a torch data set, a pair ``(images, labels)`` of arrays, a list of
+            ``(path, label)``, or a Hugging Face data set. ``"owner/name"`` is a data set of the Hugging Face
+            hub if there is no such folder.
         backbone: The frozen backbone: a name, or any timm model.
         weights: A weights file for it.
         trackers: A tracker or a list of them: names, objects with ``on_event``, functions of an event.
         out: The run's directory; None for a new one under ``runs/``.
         tasks: Number of tasks after which to stop (:func:`continue_run` continues); None for all.
         progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
-        **options: ``protocol``, ``seed``, ``device``, ``devices``, ``precision``; and single options by
-            their dotted keys, as in ``run(policy="min", **{"baseline.epochs": 3})``.
+        **options: ``protocol``, ``seed``, ``device``, ``devices``, ``precision``; ``increment``,
+            ``test_share``, ``order`` and ``order_seed`` of the benchmark; ``epochs`` of the baseline; and
+            any other option by its dotted key, as in ``run(policy="min", **{"growth.energy": 0.99})``.
 
     Raises:
         ConfigError: The configuration is invalid; the message lists every problem.
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.api.local import GIVEN, Locals, as_names, split_trackers
+    from lw2g.api.local import Locals, as_names, split_trackers
     from lw2g.config.directory import new_directory
     from lw2g.config.resolve import resolve
 
@@ -84,7 +91,9 @@ def run(
             "seeds: a call runs one seed", "[lw2g.run(..., seed=seed) for seed in seeds], then lw2g.report"
         )
     local, (tracker_names, listeners) = Locals(), split_trackers(trackers)
-    overrides = {f"run.{key}" if key in _RUN_OPTIONS else key: value for key, value in options.items()}
+    overrides = {
+        f"{_SECTION_OF[key]}.{key}" if key in _SECTION_OF else key: value for key, value in options.items()
+    }
     given = {
         "baseline": baseline,
         "retrieval": retrieval,
@@ -97,8 +106,8 @@ def run(
             given[kind], own = _name_and_options(kind, choice)
             overrides = {**own, **overrides}
     baseline, retrieval, policy, benchmark, backbone = given.values()
-    if isinstance(benchmark, str) and "/" in benchmark:
-        benchmark, overrides = GIVEN, {"benchmark.hub": benchmark, **overrides}
+    benchmark, place = _place_of(benchmark)
+    overrides = {**place, **overrides}
     choices = (baseline, retrieval, policy, benchmark)
     names = {
         kind: local.name(kind, choice)  # type: ignore[arg-type]
@@ -134,6 +143,23 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
         raise ConfigError(f"{kind}: {choice!r} has no name", f'write {kind}={{"name": ..., "option": ...}}')
     own = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
     return choice["name"], own
+
+
+def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the benchmark that reads a folder or a data set of the hub, and the option that names it."""
+    from lw2g.api.local import GIVEN
+
+    looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
+    if looks_like_a_path and (isinstance(benchmark, Path) or Path(benchmark).is_dir()):
+        return "folder", {"benchmark.root": str(benchmark)}
+    if looks_like_a_path:
+        return GIVEN, {"benchmark.hub": benchmark}
+    if isinstance(benchmark, str) and Path(benchmark).is_dir():
+        from lw2g.registry.catalogue import load_catalogue
+
+        if benchmark not in load_catalogue().names("benchmark"):
+            return "folder", {"benchmark.root": benchmark}
+    return benchmark, {}
 
 
 def resume(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, Lw2gError
 
 if TYPE_CHECKING:
     from lw2g.store.badges import Badge
@@ -38,9 +38,14 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 @click.option("--contact", default="", help="Where to reach you.")
 @click.option("--paper", default="", help="Address of a paper.")
 @click.option(
+    "--new-protocol",
+    is_flag=True,
+    help="Where OUT is a store without the run's protocol: add it, for a store of your own.",
+)
+@click.option(
     "--replaces", default="", metavar="SHA256", help="The record of a stored run that this one corrects."
 )
-def submit(run: Path, out: Path, **told: Any) -> None:
+def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
     """Verify the run in the directory RUN and pack its record, configuration and predictions.
 
     Paths, user and system of this machine and the names of classes are left out. Nothing is uploaded: add the
@@ -63,10 +68,30 @@ def submit(run: Path, out: Path, **told: Any) -> None:
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.store.submit import submit as pack
 
-    packed = pack(run, load_catalogue(), out, told)
+    added = _added_protocol(run, out) if new_protocol else None
+    try:
+        packed = pack(run, load_catalogue(), out, told)
+    except Lw2gError:
+        if added is not None:
+            added.unlink()
+        raise
+    if added is not None:
+        click.echo(f"the store's new protocol: {added}")
     for name, size in packed.sizes.items():
         click.echo(f"  {name}: {in_units(size)}")
     click.echo(printable(f"{packed.path}: {in_units(sum(packed.sizes.values()))}; nothing was uploaded"))
+
+
+def _added_protocol(run: Path, out: Path) -> Path | None:
+    """Add the run's protocol to a store; return its file, or None where the store has the protocol."""
+    from lw2g.store.layout import add_protocol, protocol_of, require_store
+    from lw2g.training.files.contents import read_record
+
+    require_store(out)
+    record = read_record(run)
+    if protocol_of(out, record, required=False) is not None:
+        return None
+    return add_protocol(out, record, [])
 
 
 @click.group(short_help="Make and check a store of results.")

@@ -27,7 +27,8 @@ __all__ = ["teach"]
 def teach(model: Path, port: int, no_browser: bool, weights: Path | None, device: str | None) -> None:
     """Serve a page on 127.0.0.1 that teaches the exported MODEL, until Ctrl-C.
 
-    Each step is what `lw2g learn` and `lw2g unlearn --last` do: the result is a new folder MODEL-N.
+    Each step is what `lw2g learn` and `lw2g unlearn --last` do. A session leaves the models 1, 2, ... in the
+    new folder MODEL-taught; MODEL stays as it is.
     """
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.teach.classroom import Classroom

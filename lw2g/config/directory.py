@@ -11,6 +11,7 @@ from lw2g.config.model import ExperimentConfig
 from lw2g.errors import ConfigError, DataError
 
 __all__ = [
+    "CELLS",
     "CONFIG",
     "EXPERIMENT",
     "GOAL",
@@ -37,6 +38,8 @@ GOAL = "goal.json"
 """The number of tasks after which a run stops, if before the stream's end."""
 LOCK = "lock"
 """The file that names a run's writer."""
+CELLS = "sweep.json"
+"""The list of a sweep's cells, beside their runs."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
 EXPERIMENT, SEEDS, SUMMARY = "experiment.toml", "seeds.json", "summary.json"

@@ -13,7 +13,7 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -49,13 +49,16 @@ class _Member:
     is_folder: bool
     open: Callable[[], IO[bytes]]
 
-    def write(self, place: Path) -> None:
-        """Write a member that was found safe below ``place``.
+    def write(self, place: Path, renamed: Mapping[str, str]) -> None:
+        """Write a member that was found safe below ``place``, with its folders renamed.
 
         Written here, not by ``extract`` of tarfile or zipfile: the owner, the mode and the date that an
         archive states never matter, and tarfile's own check (``filter="data"``) came with Python 3.11.4.
         """
-        path = place / self.name
+        *folders, name = PurePosixPath(self.name).parts or (".",)
+        if self.is_folder:
+            name = renamed.get(name, name)
+        path = place.joinpath(*(renamed.get(folder, folder) for folder in folders), name)
         if self.is_folder:
             path.mkdir(parents=True, exist_ok=True)
             return
@@ -64,7 +67,9 @@ class _Member:
             shutil.copyfileobj(source, out, _CHUNK)
 
 
-def extract(archive: Path, target: Path, report: Report, least: int = 0) -> None:
+def extract(
+    archive: Path, target: Path, report: Report, least: int = 0, renamed: Mapping[str, str] | None = None
+) -> None:
     """Unpack a tar or zip archive, so that its innermost folder becomes ``target``.
 
     The innermost folder has the target's name, or contains more than a single folder; hidden ones and
@@ -75,6 +80,7 @@ def extract(archive: Path, target: Path, report: Report, least: int = 0) -> None
         target: The new folder; must not exist.
         report: Receives the progress.
         least: The smallest number of files that the target must have.
+        renamed: Names of folders in the archive, and what they are called in the target.
 
     Raises:
         DataError: The target exists, the archive is damaged, truncated or hostile, or the disk is full;
@@ -83,7 +89,7 @@ def extract(archive: Path, target: Path, report: Report, least: int = 0) -> None
     with put_in_place(target, least) as place:
         try:
             with _opened(archive) as members:
-                _unpack(archive, members, place, report)
+                _unpack(archive, members, place, report, renamed or {})
         except (*_DAMAGED, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DataError(
@@ -188,7 +194,9 @@ def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
         pass
 
 
-def _unpack(archive: Path, members: Iterator[_Member], place: Path, report: Report) -> None:
+def _unpack(
+    archive: Path, members: Iterator[_Member], place: Path, report: Report, renamed: Mapping[str, str]
+) -> None:
     most = max(_SMALL, _RATIO * archive.stat().st_size)
     total = 0
     for number, member in enumerate(members, 1):
@@ -201,7 +209,7 @@ def _unpack(archive: Path, members: Iterator[_Member], place: Path, report: Repo
                 "fetch it from another source",
             )
         need_room(place, member.size)
-        member.write(place)
+        member.write(place, renamed)
         report(f"unpacking {archive.name}", total, None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,10 @@ def _fetched(file: RemoteFile, folder: Path, report: Report, say: Say) -> Path:
     return path
 
 
-def _unpack(archive: Path, target: Path, report: Report, least: int = 0) -> None:
-    extract(archive, target, report, least)
+def _unpack(
+    archive: Path, target: Path, report: Report, least: int = 0, renamed: Mapping[str, str] | None = None
+) -> None:
+    extract(archive, target, report, least, renamed)
     archive.unlink()
 
 
@@ -124,7 +126,7 @@ def _by_route(
             _from_torchvision(route, root, report)
         case FileRoute():
             archive = _fetched(route.file, root, report, say)
-            _unpack(archive, root / data.folder, report, _published(data))
+            _unpack(archive, root / data.folder, report, _published(data), data.renamed)
         case HubRoute():
             _from_hub(data, route, root, report, revision)
             default = next(iter(data.splits))
@@ -170,7 +172,7 @@ def _from_source(data: DataSet, root: Path, source: str, report: Report, say: Sa
         )
     else:
         say(f"{archive.name} has {checksum_of(archive, 'sha256')}, which nobody has confirmed")
-    extract(archive, root / data.folder, report, _published(data))
+    extract(archive, root / data.folder, report, _published(data), data.renamed)
     if remote:
         archive.unlink()
 

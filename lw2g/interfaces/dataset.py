@@ -176,6 +176,7 @@ class DataSet:
         routes: Sources of the data, best first.
         domains: The folders with which the paths in its lists begin, in order, where these are domains.
         beside: Archives that are needed in addition, each with a folder of its own below the root.
+        renamed: Names of folders in its archives, and what they are called when they are unpacked.
         flaws: Known errors in the data.
         unconfirmed: Facts that are missing or rest on a single source.
     """
@@ -193,6 +194,7 @@ class DataSet:
     routes: tuple[Route, ...]
     domains: tuple[str, ...] = attrs.field(default=(), converter=tuple)
     beside: tuple[RemoteFile, ...] = ()
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
     flaws: str = ""
     unconfirmed: tuple[str, ...] = ()
 

@@ -27,6 +27,7 @@ __all__ = [
     "Settings",
     "has_known_weights",
     "labels_of",
+    "method_of",
     "settings_of",
     "weights_name",
 ]
@@ -159,9 +160,11 @@ def labels_of(
 ) -> tuple[list[str], dict[str, Any]]:
     """Return a name for each row, and the options that the names omit because all rows share them.
 
-    A name is ``baseline[option=value,...] x policy[...]``, or the baseline alone if it does not grow, then
-    all choices that are not the method's own. Names omit conditions (options of benchmark, backbone and run)
-    and numbers such as epochs if all rows share them.
+    The label that a grid gives a row is its name where no other row has the same one.
+
+    Any other name is ``baseline[option=value,...] x policy[...]``, or the baseline alone if it does not grow,
+    then all choices that are not the method's own. Names omit conditions (options of benchmark, backbone and
+    run) and numbers such as epochs if all rows share them.
 
     Args:
         runs: The first run of each row.
@@ -184,7 +187,18 @@ def labels_of(
         if run.given is not None:
             parts.append(str(run.given))
         labels.append(", ".join(filter(None, parts)))
-    return _distinguished(labels, runs, settings), shared
+    told = Counter(run.label for run in runs)
+    composed = _distinguished(labels, runs, settings)
+    names = []
+    for run, name in zip(runs, composed, strict=True):
+        is_usable = run.label != "" and told[run.label] == 1 and run.state == "finished"
+        names.append(run.label if is_usable else name)
+    return names, shared
+
+
+def method_of(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return what a label stands for: the components, and every option that differs from the preset."""
+    return ", ".join(_composed(run, catalogue, settings_of(run, catalogue).changed))
 
 
 def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.reports.columns import COLUMNS, Column
+from lw2g.reports.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.reports.statistics import Difference
 from lw2g.reports.table import Row, Table
 
@@ -49,6 +49,8 @@ class Cell:
 
 
 Cells = list[list["Cell | str"]]
+_ALWAYS = ("faa", "ffm", "total_s")
+"""Columns that stand in every table."""
 _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 """Attributes of a published value in CSV and JSON."""
 
@@ -222,8 +224,21 @@ def _entry(table: Table, row: Row, column: Column, reference: Row | None) -> dic
 
 
 def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns in which some row has a value."""
-    return [column for column in columns if any(row.summary(column).mean is not None for row in table.rows)]
+    """Return the columns in which some row has a value.
+
+    Of the default columns those are left out that say the same of every row: they compare nothing.
+    """
+    known = [column for column in columns if any(row.summary(column).mean is not None for row in table.rows)]
+    is_default = [column.name for column in columns][: len(DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
+    if not is_default or len(table.rows) < 2:
+        return known
+    return [column for column in known if column.name in _ALWAYS or _differs(table, column)]
+
+
+def _differs(table: Table, column: Column) -> bool:
+    """Whether a column prints different means, or a row has none where another has one."""
+    means = [row.summary(column).mean for row in table.rows]
+    return len({None if mean is None else round(mean, column.digits) for mean in means}) > 1
 
 
 def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:

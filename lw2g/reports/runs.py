@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
-from lw2g.config.directory import CONFIG, GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
@@ -66,6 +66,7 @@ class ReportedRun:
         writer: The process that writes a running run.
         problem: What is wrong with a damaged run, whose other fields are empty.
         given: What a store tells of it; None for a run of one's own.
+        label: The name that the grid of its sweep gives its row; empty if none.
     """
 
     path: Path
@@ -76,6 +77,7 @@ class ReportedRun:
     writer: Writer | None = None
     problem: str = ""
     given: Given | None = None
+    label: str = ""
 
     @property
     def done(self) -> int:
@@ -146,7 +148,22 @@ def read_run(directory: Path) -> ReportedRun | None:
         record=record,
         progress=_progress(directory) if state == "running" else {},
         writer=writer,
+        label=_label_of(directory),
     )
+
+
+def _label_of(directory: Path) -> str:
+    """Return the name that the list of a sweep gives a cell's row; empty where there is none."""
+    try:
+        listed = read_json(directory.parent / CELLS)
+    except DataError:
+        return ""
+    cells = listed.get("cells") if isinstance(listed, dict) else None
+    for cell in cells if isinstance(cells, list) else ():
+        if isinstance(cell, dict) and cell.get("name") == directory.name:
+            row = str(cell.get("row", ""))
+            return row if row.isprintable() else ""
+    return ""
 
 
 def _is_at_goal(directory: Path, record: Mapping[str, Any]) -> bool:

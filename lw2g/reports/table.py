@@ -19,7 +19,15 @@ from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports import MIXABLE
 from lw2g.reports.columns import Column
-from lw2g.reports.names import OF_THE_TABLE, OWN_DATA, Settings, labels_of, settings_of, weights_name
+from lw2g.reports.names import (
+    OF_THE_TABLE,
+    OWN_DATA,
+    Settings,
+    labels_of,
+    method_of,
+    settings_of,
+    weights_name,
+)
 from lw2g.reports.paper import Printed, differences_of, printed_for
 from lw2g.reports.precision import as_asked, settled_notes
 from lw2g.reports.runs import ReportedRun
@@ -180,6 +188,7 @@ def _table(
     first = [group[0] for group in groups]
     labels, shared = labels_of(first, [settings[id(run)] for run in first], catalogue)
     rows, notes = [], []
+    notes += [f"{run.label}: {method_of(run, catalogue)}" for run in first if run.label in labels]
     if shared:
         notes.append(f"all rows: {', '.join(f'{key} {plain(value)}' for key, value in shared.items())}")
     for label, group in zip(labels, groups, strict=True):

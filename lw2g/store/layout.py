@@ -162,7 +162,8 @@ def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True
         raise DataError(
             f"the store has no protocol{broken} with the hash of the run ({record['protocol_id']}, "
             f"{record['protocol_hash'][:12]})",
-            f"a maintainer adds it: lw2g store protocol {store} RUN",
+            f"in a store of your own: lw2g submit --new-protocol; else a maintainer adds it: "
+            f"lw2g store protocol {store} RUN",
         )
     return None
 

@@ -35,6 +35,8 @@ Settings = dict[str, Any]
 
 _PARTS = ("base", "axes", "rows", "extends", "executor")
 _SEED = "run.seed"
+_AVERAGED = (_SEED, "benchmark.order", "benchmark.order_seed", "benchmark.class_order")
+"""Keys whose values a row of a report averages over."""
 _NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
 """Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -49,10 +51,13 @@ class Cell:
     Attributes:
         settings: The settings that the grid gives it, by dotted keys; no defaults.
         label: A short text that distinguishes it from the other cells.
+        row: The name of its row in reports: the label that the grid gives, and the values of axes but the
+            seed; empty where the grid gives none.
     """
 
     settings: Mapping[str, Any]
     label: str
+    row: str = ""
 
     @property
     def name(self) -> str:
@@ -218,14 +223,22 @@ class _Draft:
             [self.label] * bool(self.label) + [_in_words(key, self.settings[key]) for key in ordered]
         )
 
+    def row(self) -> str:
+        """Return the name of the row in reports; empty without a label."""
+        if not self.label:
+            return ""
+        keys = [key for key in self.varied if key not in _AVERAGED]
+        return ", ".join([self.label, *(_in_words(key, self.settings[key]) for key in keys)])
+
 
 def _labelled(drafts: Sequence[_Draft]) -> list[Cell]:
     """Return the cells, each with the shortest label that distinguishes it."""
     counts = Counter(draft.words(whole=False) for draft in drafts)
-    return [
-        Cell(settings=draft.settings, label=draft.words(whole=counts[draft.words(whole=False)] > 1) or "base")
-        for draft in drafts
-    ]
+    cells = []
+    for draft in drafts:
+        words = draft.words(whole=counts[draft.words(whole=False)] > 1)
+        cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row()))
+    return cells
 
 
 def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import attrs
 import tomli_w
 
+from lw2g.config.directory import CELLS
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.errors import DataError, Lw2gError, shown
@@ -28,7 +29,6 @@ from lw2g.training.files.sealed import write_atomically
 
 __all__ = ["Status", "SweepDirectory", "differences_now", "differing"]
 
-_CELLS = "sweep.json"
 
 State = Literal["waiting", "running", "interrupted", "finished", "failed"]
 
@@ -78,9 +78,9 @@ class SweepDirectory:
             DataError: There is no sweep, or its list cannot be read.
             ConfigError: A setting in the list is unknown.
         """
-        if not (self.path / _CELLS).exists():
+        if not (self.path / CELLS).exists():
             raise DataError(
-                f"no sweep at {str(self.path)!r}: it has no {_CELLS}",
+                f"no sweep at {str(self.path)!r}: it has no {CELLS}",
                 f"start one: lw2g sweep GRID.toml --out {self.path}",
             )
         return [self._cell(entry) for entry in self._listed()["cells"]]
@@ -100,7 +100,7 @@ class SweepDirectory:
             job.cancelled.unlink(missing_ok=True)
         listed = [{"name": cell.name, **attrs.asdict(cell)} for cell in cells]
         content = {"executor": dict(executor or {}), "cells": listed}
-        write_atomically(self.path / _CELLS, json.dumps(content, indent=1).encode())
+        write_atomically(self.path / CELLS, json.dumps(content, indent=1).encode())
 
     def cancel(self, cells: Iterable[Cell]) -> None:
         """Make the drivers at work stop these cells and start none of them."""
@@ -152,19 +152,20 @@ class SweepDirectory:
         )
 
     def _listed(self) -> dict[str, Any]:
-        match read_json(self.path / _CELLS):
+        match read_json(self.path / CELLS):
             case {"cells": list(cells), "executor": dict(executor)}:
                 return {"cells": cells, "executor": executor}
         raise self._damaged()
 
     def _cell(self, entry: object) -> Cell:
         match entry:
-            case {"settings": dict(settings), "label": str(label)}:
-                return Cell(settings=settings_of(settings, str(self.path / _CELLS)), label=label)
+            case {"settings": dict(settings), "label": str(label), **rest}:
+                row = str(rest.get("row", ""))  # older lists have none
+                return Cell(settings=settings_of(settings, str(self.path / CELLS)), label=label, row=row)
         raise self._damaged()
 
     def _damaged(self) -> DataError:
-        return DataError(f"{str(self.path / _CELLS)!r} is not a list of cells", "run the sweep again")
+        return DataError(f"{str(self.path / CELLS)!r} is not a list of cells", "run the sweep again")
 
 
 def _text(path: Path) -> str:

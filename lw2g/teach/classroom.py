@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -29,6 +30,8 @@ __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
 MOST_BYTES, MOST_FILES = 100 * 2**20, 500
 """The largest upload."""
 _LONGEST, _CHUNK, _TOP = 200, 2**20, 5
+_SESSION = re.compile(r"(?P<name>.+-taught)(-\d{1,6})?")
+"""The name of a session's folder."""
 
 
 class Content(Protocol):
@@ -77,7 +80,10 @@ class Upload:
 
 
 class Classroom:
-    """A model that is taught, step by step; each step leaves a new folder beside the last one.
+    """A model that is taught step by step.
+
+    The steps of a session are the models ``1``, ``2``, ... in one folder beside the first model,
+    ``MODEL-taught`` or the next free ``MODEL-taught-2``. The first step makes the folder.
 
     Args:
         directory: The exported model.
@@ -99,6 +105,8 @@ class Classroom:
         self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)
         self._closed = False
         self._doing: tuple[str, float] | None = None
+        self._session, self._steps = _session_of(directory), 0
+        self._has_session = False
         self._take(directory, model, None)
 
     def state(self) -> dict[str, Any]:
@@ -125,8 +133,11 @@ class Classroom:
                 self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
             with self._busy(f"learning from {len(uploads)} images"), _named(names):
-                model, report = learn(self._directory, Path(made), self._catalogue, **self._options)
-                self._take(Path(report["out"]), model, report)
+                with self._next() as out:
+                    model, report = learn(
+                        self._directory, Path(made), self._catalogue, out=out, **self._options
+                    )
+                self._take(out, model, report)
 
     def undo(self) -> None:
         """Take the last step back.
@@ -136,8 +147,9 @@ class Classroom:
             Busy: Another step is being made.
         """
         with self._busy("undoing the last step"):
-            model, report = unlearn(self._directory, None, self._catalogue, **self._options)
-            self._take(Path(report["out"]), model, None)
+            with self._next() as out:
+                model, _ = unlearn(self._directory, None, self._catalogue, out=out, **self._options)
+            self._take(out, model, None)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
         """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
@@ -175,6 +187,21 @@ class Classroom:
         finally:
             self._doing = None
             self._step.release()
+
+    @contextmanager
+    def _next(self) -> Iterator[Path]:
+        """Yield the folder of the next step; the session's folder goes if its first step fails."""
+        if not self._has_session:
+            self._session = _made(self._session)
+        try:
+            yield self._session / str(self._steps + 1)
+        except BaseException:
+            if not self._has_session:
+                with suppress(OSError):
+                    self._session.rmdir()
+            raise
+        self._has_session = True
+        self._steps += 1
 
     def _save(self, content: Content, path: Path, size: int) -> None:
         """Write the next bytes that are sent into a file.
@@ -215,6 +242,27 @@ class Classroom:
             "check": report or (steps[-1].checks if steps else None),
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
+
+
+def _session_of(model: Path) -> Path:
+    """Return the folder of a session with a model; a model of an earlier session gets one beside that."""
+    model = model.absolute()
+    if model.name.isdecimal() and (found := _SESSION.fullmatch(model.parent.name)):
+        return model.parent.with_name(found["name"])
+    return model.with_name(f"{model.name}-taught")
+
+
+def _made(folder: Path) -> Path:
+    """Make a folder, or the first free one with a number after its name, and return it."""
+    made, number = folder, 1
+    while True:
+        try:
+            made.mkdir()
+        except FileExistsError:
+            number += 1
+            made = folder.with_name(f"{folder.name}-{number}")
+        else:
+            return made
 
 
 def _busy() -> Busy:

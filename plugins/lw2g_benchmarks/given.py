@@ -1,7 +1,8 @@
 """A benchmark of Python objects: torch data sets, arrays, lists of files, Hugging Face data sets.
 
 ``[(train, test), ...]`` gives the tasks; one ``(train, test)``, or a mapping with these keys, is cut into
-tasks of ``increment`` classes. A split is
+tasks of ``increment`` classes. With ``test_share`` one split is cut, and that share of each class tests. A
+split is
 
 - a pair ``(images, labels)`` of arrays or sequences,
 - a list of pairs ``(image, label)``, where an image is a path, a PIL image, an array or a tensor,
@@ -173,16 +174,20 @@ class GivenBenchmark:
                 "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or "
                 "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
             )
-        pairs = given if isinstance(given, list) else [given]
-        _require_own_images(pairs)
-        root = _common_root(pairs)
-        tasks = [_task(pair, f"task-{number}/" * isinstance(given, list), root)
-                 for number, pair in enumerate(pairs, start=1)]  # fmt: skip
+        if config.test_share is not None:
+            listed = False
+            tasks = [_drawn(given, config.test_share, config.order_seed)]
+        else:
+            listed = isinstance(given, list)
+            pairs = given if listed else [given]
+            _require_own_images(pairs)
+            root = _common_root(pairs)
+            tasks = [_task(pair, f"task-{number}/" * listed, root)
+                     for number, pair in enumerate(pairs, start=1)]  # fmt: skip
         if not tasks:
             raise DataError("benchmark: no task was given", "give a list of (train, test)")
         order = list(dict.fromkeys(label for train, _ in tasks for label in train.classes))
         names = _names([split for task in tasks for split in task])
-        listed = isinstance(given, list)
         planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
         if listed == (config.increment is not None):
             what = "the tasks are given" if config.increment else "how many classes has a task?"
@@ -203,6 +208,10 @@ class GivenBenchmark:
         if not listed:
             order = [order[place] for place in ordered(config, [names[label] for label in order])]
         local = "the images are objects of the Python program that started the run"
+        deviations = [] if config.hub else [local]
+        if config.test_share is not None:
+            share, seed = config.test_share, config.order_seed
+            deviations.append(f"test images are a share of {share:g} of each class, drawn ({seed})")
         return build_stream(
             name="given",
             train=_joined([train for train, _ in tasks]),
@@ -213,12 +222,74 @@ class GivenBenchmark:
             planned=planned if listed else (),
             options=config,
             domains=[f"domain-{number}" for number in range(1, 1 + len(tasks))],
-            deviations=() if config.hub else (local,),
+            deviations=deviations,
         )
 
     def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
         """Return the configured transforms."""
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
+
+
+class _Part:
+    """Some images of a source, under the ids that they have there."""
+
+    def __init__(self, source: HashedSource, rows: Sequence[int]) -> None:
+        self._source, self._rows = source, tuple(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        ids = self._source.ids
+        return tuple(ids[row] for row in self._rows)
+
+    def image(self, index: int) -> Tensor:
+        return self._source.image(self._rows[index])
+
+    def digest(self) -> str:
+        rows = ",".join(map(str, self._rows))
+        return hashlib.sha256(f"{self._source.digest()}/{rows}".encode()).hexdigest()
+
+    def contents(self) -> Contents:
+        return self._source.contents()[list(self._rows)]
+
+
+def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
+    """Return training and test images of one split; of each class at least one tests and one trains.
+
+    Raises:
+        DataError: It is a pair of splits or a list of tasks, or a class has one image.
+    """
+    has_train = isinstance(given, Mapping) and "train" in given
+    if has_train and len(given) == 1:
+        given = given["train"]
+    elif isinstance(given, Mapping):
+        raise DataError(
+            f"benchmark: there are the splits {', '.join(map(str, given))}, so there is nothing to draw",
+            "leave test_share out",
+        )
+    whole = _split(given, "images", _common_root([(given, [])]))
+    chosen = np.random.default_rng(seed)
+    rows: dict[str, list[int]] = {name: [] for name in _SPLITS}
+    for label in whole.classes:
+        own = np.flatnonzero(np.array(whole.labels) == label)
+        if len(own) < 2:
+            raise DataError(
+                f"benchmark: class {label} has one image, and test_share needs two: one to test with",
+                "add images, or leave the class out",
+            )
+        count = min(max(round(share * len(own)), 1), len(own) - 1)
+        own = chosen.permutation(own)
+        rows["test"] += own[:count].tolist()
+        rows["train"] += own[count:].tolist()
+
+    def part(name: str) -> _Split:
+        places = sorted(rows[name])
+        labels = tuple(whole.labels[place] for place in places)
+        return _Split(source=_Part(whole.source, places), labels=labels, names=whole.names)
+
+    return part("train"), part("test")
 
 
 def _planned(tasks: Sequence[tuple[_Split, _Split]], *, domains: bool, listed: bool) -> list[Portion]:

@@ -191,6 +191,12 @@ class GivenConfig(OrderOptions, TransformOptions):
         None, "new classes per task; not where the tasks are given", validator=optional(ge(1))
     )
     uneven: bool = option(False, "allow a smaller last task")
+    test_share: float | None = option(
+        None,
+        "of images that come as one split: the share of each class's images that are test images, drawn with "
+        "order_seed",
+        validator=optional(and_(gt(0), lt(1))),
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -718,6 +718,40 @@ def test_a_protocol_is_named_after_the_data(
     assert refused.exit_code == 2
 
 
+def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
+    honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
+) -> None:
+    """`submit --new-protocol` adds it once; a run that is refused leaves none."""
+    store = tmp_path / "store"
+    init(store)
+    words = (
+        "submit",
+        honest[0],
+        "--licence",
+        "CC0-1.0",
+        "--tuned-on",
+        "nothing",
+        "--runs",
+        1,
+        "--out",
+        store,
+    )
+    without = invoke(*words, "--who", "me")
+    assert without.exit_code == 2
+    assert "--new-protocol" in without.stderr
+    first = invoke(*words, "--who", "me", "--new-protocol")
+    assert first.exit_code == 0, first.output
+    assert "the store's new protocol: " in first.output
+    again = invoke(*words, "--who", "you", "--new-protocol")
+    assert "new protocol" not in again.stdout
+    assert all(verdict.holds for verdict in check_store(store, known))
+    init(tmp_path / "other")
+    (hurt := Path(shutil.copytree(honest[0], tmp_path / "hurt"))).joinpath("config.toml").write_text("")
+    refused = invoke("submit", hurt, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
+    assert refused.exit_code == 2
+    assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+
+
 def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
     honest: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def task(*classes):
 
 
 TASKS = [task(0, 1), task(2, 5)]
+TRAIN_AND_TEST = task(0, 1)
 
 
 class EverySecond:
@@ -158,6 +159,73 @@ def test_one_pair_is_cut_by_the_options():
     config = GivenConfig(increment=2, order="seeded", order_seed=1)
     stream = GivenBenchmark(config, task(0, 1, 2, 3)).stream()
     assert [part.class_names for part in stream.tasks] == [("3", "2"), ("0", "1")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_share_of_one_data_set_tests(tmp_path, form):
+    """Of each class that share, the same in every form, and no image on both sides."""
+    given = FORMS[form](images_of([0, 1, 2, 5], 5, 0), tmp_path, "x")
+    stream = GivenBenchmark(GivenConfig(increment=2, test_share=0.4), given).stream()
+    assert [part.class_names for part in stream.tasks] == [
+        ("a", "b") if form == "columns" else ("0", "1"),
+        ("c", "f") if form == "columns" else ("2", "5"),
+    ]
+    for part in stream.tasks:
+        assert (len(part.train), len(part.test)) == (6, 4)
+        assert not set(part.train.ids) & set(part.test.ids)
+    assert any("share of 0.4" in text for text in stream.deviations)
+    whole = images_of([0, 1, 2, 5], 5, 0)
+    other = GivenBenchmark(GivenConfig(increment=2, test_share=0.4), whole).stream()
+    for part, same in zip(stream.tasks, other.tasks, strict=True):
+        pixels, expected = (
+            [data.source.image(int(row)) for row in data.indices] for data in (part.test, same.test)
+        )
+        assert all(torch.equal(one, two) for one, two in zip(pixels, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ({"train": TRAIN_AND_TEST[0], "test": TRAIN_AND_TEST[1]}, "splits train, test, so there is nothing"),
+        (images_of([0], 1, 0), "class 0 has one image, and test_share needs two"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(images, message):
+    """Splits that are there already, and a class of one image."""
+    with pytest.raises(DataError, match=message):
+        GivenBenchmark(GivenConfig(increment=1, test_share=0.5), images).stream()
+
+
+def test_a_run_reads_as_people_write_it(tmp_path, monkeypatch):
+    """A folder by its path or name, and options of benchmark and baseline without their section."""
+    monkeypatch.chdir(tmp_path)
+    images, labels = images_of([0, 1, 2, 3], 5, 0)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = tmp_path / "photos" / "abcd"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{number}.png")
+    prints = set()
+    for number, folder in enumerate(("photos", "./photos", tmp_path / "photos")):
+        options = {"test_share": 0.2, "increment": 2, "out": f"run-{number}"}
+        record = lw2g.run(
+            **{**QUICK, "baseline": {"name": "simple-cil", "head": "lda"}}, benchmark=folder, **options
+        )
+        config = record["config"]
+        assert (config["benchmark"]["name"], config["benchmark"]["test_share"]) == ("folder", 0.2)
+        assert config["baseline"]["head"] == "lda"
+        prints.add(record["fingerprints"]["benchmark"])
+    assert len(prints) == 1
+    given = lw2g.run(**QUICK, benchmark=(images, labels), test_share=0.2, increment=2, out="given")
+    assert given["config"]["benchmark"]["name"] == "given"
+    assert len(given["accuracy_matrix"]) == 2
+
+
+def test_a_model_shows_itself_in_a_notebook(tmp_path):
+    """Method, backbone and classes stand in a table, with the names of classes as text."""
+    lw2g.run(**QUICK, benchmark=TASKS, out=tmp_path / "run")
+    shown = lw2g.load(tmp_path / "run")._repr_html_()
+    assert "<th>method</th><td>simple-cil</td>" in shown
+    assert "<th>classes</th><td>4: 0, 1, 2, 5</td>" in shown
 
 
 def test_classes_may_come_again():

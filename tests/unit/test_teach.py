@@ -110,25 +110,50 @@ def names(state: dict[str, Any]) -> list[str]:
 
 
 def test_a_class_is_taught_tried_and_undone(server: Server, first: Path) -> None:
-    """Each step is a new folder beside the last; undone, the sums have the bits of before."""
+    """The steps of a session are in one folder; undone, the sums have the bits of before."""
     assert ask(server, "/state")[1]["undo"] is False
     status, state = ask(server, "/learn", pictures(NASTY))
     assert status == 200
     assert names(state) == ["black", "grey", NASTY]
     assert [entry["images"] for entry in state["classes"]] == [6, 6, 6]
     assert [sum(row) for row in state["confusion"]] == [6, 6, 6]
-    assert Path(state["folder"]).name == "model-2"
+    assert Path(state["folder"]).parts[-2:] == ("model-taught", "1")
     status, answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.1"})
     assert (status, answer["best"], answer["why"]) == (200, NASTY, "")
     answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.01"})[1]
     assert answer["class"] == NASTY
     assert "0.01" in answer["why"]
     status, state = ask(server, "/undo", b"")
-    assert (status, names(state), Path(state["folder"]).name) == (200, ["black", "grey"], "model-3")
+    assert (status, names(state), Path(state["folder"]).name) == (200, ["black", "grey"], "2")
     before, after = (read_export(path)[1] for path in (first, Path(state["folder"])))
     assert all(torch.equal(before[name], after[name]) for name in before)
-    room = Path(state["folder"]).parent
-    assert sorted(path.name for path in room.iterdir()) == ["model", "model-2", "model-3"]
+    session = Path(state["folder"]).parent
+    assert sorted(path.name for path in session.iterdir()) == ["1", "2"]
+    assert sorted(path.name for path in session.parent.iterdir()) == ["model", "model-taught"]
+
+
+def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
+    """Another session beside it, or one that goes on with its model, gets the next free name."""
+    shutil.copytree(first, tmp_path / "model")
+    ends = []
+    for start in ("model", "model", "model-taught-2/1"):
+        classroom = Classroom(tmp_path / start, load_catalogue(), device="cpu")
+        image = png(2, len(ends))
+        one = Upload(class_name="cat", name="x.png", size=len(image))
+        classroom.learn([one], BytesIO(image))
+        ends.append(Path(classroom.state()["folder"]).relative_to(tmp_path).as_posix())
+        classroom.close()
+    assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1"]
+
+
+def test_a_first_step_that_fails_leaves_no_folder(first: Path, tmp_path: Path) -> None:
+    """The session's folder appears with its first model."""
+    shutil.copytree(first, tmp_path / "model")
+    classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
+    with pytest.raises(DataError):
+        classroom.learn([Upload(class_name="cat", name="x.png", size=2)], BytesIO(b"no"))
+    classroom.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_strangers_are_refused(server: Server) -> None:
@@ -325,7 +350,7 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         page.goto(server.address)
         for shade, name in ((2, "light"), (3, NASTY)):
             page.set_input_files("#folders", folder(tmp_path, name, shade))
-            page.wait_for_selector(f"#message:has-text('model-{shade}')")
+            page.wait_for_selector(f"#message:has-text('model-taught/{shade - 1}')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
         assert page.locator("#confusion > tr").count() == 4
         assert page.inner_text("#total") == "100.0 % of 1 images that were not learned from"
@@ -338,7 +363,7 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         page.wait_for_selector(".tried .error:has-text('bad.png')")
         assert page.locator(".answer").count() == 0  # no old answer beside the error
         page.click("#undo")
-        page.wait_for_selector("#message:has-text('model-4')")
+        page.wait_for_selector("#message:has-text('model-taught/3')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
         assert page.title() == "lw2g teach"
         assert page.locator("img").count() == 0

@@ -24,6 +24,7 @@ from torch import Tensor
 from lw2g import __version__
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.image_files import examine_image, image_paths
 from lw2g.config.directory import WEIGHTS
 from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.structure import read_plain
@@ -69,6 +70,8 @@ from lw2g.vit.weights import state_sha256
 
 __all__ = ["export_learnable", "learn", "solved_of", "start", "unlearn"]
 
+_EMBEDDED_SIDE = 32
+"""Side in pixels of the images that the embedded backbone was trained on."""
 _KEPT = 20
 """Images of each class of a run whose features an export keeps."""
 
@@ -182,6 +185,8 @@ def start(
         weights=weights,
     )
     chosen = resolved.config.backbone
+    if backbone is None and catalogue.get("backbone", chosen.name).embedded:
+        _require_small(folder)
     config, engine, _, opened = open_backbone(
         resolved.config,
         engine_of(resolved.config),
@@ -236,6 +241,27 @@ def start(
     look = _look(catalogue, device=device, weights=weights)
     with reserved(out) as place:
         return _learned(saved, folder, build, catalogue, place, look, test=test)
+
+
+def _require_small(folder: Path) -> None:
+    """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
+
+    One image of each class is looked at; what is wrong with a folder is told where all are read.
+
+    Raises:
+        ConfigError: An image is larger than what the embedded backbone was trained on.
+    """
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
+        first = next(iter(image_paths(entry)), None) if entry.is_dir() else None
+        if first is None:
+            continue
+        width, height = examine_image(first).size
+        if max(width, height) > _EMBEDDED_SIDE:
+            raise ConfigError(
+                f"{str(first)!r} has {width} x {height} pixels, and the embedded backbone knows drawings of "
+                f"up to {_EMBEDDED_SIDE} x {_EMBEDDED_SIDE} alone",
+                "for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro",
+            )
 
 
 def unlearn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -24,6 +25,9 @@ from lw2g.training.models.predictor import Predictor, joined
 from lw2g.training.models.rejection import moments_of, threshold_of
 
 __all__ = ["TrainedModel"]
+
+_SHOWN = 10
+"""Classes that a notebook shows by name."""
 
 
 class TrainedModel(nn.Module):
@@ -100,6 +104,19 @@ class TrainedModel(nn.Module):
     def classes(self) -> tuple[str, ...]:
         """Names of the seen classes: the columns of the logits."""
         return self._classes
+
+    def _repr_html_(self) -> str:
+        """Show a notebook what the model knows; the modules stand in ``repr``."""
+        many = len(self.classes) > _SHOWN
+        facts = {
+            "method": self._parts.config.baseline.name,
+            "backbone": f"{self._parts.config.backbone.name}, {self.backbone.image_size} pixels",
+            "classes": f"{len(self.classes)}: {', '.join(self.classes[:_SHOWN])}{', ...' if many else ''}",
+            "tasks": self.task,
+            "sets": len(self.sets),
+        }
+        rows = (f"<tr><th>{name}</th><td>{html.escape(str(fact))}</td></tr>" for name, fact in facts.items())
+        return f"<table>{''.join(rows)}</table>"
 
     @property
     def task_to_set(self) -> tuple[int, ...]:

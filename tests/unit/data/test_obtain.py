@@ -322,3 +322,14 @@ def test_torchvisions_data_sets_are_gone_on_with(host, get, monkeypatch, tmp_pat
     (tmp_path / "root" / "cifar.tgz").unlink(missing_ok=True)
     get(data_set(TorchvisionRoute(classes=("CIFAR100",)), folder="cifar-100-python"))
     assert len(host.asked) == 2
+
+
+def test_folders_get_names_that_people_know(host, get):
+    """Where a data set says so, numbers of classes become names; files and other folders stay."""
+    files = {"set/val/n01/n01.jpg": b"one", "set/train/n01/2.jpg": b"two", "set/train/n02/3.jpg": b"three"}
+    content = zipped(files)
+    host.files["/set.zip"] = content
+    route = FileRoute(file=RemoteFile(name="set.zip", url=f"{host.address}/set.zip", checksum=md5(content)))
+    renamed = {"val": "test", "n01": "golf ball"}
+    found, _ = get(data_set(route, renamed=renamed))
+    assert found == {"set/test/golf ball/n01.jpg", "set/train/golf ball/2.jpg", "set/train/n02/3.jpg"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 from lw2g.errors import ConfigError
-from lw2g.reports.columns import COLUMNS
-from lw2g.reports.render import as_markdown
+from lw2g.reports.columns import COLUMNS, chosen_columns
+from lw2g.reports.render import as_markdown, shown_columns
 from lw2g.reports.runs import read_run
 from lw2g.reports.statistics import MeanStd, paired_difference, summary
 from lw2g.reports.table import tables_of
@@ -37,6 +39,37 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
     ]
     assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
     assert table.notes[0] == ("dual-prompt x always: 1 further runs of the same seed are not counted")
+
+
+def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):
+    """It stands for the components, which a note tells; rows with one label keep their composed names."""
+    options = ({}, {"run.seed": 1}, LW2G, {"baseline.epochs": 9}, {"baseline.epochs": 8})
+    paths = [write_run(80.0, **one).path for one in options]
+    names = ["published", "published", "ours", "same", "same"]
+    cells = [{"name": path.name, "row": name} for path, name in zip(paths, names, strict=True)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
+    (table,) = tables_of([read_run(path) for path in paths], installed)
+    assert [(row.label, len(row.runs)) for row in table.rows] == [
+        ("published", 2),
+        ("ours", 1),
+        ("dual-prompt[epochs=9] x always", 1),
+        ("dual-prompt[epochs=8] x always", 1),
+    ]
+    assert "ours: dual-prompt x min" in table.notes
+    assert table.row("ours").label == "ours"
+
+
+def test_default_columns_are_those_that_differ(write_run, installed):
+    """What says the same of every row compares nothing; a column that is asked for stays."""
+    runs = [
+        write_run(80.0, **{"record.metrics.ssp": 2}),
+        write_run(70.0, **{**LW2G, "record.metrics.ssp": 2}),
+    ]
+    (table,) = tables_of(runs, installed)
+    names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
+    assert names == ["faa", "total_s"]
+    asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
+    assert asked == ["faa", "ssp"]
 
 
 def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):

@@ -279,6 +279,25 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 
+def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
+    """Nobody gets the embedded backbone for large images unasked; by name it is taken."""
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(5):
+            picture = np.random.default_rng(number).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+            picture[..., 0] = 250 * (name == "dog")
+            Image.fromarray(picture).save(tmp_path / "photos" / name / f"{number}.png")
+    refused = command("start", tmp_path / "photos", tmp_path / "model")
+    assert refused.exit_code == 2
+    assert "has 60 x 40 pixels" in refused.stderr
+    assert "--backbone vit-tiny" in refused.stderr
+    assert not (tmp_path / "model").exists()
+    taken = command(
+        "start", tmp_path / "photos", tmp_path / "model", "--backbone", "micro", "--device", "cpu"
+    )
+    assert taken.exit_code == 0, taken.output
+
+
 def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
     """One image, 16 bits, copies: learned, with a word on what was not checked."""
     wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
