@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
 _COMPONENTS = ("baseline", "retrieval", "policy", "benchmark")
-_SECTION_OF = {
-    **dict.fromkeys(("protocol", "seed", "device", "devices", "precision"), "run"),
-    **dict.fromkeys(("increment", "test_share", "order", "order_seed"), "benchmark"),
-    "epochs": "baseline",
-}
-"""Options that may stand without their section."""
 
 
 def run(
@@ -82,6 +76,7 @@ def run(
         DataError: The images cannot be used.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
+    from lw2g.api.arguments import as_options
     from lw2g.api.local import Locals, as_names, split_trackers
     from lw2g.config.directory import new_directory
     from lw2g.config.resolve import resolve
@@ -91,9 +86,6 @@ def run(
             "seeds: a call runs one seed", "[lw2g.run(..., seed=seed) for seed in seeds], then lw2g.report"
         )
     local, (tracker_names, listeners) = Locals(), split_trackers(trackers)
-    overrides = {
-        f"{_SECTION_OF[key]}.{key}" if key in _SECTION_OF else key: value for key, value in options.items()
-    }
     given = {
         "baseline": baseline,
         "retrieval": retrieval,
@@ -101,13 +93,8 @@ def run(
         "benchmark": benchmark,
         "backbone": backbone,
     }
-    for kind, choice in given.items():
-        if isinstance(choice, dict):
-            given[kind], own = _name_and_options(kind, choice)
-            overrides = {**own, **overrides}
+    given, overrides = as_options(given, options)
     baseline, retrieval, policy, benchmark, backbone = given.values()
-    benchmark, place = _place_of(benchmark)
-    overrides = {**place, **overrides}
     choices = (baseline, retrieval, policy, benchmark)
     names = {
         kind: local.name(kind, choice)  # type: ignore[arg-type]
@@ -131,35 +118,6 @@ def run(
     with new_directory(resolved.config, Path(out) if out else None) as directory:
         receivers = [*listeners, *_listeners(progress)]
         return _record(start(resolved, catalogue, directory, receivers, tasks=tasks), directory)
-
-
-def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the component of ``{"name": ..., option: value}``, and its options by dotted keys.
-
-    Raises:
-        ConfigError: It has no name.
-    """
-    if "name" not in choice:
-        raise ConfigError(f"{kind}: {choice!r} has no name", f'write {kind}={{"name": ..., "option": ...}}')
-    own = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
-    return choice["name"], own
-
-
-def _place_of(benchmark: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the benchmark that reads a folder or a data set of the hub, and the option that names it."""
-    from lw2g.api.local import GIVEN
-
-    looks_like_a_path = isinstance(benchmark, Path) or (isinstance(benchmark, str) and "/" in benchmark)
-    if looks_like_a_path and (isinstance(benchmark, Path) or Path(benchmark).is_dir()):
-        return "folder", {"benchmark.root": str(benchmark)}
-    if looks_like_a_path:
-        return GIVEN, {"benchmark.hub": benchmark}
-    if isinstance(benchmark, str) and Path(benchmark).is_dir():
-        from lw2g.registry.catalogue import load_catalogue
-
-        if benchmark not in load_catalogue().names("benchmark"):
-            return "folder", {"benchmark.root": benchmark}
-    return benchmark, {}
 
 
 def resume(

@@ -30,7 +30,7 @@ from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
 from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
-from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, build_stream
+from lw2g_benchmarks.tasks import HashedSource, JoinedSource, LabelledImages, PartSource, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = ["GivenBenchmark", "ObjectSource"]
@@ -230,31 +230,6 @@ class GivenBenchmark:
         return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
 
-class _Part:
-    """Some images of a source, under the ids that they have there."""
-
-    def __init__(self, source: HashedSource, rows: Sequence[int]) -> None:
-        self._source, self._rows = source, tuple(rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        ids = self._source.ids
-        return tuple(ids[row] for row in self._rows)
-
-    def image(self, index: int) -> Tensor:
-        return self._source.image(self._rows[index])
-
-    def digest(self) -> str:
-        rows = ",".join(map(str, self._rows))
-        return hashlib.sha256(f"{self._source.digest()}/{rows}".encode()).hexdigest()
-
-    def contents(self) -> Contents:
-        return self._source.contents()[list(self._rows)]
-
-
 def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
     """Return training and test images of one split; of each class at least one tests and one trains.
 
@@ -287,7 +262,7 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[_Split, _Split]:
     def part(name: str) -> _Split:
         places = sorted(rows[name])
         labels = tuple(whole.labels[place] for place in places)
-        return _Split(source=_Part(whole.source, places), labels=labels, names=whole.names)
+        return _Split(source=PartSource(whole.source, places), labels=labels, names=whole.names)
 
     return part("train"), part("test")
 

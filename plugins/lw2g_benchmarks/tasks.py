@@ -19,7 +19,7 @@ from lw2g_benchmarks.image_files import content_of, tell_progress
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.recurrence import Portion, drawn, in_tail, portions
 
-__all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "build_stream"]
+__all__ = ["ArraySource", "HashedSource", "JoinedSource", "LabelledImages", "PartSource", "build_stream"]
 
 
 class HashedSource(ImageSource, Protocol):
@@ -101,6 +101,36 @@ class JoinedSource:
     def contents(self) -> Contents:
         """Return a hash of the content of each image, S16 ``[n]``."""
         return np.concatenate([source.contents() for source in self._sources])
+
+
+class PartSource:
+    """Some images of a source, under the ids that they have there."""
+
+    def __init__(self, source: HashedSource, rows: Sequence[int]) -> None:
+        """Hold the source and the numbers of the images."""
+        self._source, self._rows = source, tuple(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def image(self, index: int) -> Tensor:
+        """Return image ``index``, uint8 [3, H, W]."""
+        return self._source.image(self._rows[index])
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The stable ids of the images."""
+        ids = self._source.ids
+        return tuple(ids[row] for row in self._rows)
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the source's digest and the numbers."""
+        rows = ",".join(map(str, self._rows))
+        return hashlib.sha256(f"{self._source.digest()}/{rows}".encode()).hexdigest()
+
+    def contents(self) -> Contents:
+        """Return a hash of the content of each image, S16 ``[n]``."""
+        return self._source.contents()[list(self._rows)]
 
 
 @attrs.frozen(kw_only=True, eq=False)
