@@ -402,6 +402,7 @@ def sweep(
     threads: int | None = None,
     gpus_per_job: float | None = None,
     executor_options: Mapping[str, Any] | None = None,
+    rehearse: str | None = None,
     watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
 ) -> SweepResult:
     """Run the cells of a grid, each as a process of its own; a stopped sweep goes on where it stopped.
@@ -415,6 +416,9 @@ def sweep(
         threads: Cores of a run.
         gpus_per_job: GPUs of a run; with 0.5 two runs share one.
         executor_options: Further options of the executor.
+        rehearse: A benchmark (``glyphs`` is embedded) or a folder of images on which to rehearse the grid:
+            each kind of cell once, with the embedded backbone and few epochs; ``out`` is then by default
+            ``runs/GRID-rehearsed``.
         watch: Receives the status of all cells a few times a second.
 
     Raises:
@@ -426,12 +430,19 @@ def sweep(
     from lw2g.sweeps.engine import require_valid, run_sweep
     from lw2g.sweeps.executors import load_executor, merged_settings
     from lw2g.sweeps.grid import read_executor, read_grid
+    from lw2g.sweeps.needs import without_missing_files
+    from lw2g.sweeps.rehearse import rehearsed_cells
     from lw2g.sweeps.store import SweepDirectory
 
-    grid = Path(grid)
+    grid, catalogue = Path(grid), load_catalogue()
     cells = read_grid(grid, settings or {})
-    require_valid(cells, load_catalogue())
-    store = SweepDirectory(Path(out) if out else RUNS / grid.stem)
+    name = grid.stem
+    if rehearse is not None:
+        require_valid([without_missing_files(cell) for cell in cells], catalogue)
+        cells = rehearsed_cells(grid, catalogue, settings or {}, rehearse)
+        name = f"{grid.stem}-rehearsed"
+    require_valid(cells, catalogue)
+    store = SweepDirectory(Path(out) if out else RUNS / name)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(read_executor(grid), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)

@@ -58,9 +58,12 @@ def in_units(size: float) -> str:
 
     >>> in_units(1536)
     '1.5 KiB'
+    >>> in_units(1023.8 * 1024)
+    '1 MiB'
     """
     power = 0
-    while size >= 1024 and power + 1 < len(_UNITS):
+    # three digits are printed: 1,000 of a unit, and what rounds to it, is the next one
+    while size >= 999.5 and power + 1 < len(_UNITS):
         size, power = size / 1024, power + 1
     return f"{size:.3g} {_UNITS[power]}"
 

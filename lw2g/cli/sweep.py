@@ -15,9 +15,11 @@ import click
 from lw2g.cli.options import FiniteRange, parse_settings, settings_option
 from lw2g.cli.output import console, note, number, printable, table
 from lw2g.cli.report import report
+from lw2g.config.model import DEFAULT_BENCHMARK
 from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
+    from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.store import Status, SweepDirectory
 
@@ -106,6 +108,14 @@ def sweep() -> None:
     "--cost/--no-cost", default=True, help="With --dry-run: whether to measure costs (a few steps each)."
 )
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
+@click.option(
+    "--rehearse",
+    metavar="[BENCHMARK|FOLDER]",
+    is_flag=False,
+    flag_value=DEFAULT_BENCHMARK,
+    help="After GRID.toml: run each kind of cell once, in minutes, on the embedded benchmark and backbone "
+    "(or on this data), print the table, and list what the real run needs.",
+)
 @settings_option("A setting of every cell, which overrides the grid; repeatable.", complete=False)
 def run_grid(
     grid: Path,
@@ -113,32 +123,75 @@ def run_grid(
     dry_run: bool,
     cost: bool,
     as_json: bool,
+    rehearse: str | None,
     settings: Sequence[tuple[str, Any]],
     **values: Any,
 ) -> None:
     """Run the cells of GRID.toml, each in its own directory below DIR."""
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.sweeps.grid import read_grid
+    from lw2g.sweeps.store import SweepDirectory
+
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if not dry_run:
         from lw2g.api import sweep as run_cells
-        from lw2g.sweeps.store import SweepDirectory
 
         special = dict(values.pop("special"))
         with _watching() as watch:
             result = run_cells(
-                grid, out=out, settings=dict(settings), executor_options=special, watch=watch, **values
+                grid,
+                out=out,
+                settings=dict(settings),
+                executor_options=special,
+                rehearse=rehearse,
+                watch=watch,
+                **values,
             )
+        if rehearse is not None:
+            real = read_grid(grid, dict(settings))
+            _print_rehearsal(grid, SweepDirectory(result.path), real, load_catalogue())
         _finish(SweepDirectory(result.path), result.cells)
         return
     from lw2g.cli.plan import print_plan
-    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.config.directory import RUNS
     from lw2g.sweeps.engine import require_valid
-    from lw2g.sweeps.grid import read_grid
+    from lw2g.sweeps.needs import without_missing_files
+    from lw2g.sweeps.rehearse import rehearsed_cells
 
     cells = read_grid(grid, dict(settings))
     catalogue = load_catalogue()
-    require_valid(cells, catalogue)
-    print_plan(cells, catalogue, cost=cost, as_json=as_json)
+    require_valid([without_missing_files(cell) for cell in cells], catalogue)
+    if rehearse is not None:
+        cells = rehearsed_cells(grid, catalogue, dict(settings), rehearse)
+    store = SweepDirectory(out or RUNS / grid.stem)
+    took = {
+        status.cell.name: float(status.run.record["seconds"]["total"])
+        for status in store.statuses(cells)
+        if status.state == "finished" and status.run is not None
+    }
+    print_plan(cells, catalogue, cost=cost, as_json=as_json, took=took)
+
+
+def _print_rehearsal(grid: Path, store: SweepDirectory, real: Sequence[Cell], catalogue: Catalogue) -> None:
+    """Print the table of a rehearsal, and what the real run needs that is not here."""
+    from lw2g.api import report as tabulate
+    from lw2g.cli.plan import print_missing
+    from lw2g.sweeps.grid import read_columns
+    from lw2g.sweeps.needs import needs_of
+
+    columns = read_columns(grid)
+    finished = any(status.state == "finished" for status in store.statuses(store.cells()))
+    if finished:
+        click.echo(printable(tabulate(store.path, columns=columns).to_text("md"), lines=True), nl=False)
+    click.echo(f"rehearsed: {len(store.cells())} kinds of cells stand for the {len(real)} of the real run")
+    needs = [needs_of(cell, catalogue) for cell in real]
+    print_missing(needs)
+    if all(need.here for of_cell in needs for need in of_cell):
+        click.echo("the real run has all that it needs")
+    place = f"runs/{grid.stem}"
+    more = f" --columns {columns}" if columns else ""
+    click.echo(f"the real run: lw2g sweep {grid} --out {place}; its table: lw2g report {place}{more}")
 
 
 @sweep.command(short_help="Show the status of a sweep's cells.")

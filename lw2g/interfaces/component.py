@@ -59,6 +59,11 @@ def _name_backbones_only(_instance: object, field: attrs.Attribute[Any], presets
                 raise ValueError(f"{field.name}: of a backbone only the name can be set, not {key!r}")
 
 
+def _lacks_nothing(_config: Any) -> tuple[str, str] | None:
+    """Return None: most components need no file of the user's."""
+    return None
+
+
 def _is_held_equal(_instance: object, field: attrs.Attribute[Any], values: Mapping[str, Any]) -> None:
     for key in values:
         if key != "backbone.name" and not key.startswith("benchmark."):
@@ -130,6 +135,10 @@ class Component:
             affects lists it in its record.
         control: True for a reference row: a bound, a baseline that learns next to nothing, a retrieval
             strategy that looks at the answer (``oracle``). Reports mark such rows.
+        rehearsal: Options with which a rehearsal (``lw2g sweep --rehearse``) uses it: small, quick, and
+            without files that do not ship with lw2g.
+        lacks: ``lacks(config)`` returns the option that has to name a file and names none, with how to get
+            the file; None if the options suffice.
     """
 
     kind: ClassVar[Kind]
@@ -148,6 +157,8 @@ class Component:
     citation: str = ""
     deviations: tuple[Deviation, ...] = ()
     control: bool = False
+    rehearsal: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
+    lacks: Callable[[Any], tuple[str, str] | None] = _lacks_nothing
 
 
 @attrs.frozen(kw_only=True)
@@ -298,6 +309,8 @@ class BackboneComponent(Component):
             file by its hash.
         fit_vectors: ``fit_vectors(config, facts)`` of a backbone that takes stored features: returns its
             options, completed by where a stream's vectors come from. None for a backbone that takes images.
+        hub: The repository of the hub that the weights are fetched from; empty if a file is needed.
+        page: Where that file comes from, in words.
     """
 
     kind: ClassVar[Kind] = "backbone"
@@ -311,6 +324,8 @@ class BackboneComponent(Component):
     facts: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ()
     fit_vectors: Callable[[Any, VectorFacts], Any] | None = None
+    hub: str = ""
+    page: str = ""
 
 
 @attrs.frozen(kw_only=True)

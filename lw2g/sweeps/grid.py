@@ -7,7 +7,8 @@ in a configuration, or short: ``baseline = "hide-prompt"``, ``seed = 1``, ``cons
 row or an axis names another component than the base, it starts from that one's own preset: it keeps none of
 the options that the base gave the other one. A grid that ``extends`` another one puts its own base and axes
 over the other's, and its rows after those.
-``[executor]`` says where the cells run (:mod:`lw2g.sweeps.executors`); it is not part of their settings.
+``[executor]`` says where the cells run (:mod:`lw2g.sweeps.executors`), ``[report]`` the columns of the table;
+neither is part of their settings.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, nearest, shown
 
-__all__ = ["Cell", "Settings", "read_executor", "read_grid", "settings_of"]
+__all__ = ["Cell", "Settings", "over", "read_columns", "read_executor", "read_grid", "settings_of"]
 
 Settings = dict[str, Any]
 """Values by dotted keys."""
 
-_PARTS = ("base", "axes", "rows", "extends", "executor")
+_PARTS = ("base", "axes", "rows", "extends", "executor", "report")
 _SEED = "run.seed"
 _AVERAGED = (_SEED, "benchmark.order", "benchmark.order_seed", "benchmark.class_order")
 """Keys whose values a row of a report averages over."""
@@ -100,12 +101,17 @@ class Cell:
         return tables
 
 
-def read_grid(path: Path, overrides: Mapping[str, Any] | None = None) -> list[Cell]:
+def read_grid(
+    path: Path,
+    overrides: Mapping[str, Any] | None = None,
+    change: Callable[[Settings], Settings] = lambda settings: settings,
+) -> list[Cell]:
     """Return the cells of a grid: rows in their order, first all with the first seed, then the second, ...
 
     Args:
         path: A TOML file.
         overrides: Settings of every cell, which override the grid's; cells that become equal are merged.
+        change: Makes the settings of each cell from those that the grid and the overrides give.
 
     Raises:
         ConfigError: The file is not a valid grid.
@@ -114,7 +120,7 @@ def read_grid(path: Path, overrides: Mapping[str, Any] | None = None) -> list[Ce
     last = settings_of(overrides or {}, "--set")
     drafts: dict[str, _Draft] = {}
     for row in grid.rows or [_Row()]:
-        for draft in _cells(row, grid, last):
+        for draft in _cells(row, grid, last, change):
             drafts.setdefault(json.dumps(draft.settings, sort_keys=True), draft)
     if not drafts:
         raise ConfigError(f"{str(path)!r} has no cells", "an axis or the rows are empty")
@@ -134,6 +140,15 @@ def read_executor(path: Path) -> Settings:
     return _read(path, ()).executor
 
 
+def read_columns(path: Path) -> str | None:
+    """Return the columns of a grid's table as ``lw2g report --columns`` takes them; None for the usual ones.
+
+    Raises:
+        ConfigError: The file is not a valid grid.
+    """
+    return _read(path, ()).columns or None
+
+
 @attrs.frozen(kw_only=True)
 class _Row:
     """A row of a grid."""
@@ -151,6 +166,7 @@ class _Grid:
     axes: dict[str, list[Settings]]
     rows: list[_Row]
     executor: Settings
+    columns: str
 
 
 def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
@@ -162,7 +178,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     if unknown:
         raise ConfigError(
             f"{str(path)!r}: {unknown[0]!r} is not a part of a grid{nearest(unknown[0], _PARTS)}",
-            "a grid has [base], [axes], [[rows]], [executor] and extends",
+            "a grid has [base], [axes], [[rows]], [executor], [report] and extends",
         )
     rows = table.get("rows", [])
     if not isinstance(rows, list):
@@ -172,15 +188,17 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         axes=_axes(_table(table.get("axes", {}), "axes"), "axes"),
         rows=[_row(_table(row, f"rows {number}"), f"rows {number}") for number, row in enumerate(rows, 1)],
         executor=dict(_table(table.get("executor", {}), "executor")),
+        columns=str(_table(table.get("report", {}), "report").get("columns", "")),
     )
     if "extends" not in table:
         return grid
     other = _read(path.parent / str(table["extends"]), (*before, path.resolve()))
     return _Grid(
-        base=_over(other.base, grid.base),
+        base=over(other.base, grid.base),
         axes=other.axes | grid.axes,
         rows=other.rows + grid.rows,
         executor=grid.executor or other.executor,
+        columns=grid.columns or other.columns,
     )
 
 
@@ -241,7 +259,9 @@ def _labelled(drafts: Sequence[_Draft]) -> list[Cell]:
     return cells
 
 
-def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:
+def _cells(
+    row: _Row, grid: _Grid, last: Settings, change: Callable[[Settings], Settings]
+) -> Iterator[_Draft]:
     """Yield the cells of a row."""
     axes = {key: values for key, values in grid.axes.items() if key not in row.settings} | row.axes
     for choice in itertools.product(*(enumerate(values) for values in axes.values())):
@@ -249,7 +269,8 @@ def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:
         turns = dict(zip(axes, (place for place, _ in choice), strict=True))
         settings = grid.base
         for above in (row.settings, varied, last):
-            settings = _over(settings, above)
+            settings = over(settings, above)
+        settings = change(settings)
         idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
         kept = {key: value for key, value in settings.items() if key not in idle}
         yield _Draft(
@@ -262,7 +283,7 @@ def _cells(row: _Row, grid: _Grid, last: Settings) -> Iterator[_Draft]:
         )
 
 
-def _over(below: Settings, above: Settings) -> Settings:
+def over(below: Settings, above: Settings) -> Settings:
     """Return settings with others over them; where these change a component, the old one's options go.
 
     An option of another component would be refused, or taken silently where both have one of that name.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -12,7 +14,9 @@ from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
 from lw2g.registry.catalogue import Catalogue
 from lw2g.sweeps.grid import Cell
 
-__all__ = ["Need", "needs_of"]
+__all__ = ["Need", "missing_needs", "needs_of", "without_missing_files"]
+
+_WEIGHTS = "backbone.weights"
 
 
 @attrs.frozen(kw_only=True)
@@ -31,19 +35,45 @@ class Need:
 
 
 def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
-    """Return the data, weights and files that a cell needs, without reading them.
+    """Return the data, weights and files that a cell needs, without reading them or using the network.
 
     Raises:
         ConfigError: The cell cannot be resolved.
     """
-    config = resolve(catalogue, file=cell.tables()).config
-    files = (
+    present = without_missing_files(cell)
+    config = resolve(catalogue, file=present.tables()).config
+    files = [
         Need(what=str(path), here=path.exists(), remedy=f"--set constraints.{constraint.name}.{field}=FILE")
         for constraint in config.constraints
         for field, path in attrs.asdict(constraint.config, recurse=False).items()
         if isinstance(path, Path)
-    )
-    return _data(config.benchmark, catalogue), _weights(config.backbone, catalogue), *files
+    ]
+    for constraint in config.constraints:
+        lacking = catalogue.get("constraint", constraint.name).lacks(constraint.config)
+        if lacking is not None:
+            field, command = lacking
+            option = f"constraints.{constraint.name}.{field}"
+            remedy = f"{command}, then --set {option}=FILE"
+            files.append(Need(what=f"a file for {option}", here=False, remedy=remedy))
+    weights = _weights(config.backbone, catalogue)
+    if present is not cell:
+        weights = Need(what=str(cell.settings[_WEIGHTS]), here=False, remedy="--set weights=FILE")
+    return _data(config.benchmark, catalogue), weights, *files
+
+
+def without_missing_files(cell: Cell) -> Cell:
+    """Return a cell without its weights file if that is not here, so that all else of it can be resolved."""
+    weights = cell.settings.get(_WEIGHTS)
+    if weights is None or Path(str(weights)).is_file():
+        return cell
+    settings = {key: value for key, value in cell.settings.items() if key != _WEIGHTS}
+    return attrs.evolve(cell, settings=settings)
+
+
+def missing_needs(needs: Sequence[Sequence[Need]]) -> list[tuple[Need, int]]:
+    """Return what cells need that is not known to be here, each once, with the number of its cells."""
+    counts = Counter(need for of_cell in needs for need in of_cell if not need.here)
+    return list(counts.items())
 
 
 def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
@@ -73,4 +103,18 @@ def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
     name = getattr(choice.config, "model", "") or choice.name
     if choice.weights is not None:  # resolved, so it is a file
         return Need(what=f"{name} {choice.weights}", here=True)
-    return Need(what=name, here=None, remedy="from the hub, or --set weights=FILE")
+    component = catalogue.get("backbone", choice.name)
+    # timm's own names have their tag after a dot; a bare architecture says nothing of weights
+    hub = component.hub or (f"timm/{name}" if "." in name else "")
+    if not hub:
+        return Need(what=name, here=False, remedy=component.page or "--set weights=FILE")
+    here = _in_cache(hub)
+    return Need(what=name, here=here, remedy="" if here else f"hf download {hub}, or --set weights=FILE")
+
+
+def _in_cache(repository: str) -> bool:
+    """Return whether the hub's client has weights of a repository on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
+    names = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
+    return any(isinstance(try_to_load_from_cache(repository, name), str) for name in names)

@@ -45,6 +45,8 @@ def lw2g_backbones() -> list[BackboneComponent]:
                 untrained=lazy("lw2g_backbones.loading:untrained_checkpoint", preset=preset),
                 facts=facts_of(preset),
                 hashes=tuple(file.sha256 for file in preset.files),
+                hub=preset.hub,
+                page=preset.where,
             )
             for preset in PRESETS
         ),

@@ -131,6 +131,11 @@ class BackbonePreset:
         return "." in self.timm_name
 
     @property
+    def hub(self) -> str:
+        """The repository of the hub from which timm fetches the weights; empty if it cannot."""
+        return f"timm/{self.timm_name}" if self.fetched_by_timm else ""
+
+    @property
     def where(self) -> str:
         """Where a user without the file gets it."""
         return f"get {self.file!r} ({self.page}) and pass it with --weights FILE"

@@ -2,6 +2,9 @@
 
 Tasks of the default increment lie within one family and the families take turns, so a growth policy has
 structure to find; ``TaskStream.planted_groups`` holds the family of each task.
+
+Where tasks are domains, the families are these: class k is the k-th class of every family, which have nothing
+in common but their number. Such a stream shows how domains are handled, and nothing about transfer.
 """
 
 from __future__ import annotations
@@ -46,11 +49,14 @@ class GlyphsBenchmark:
 
     def _stream(self, test: str) -> TaskStream:
         config = self.config
-        names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
+        by_domain = config.stream in ("domains", "versatile")
+        families = ("glyph",) if by_domain else tuple(FAMILIES)
+        names = [f"{family}-{i:02d}" for family in families for i in range(config.classes_per_family)]
         sizes = sizes_of(config, len(names))
         order = ordered(config, names)
         if (
-            not config.class_order
+            not by_domain
+            and not config.class_order
             and config.order == "natural"
             and config.classes_per_family % config.increment == 0
         ):
@@ -58,12 +64,13 @@ class GlyphsBenchmark:
             order = tuple(blocks.swapaxes(0, 1).ravel().tolist())
         return build_stream(
             name="glyphs",
-            train=self._render("train", config.train_per_class, names),
-            test=self._render(test, config.test_per_class, names),
+            train=self._render("train", config.train_per_class),
+            test=self._render(test, config.test_per_class),
             class_names=names,
             order=order,
             sizes=sizes,
             options=config,
+            domains=tuple(FAMILIES) if by_domain else (),
             planted_groups=_families_of_tasks(order, config),
         )
 
@@ -74,8 +81,9 @@ class GlyphsBenchmark:
         )
         return make_transforms(options, image_size=image_size, mean=mean, std=std)
 
-    def _render(self, split: str, count: int, names: list[str]) -> LabelledImages:
+    def _render(self, split: str, count: int) -> LabelledImages:
         config = self.config
+        names = [f"{family}-{i:02d}" for family in FAMILIES for i in range(config.classes_per_family)]
         parts = [
             render_classes(
                 painter,
@@ -91,7 +99,11 @@ class GlyphsBenchmark:
         ]
         ids = [f"{split}/{name}/{i}" for name in names for i in range(count)]
         source = ArraySource(torch.from_numpy(np.concatenate(parts)), ids)
-        return LabelledImages(source=source, labels=np.repeat(np.arange(len(names), dtype=np.int64), count))
+        labels = np.repeat(np.arange(len(names), dtype=np.int64), count)
+        if config.stream not in ("domains", "versatile"):
+            return LabelledImages(source=source, labels=labels)
+        family, number = np.divmod(labels, config.classes_per_family)
+        return LabelledImages(source=source, labels=number, domain=family)
 
 
 def _families_of_tasks(order: tuple[int, ...], config: GlyphsConfig) -> tuple[int, ...] | None:

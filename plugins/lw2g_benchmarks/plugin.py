@@ -19,6 +19,8 @@ _READERS = {
 }
 _FILES = lazy("lw2g_benchmarks.published:PublishedBenchmark")
 _PER_TASK = ("increment", "base", "uneven")
+_SMALL = {"train_per_class": 10, "test_per_class": 5}
+"""Images of a rehearsal."""
 _POSED = {"stream", "tasks"}
 """Options that pose another problem: no protocol sets them."""
 
@@ -40,6 +42,7 @@ def _published(name: str, published: Published) -> BenchmarkComponent:
         config=config,
         build=_READERS.get(name, _FILES),
         data=data,
+        rehearsal={"shots": _SMALL["train_per_class"]},
         like_for_like={**_held_equal(config), "backbone.name": "sup21k"},
         summary=f"{data.title}, Inc{increment}"
         + ("" if data.num_classes % increment else f"Task{data.num_classes // increment}")
@@ -69,6 +72,7 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             build=lazy("lw2g_benchmarks.glyphs:GlyphsBenchmark"),
             like_for_like={**_held_equal(options.GlyphsConfig), "backbone.name": "micro"},
             embedded=True,
+            rehearsal={"classes_per_family": 2, "increment": 2, "tasks": 5, **_SMALL},
             summary="100 procedural classes in families, so that some tasks are alike (embedded)",
         ),
         BenchmarkComponent(
@@ -78,6 +82,7 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             build=lazy("lw2g_benchmarks.folder:FolderBenchmark"),
             # data and backbone are the user's
             like_for_like=_held_equal(options.FolderConfig, *_PER_TASK),
+            rehearsal={"uneven": True, "train_transform": "none", **_SMALL},
             summary="any image-folder tree with train/ and test/",
         ),
         BenchmarkComponent(

@@ -14,6 +14,13 @@ _PGP = "Prompt Gradient Projection for Continual Learning, ICLR 2024"
 _LGCL = "Introducing Language Guidance in Prompt-based Continual Learning, ICCV 2023"
 
 
+def _lacks_vectors(config: options.LgclConfig) -> tuple[str, str] | None:
+    """Return the option that names text vectors, where the encoder reads a file and none is given."""
+    if config.encoder != "precomputed" or config.file is not None:
+        return None
+    return "file", "python -m lw2g_constraints.export NAMES.json FILE --model CLIP_FOLDER --increment N"
+
+
 @hookimpl
 def lw2g_constraints() -> list[ConstraintComponent]:
     """Offer orthogonal, cpk, pgp, freeze and lgcl."""
@@ -54,5 +61,7 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="keys and features are pulled to text vectors of their tasks and classes",
             citation=_LGCL,
             build=lazy("lw2g_constraints.lgcl:LanguageGuidance"),
+            rehearsal={"encoder": "hash"},
+            lacks=_lacks_vectors,
         ),
     ]

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,7 +75,9 @@ def test_what_is_missing_is_told_with_its_remedy(grid, monkeypatch):
     printed = call(
         grid, "--dry-run", "--no-cost", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k"
     )
-    assert "lw2g data get imagenet-r, or set LW2G_DATA" in printed
+    assert (
+        "missing for 2 cells: imagenet-r (2.19 GB)\n    lw2g data get imagenet-r, or set LW2G_DATA" in printed
+    )
     assert "sup21k" in printed
 
 
@@ -99,11 +102,57 @@ def test_a_dry_run_prices_every_cell(grid, monkeypatch):
 
     monkeypatch.setattr("lw2g.training.estimate.estimate", priced_once)
     Path("two.toml").write_text(GRID.replace("[0, 1]", '[0, 1]\n"run.evaluation_batch" = [16, 32, 64]'))
-    printed = call(grid, "--dry-run").splitlines()[-7:]
-    assert [line.partition(": ")[2] for line in printed] == [
-        *["0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB", "cost unknown (no data)"],
+    printed = call(grid, "--dry-run").splitlines()[-6:]
+    assert [line.partition(": ")[2] for line in printed[:4]] == [
+        "0:01:00 to 0:02:00, memory 1 KiB, disk 2 KiB",
         "0:00:30 to 0:01:00, memory 1 KiB, disk 2 KiB",
-    ] * 2 + ["0:03:00 to 0:06:00, disk 8 KiB, and 2 cells of unknown cost"]
+    ] * 2
+    assert printed[4:] == [
+        "cost unknown (2 cells): no data",
+        "4 of 6 cells in sequence: 0:03:00 to 0:06:00, disk 8 KiB; the others are unknown",
+    ]
+
+
+def test_the_sum_of_unknown_costs_is_unknown(grid, monkeypatch):
+    """Where no cell can be measured, the reason stands once and the sum is no time at all."""
+
+    def nothing(config, catalogue):
+        raise DataError("no data")
+
+    monkeypatch.setattr("lw2g.training.estimate.estimate", nothing)
+    assert call(grid, "--dry-run").splitlines()[-2:] == [
+        "cost unknown (2 cells): no data",
+        "all in sequence: unknown",
+    ]
+
+
+def test_a_finished_cell_prices_those_of_its_kind(grid, finished, monkeypatch):
+    """With the sweep's directory, what one seed took is the cost of the other, and nothing is measured."""
+    call("--out", "here", grid, code=1)
+    cells = json.loads(call("status", "here", "--json"))
+    shutil.copytree(finished[0], f"here/{cells[0]['name']}")
+    took = json.loads(Path(f"here/{cells[0]['name']}/record.json").read_text())["seconds"]["total"]
+    monkeypatch.setattr("lw2g.training.estimate.estimate", None)
+    printed = call(grid, "--out", "here", "--dry-run").splitlines()[-3:]
+    seconds = str(timedelta(seconds=round(took)))
+    assert printed == [
+        f"seed 1: {seconds}, as a finished cell of its kind",
+        "1 cell finished",
+        f"all in sequence: {seconds}",
+    ]
+
+
+def test_weights_that_are_not_here_are_a_need(grid):
+    """A missing weights file does not hide the plan: it is listed with the option that names another."""
+    printed = call(grid, "--dry-run", "--no-cost", "--set", "weights=nowhere.safetensors")
+    assert "missing for 2 cells: nowhere.safetensors\n    --set weights=FILE" in printed
+
+
+def test_text_vectors_are_a_need():
+    """Where a constraint reads a file and none is named, the plan says which option names it."""
+    *_, file = needs_of(Cell(settings={"constraints": ["lgcl"]}, label=""), load_catalogue())
+    assert (file.what, file.here) == ("a file for constraints.lgcl.file", False)
+    assert file.remedy.endswith("--set constraints.lgcl.file=FILE")
 
 
 def test_a_plan_is_had_as_json(grid):

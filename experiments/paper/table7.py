@@ -1,0 +1,116 @@
+"""Draw the decisions of a run beside those of the paper's table 7: HFC, HFC_pre and Z of every candidate.
+
+python experiments/paper/table7.py runs/paper/CELL/record.json table7.svg
+
+The paper's run is DualPrompt on ImageNet-R in ten tasks. Its angles are those of its release, whose old spaces lie
+over images instead of features: its HFC is a function of the number of bases alone, so it climbs from 14 to 42 degrees
+as tasks join a set, while HFC_pre stays at 41. Z starts at -26, crosses zero at the ninth task, and that task grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+PAPER = (
+    (2, 1, 13.90, 40.23),
+    (3, 1, 20.22, 40.80),
+    (4, 1, 25.09, 41.50),
+    (5, 1, 29.15, 42.92),
+    (6, 1, 32.85, 42.78),
+    (7, 1, 36.35, 41.85),
+    (8, 1, 39.39, 42.42),
+    (9, 1, 42.54, 41.37),
+    (10, 1, 42.54, 40.92),
+    (10, 2, 13.81, 41.81),
+)
+"""Task, set, HFC and HFC_pre, as printed; task 9 grew, all others reused the set of least Z."""
+PAPER_GREW = {1, 9}
+PARTS = ("HFC", "HFC_pre", "Z")
+
+
+def of_the_paper() -> list[dict[str, object]]:
+    """Return the points of the paper's run."""
+    found: list[dict[str, object]] = []
+    for task, number, hfc, hfc_pre in PAPER:
+        named = dict(zip(PARTS, (hfc, hfc_pre, hfc - hfc_pre), strict=True))
+        grew = "grew" if task in PAPER_GREW else "reused"
+        found += [
+            {"run": "paper", "task": task, "set": number, "part": part, "degrees": value, "task was": grew}
+            for part, value in named.items()
+        ]
+    return found
+
+
+def of_a_run(record: dict[str, Any]) -> list[dict[str, object]]:
+    """Return the points of a run's record."""
+    found: list[dict[str, object]] = []
+    for task, decision in enumerate(record["decisions"], 1):
+        grew = "grew" if decision["decision"] == "grow" else "reused"
+        for candidate in decision["candidates"]:
+            measured = (candidate["measures"] or {}).get("hindrance")
+            if measured is None or measured["value"] is None:
+                continue
+            parts = measured["parts"]
+            named = dict(zip(PARTS, (parts["hfc"], parts["hfc_pre"], measured["value"]), strict=True))
+            found += [
+                {
+                    "run": "this run",
+                    "task": task,
+                    "set": candidate["set"] + 1,
+                    "part": part,
+                    "degrees": value,
+                    "task was": grew,
+                }
+                for part, value in named.items()
+            ]
+    return found
+
+
+def drawn(found: list[dict[str, object]]) -> str:
+    """Return the picture as SVG."""
+    page = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": "white",
+        "data": {"values": found},
+        "facet": {
+            "column": {"field": "run", "type": "nominal", "title": None, "sort": ["paper", "this run"]},
+            "row": {"field": "part", "type": "nominal", "title": None, "sort": list(PARTS)},
+        },
+        "resolve": {"scale": {"x": "shared"}},
+        "spec": {
+            "width": 320,
+            "height": 130,
+            "mark": {"type": "point", "filled": True, "size": 60},
+            "encoding": {
+                "x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}},
+                "y": {"field": "degrees", "type": "quantitative"},
+                "color": {"field": "set", "type": "nominal"},
+                "shape": {"field": "task was", "type": "nominal"},
+            },
+        },
+    }
+    return str(vl_convert.vegalite_to_svg(page))
+
+
+def main() -> None:
+    """Draw one record beside the paper."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", type=Path, help="a run's record.json")
+    parser.add_argument("out", type=Path, help="where the picture goes")
+    arguments = parser.parse_args()
+    own = of_a_run(json.loads(arguments.record.read_text()))
+    if not own:
+        raise SystemExit(f"{str(arguments.record)!r} measured no hindrance")
+    arguments.out.write_text(drawn(of_the_paper() + own))
+    for part in PARTS:
+        values = [float(str(point["degrees"])) for point in own if point["part"] == part]
+        print(f"{part}: {min(values):.1f} to {max(values):.1f} degrees")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Rehearsals: the cells of a grid on the embedded benchmark and backbone, each kind once, in a few steps.
+
+A rehearsal keeps what a cell is about: baseline, policy, constraints, retrieval, head, and the options of
+growth and routing. It replaces what costs time or has to be fetched: benchmark, backbone, epochs, seeds,
+protocol. Cells that become equal, such as those of several seeds or data sets, are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BASELINE, DEFAULT_BENCHMARK
+from lw2g.config.protocols import LIKE_FOR_LIKE
+from lw2g.errors import ConfigError, Lw2gError
+from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.dataset import default_root
+from lw2g.registry.catalogue import Catalogue
+from lw2g.sweeps.grid import Cell, Settings, read_grid
+
+__all__ = ["rehearsed_cells"]
+
+_FOLDER = "folder"
+_FEW = {"growth.images": 16, "growth.draws": 2, "routing.held_back": 2}
+"""Options of evidence and routing, where a cell does not set them."""
+
+
+def rehearsed_cells(
+    grid: Path, catalogue: Catalogue, overrides: Mapping[str, Any], place: str = DEFAULT_BENCHMARK
+) -> list[Cell]:
+    """Return the cells that rehearse a grid.
+
+    Args:
+        grid: Its file.
+        catalogue: Where components are looked up.
+        overrides: Settings of every cell of the grid, as the real run will have them.
+        place: Name of the benchmark to rehearse on, or of a folder of ``train/`` and ``test/``, here or below
+            the folder of all data sets.
+
+    Raises:
+        ConfigError: The grid is not valid, or there is no such benchmark or folder.
+    """
+    return read_grid(grid, overrides, partial(_rehearsed, catalogue, _benchmark(place, catalogue)))
+
+
+def _benchmark(place: str, catalogue: Catalogue) -> Settings:
+    """Return the settings of the benchmark to rehearse on."""
+    name, root = place, None
+    if place not in catalogue.names("benchmark"):
+        name = _FOLDER
+        folders = [folder for folder in (Path(place), default_root() / place) if (folder / "train").is_dir()]
+        if not folders:
+            raise ConfigError(
+                f"--rehearse: no benchmark and no folder of train/ and test/ {place!r}",
+                f"leave the name out, which takes {DEFAULT_BENCHMARK!r}",
+            )
+        root = str(folders[0])
+    component = catalogue.get("benchmark", name)
+    settings: Settings = {"benchmark.name": name}
+    settings |= {f"benchmark.{option}": value for option, value in component.rehearsal.items()}
+    if root is not None:
+        settings["benchmark.root"] = root
+    return settings
+
+
+def _rehearsed(catalogue: Catalogue, benchmark: Settings, settings: Settings) -> Settings:
+    """Return the settings of the cell that rehearses another one."""
+    kept = {
+        key: value
+        for key, value in settings.items()
+        if not key.startswith(("benchmark.", "backbone.", "run.", "trackers."))
+    }
+    stream = settings.get("benchmark.stream")
+    component = catalogue.get("benchmark", benchmark["benchmark.name"])
+    if stream is not None and getattr(component, "embedded", False):
+        benchmark = {**benchmark, "benchmark.stream": stream}
+    # a protocol's authors never ran the embedded benchmark
+    kept |= {**benchmark, "backbone.name": DEFAULT_BACKBONE, "run.protocol": LIKE_FOR_LIKE}
+    kept |= _once(catalogue, settings)
+    for name in settings.get("constraints", ()):
+        kept |= _options(catalogue, "constraint", name, f"constraints.{name}")
+    return _FEW | kept
+
+
+def _once(catalogue: Catalogue, settings: Settings) -> Settings:
+    """Return one epoch for each phase of the baseline and its retrieval strategy that has epochs."""
+    try:
+        baseline = catalogue.get("baseline", str(settings.get("baseline.name", DEFAULT_BASELINE)))
+        own = baseline.retrieval if isinstance(baseline, BaselineComponent) else None
+        name = settings.get("retrieval.name", own)
+        retrieval = None if name is None else catalogue.get("retrieval", str(name))
+    except Lw2gError:
+        return {}  # resolving the cell tells what is wrong with it
+    found: Settings = {}
+    for section, component in (("baseline", baseline), ("retrieval", retrieval)):
+        for field in () if component is None else attrs.fields(component.config):
+            # some epochs are none unless asked for, such as those of a warm-up
+            if field.name.endswith("epochs") and field.default != 0:
+                found[f"{section}.{field.name}"] = 1
+    return found
+
+
+def _options(catalogue: Catalogue, kind: Any, name: str, section: str) -> Settings:
+    try:
+        component = catalogue.get(kind, name)
+    except Lw2gError:
+        return {}
+    return {f"{section}.{option}": value for option, value in component.rehearsal.items()}
