@@ -16,7 +16,11 @@ from typing import Any
 
 import vl_convert
 
-LINES = {"a set for each task": "#30638e", "shared by LW2G": "#d1495b", "each its own, told the task": "#9a9a9a"}
+LINES = {
+    "a set for each task": "#30638e",
+    "shared by LW2G": "#d1495b",
+    "each its own, told the task": "#9a9a9a",
+}
 MEASURES = ("accuracy on the new task", "retrieval at the end")
 
 
