@@ -1,9 +1,9 @@
-"""Draw figure 5 from its runs: accuracy on each new task when it is learned, and retrieval of each task at the end.
+"""Draw figure 5 from its runs: accuracy on each new task once it is learned, and retrieval at the end.
 
 python experiments/paper/figure5.py runs/paper figure5.svg
 
-A row is a method; a line is what its sets are: one for each task, shared by LW2G, or one for each task with an oracle
-that names it. `lw2g sweep experiments/paper/figure5.toml` makes the runs.
+A row is a method; a line is what its sets are: one for each task, shared by LW2G, or one for each task with
+an oracle that names it. `lw2g sweep experiments/paper/figure5.toml` makes the runs.
 """
 
 from __future__ import annotations
