@@ -22,6 +22,9 @@ from lw2g.interfaces.context import TaskInfo
 
 __all__ = ["ClosedForm", "Cosine", "factor"]
 
+_ROWS = 2**16
+"""Rows that enter the sums at once."""
+
 
 class ClosedForm(nn.Module, ABC):
     """A classifier that is solved in closed form; a checkpoint holds its buffers.
@@ -51,10 +54,13 @@ class ClosedForm(nn.Module, ABC):
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor, owner: int = 0) -> None:
         """Add features ``[n, dim]`` of images with labels ``[n]``, measured under the set ``owner``."""
-        if len(features):
-            self._add(features.double(), labels, owner)
-            self.count += torch.bincount(labels, minlength=len(self.count))
-            self._solved = None
+        if not len(features):
+            return
+        # in parts: all rows of a very large task in float64 would take more memory than anything else
+        for rows, own in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+            self._add(rows.double(), own, owner)
+            self.count += torch.bincount(own, minlength=len(self.count))
+        self._solved = None
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task, and choose what is chosen once per task (by default nothing).

@@ -16,10 +16,12 @@ files with a ``features.json``. Entries that are strings may stand in the JSON o
 from __future__ import annotations
 
 import json
+import mmap
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -32,7 +34,17 @@ from torch import Tensor
 
 from lw2g.errors import DataError, nearest, shown
 
-__all__ = ["ENTRIES", "FORMAT", "JSON_FILE", "FeatureFile", "NumberedIds", "Rows", "Split", "open_features"]
+__all__ = [
+    "ENTRIES",
+    "FORMAT",
+    "JSON_FILE",
+    "FeatureFile",
+    "NumberedIds",
+    "Rows",
+    "Split",
+    "is_feature_file",
+    "open_features",
+]
 
 FORMAT = "lw2g-features/1"
 JSON_FILE = "features.json"
@@ -77,19 +89,24 @@ class Rows:
         y: Their labels, int64 ``[N]``.
         domain: Their domains by number, int64 ``[N]``; None where the file has none.
         ids: A name of each.
+        release: Gives the memory of vectors that were read back to the system; they are read again from the
+            disk. Nothing happens where they are not mapped from it.
     """
 
     x: Tensor
     y: Integers
     domain: Integers | None
     ids: Sequence[str]
+    release: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self.y)
 
     def chunks(self) -> Iterator[Tensor]:
         """Yield the vectors in parts of a few thousand."""
-        yield from torch.split(self.x, _ROWS)
+        for part in torch.split(self.x, _ROWS):
+            yield part
+            self.release()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -119,6 +136,19 @@ class FeatureFile:
     def dtype(self) -> str:
         """The dtype in which rows are stored, such as ``float16``."""
         return str(next(iter(self.splits.values())).x.dtype).removeprefix("torch.")
+
+    def said(self, name: str) -> str:
+        """Return what the metadata say of the backbone; empty where they say nothing, or something else."""
+        backbone = self.metadata.get("backbone")
+        value = backbone.get(name) if isinstance(backbone, dict) else None
+        return value if isinstance(value, str) else ""
+
+
+def is_feature_file(path: Path) -> bool:
+    """Whether a path is one of stored features by its ending, or by what its folder holds."""
+    return path.suffix in (".npz", ".safetensors") or any(
+        (path / f"{split}_x.npy").is_file() for split in ("train", "test")
+    )
 
 
 def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> FeatureFile:
@@ -325,7 +355,16 @@ def _rows(
         y=labels,
         domain=None if domain is None else _integers(path, f"{split}_domain", domain, len(vectors)),
         ids=NumberedIds(split, len(vectors)) if ids is None else tuple(ids),
+        release=_release_of(x),
     )
+
+
+def _release_of(stored: Any) -> Callable[[], None]:
+    """Return what gives the pages of a mapped array back; nothing is ever written to them."""
+    mapping = getattr(stored, "_mmap", None)
+    if not isinstance(mapping, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return lambda: None
+    return partial(mapping.madvise, mmap.MADV_DONTNEED)
 
 
 def _needed(path: Path, name: str, readers: Mapping[str, _Read]) -> Any:

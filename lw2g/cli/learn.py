@@ -57,13 +57,16 @@ def start(
 ) -> None:
     """Make the model MODEL of the images in FOLDER/CLASS: a closed-form head on a frozen backbone.
 
+    FOLDER may be a file of stored features (lw2g data features); then there is no backbone to name.
+
     The embedded backbone `micro` knows small drawings and no photos: name another for real images.
     """
+    from lw2g.blocks.feature_files import is_feature_file
     from lw2g.cli.output import note
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.training.models.learning import start as begin
 
-    if options["backbone"] is None:
+    if options["backbone"] is None and not is_feature_file(folder):
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(begin(folder, out, load_catalogue(), settings=dict(settings), **options)[1], as_json=as_json)
 
@@ -84,7 +87,8 @@ def start(
 def learn(model: Path, folder: Path, as_json: bool, adapt: bool, **options: Any) -> None:
     """Let the exported MODEL learn the images in FOLDER/CLASS, and write the result into a new folder.
 
-    A known name adds images to that class, any other name is a new class. No old image is read.
+    A known name adds images to that class, any other name is a new class. No old image is read. A model of
+    stored features learns from the training rows of a file of these (FOLDER2: from its test rows).
 
     With --adapt, a copy of the run MODEL trains its set on new classes. The old test images must be there.
     """

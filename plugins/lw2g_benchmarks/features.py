@@ -27,6 +27,8 @@ from lw2g_benchmarks.transforms import TransformPair
 
 __all__ = ["FeaturesBenchmark", "StoredVectors"]
 
+_MANY = 1024
+"""Vectors after whose reading the memory of the mapped file is given back."""
 _HELP = "--set benchmark.file=FILE; lw2g data features --out FILE writes one"
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -60,7 +62,10 @@ class StoredVectors:
             rows = self._rows.x[first : last + 1]
         else:
             rows = self._rows.x[torch.tensor(indices)]
-        return rows.to(torch.float32, copy=True)
+        copied = rows.to(torch.float32, copy=True)
+        if len(copied) >= _MANY:
+            self._rows.release()
+        return copied
 
     def digest(self) -> str:
         """Return the SHA-256 of shape, dtype and the hashes of all vectors."""
@@ -171,22 +176,15 @@ def _facts(file: FeatureFile, sources: dict[Split, StoredVectors]) -> VectorFact
     digests = "".join(source.digest() for source in sources.values())
     return VectorFacts(
         dim=file.dim,
-        model=_said(file, "timm_name"),
-        sha256=_said(file, "sha256"),
+        model=file.said("timm_name"),
+        sha256=file.said("sha256"),
         digest=hashlib.sha256(digests.encode()).hexdigest(),
     )
 
 
-def _said(file: FeatureFile, name: str) -> str:
-    """Return what a file says of its backbone; empty where it says nothing, or something else."""
-    backbone = file.metadata.get("backbone")
-    value = backbone.get(name) if isinstance(backbone, dict) else None
-    return value if isinstance(value, str) else ""
-
-
 def _origin(file: FeatureFile) -> str:
     """Return where the rows come from, in words."""
-    model, sha256 = _said(file, "timm_name"), _said(file, "sha256")
+    model, sha256 = file.said("timm_name"), file.said("sha256")
     made = f"by {model}" if model else "by an unknown backbone"
     weights = f", weights {sha256[:12]}" if sha256 else ""
     return f"stored features in place of images: {file.dim} numbers in {file.dtype}, made {made}{weights}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+import lw2g
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.data import features as writing
 from lw2g.data.features import write_features
 from lw2g.errors import ConfigError, DataError
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.training.models.learning import export_learnable
 from lw2g.training.models.saved import export_run, open_model
 from lw2g.training.runner import resume, start
 from runs import different, shortest, tensors, untimed
@@ -151,6 +154,53 @@ def test_a_run_goes_on_with_other_stored_features(file: Path, tmp_path: Path) ->
 def _continued(run: Path, benchmark: str, file: Path | None = None) -> Result:
     options = [] if file is None else [f"--set=benchmark.file={file}", "--set=benchmark.increment=3"]
     return CliRunner().invoke(main, ["continue", str(run), "--benchmark", benchmark, *options])
+
+
+def _classes(path: Path, labels: Sequence[int], **changes: Any) -> Path:
+    """Write a file of some of the six classes."""
+    arrays = dict(np.load(vector_file(path.with_suffix(".whole.npz"), train=20, test=6)))
+    kept: dict[str, Any] = {"class_names": arrays["class_names"][list(labels)], "train_domain": None}
+    for split in ("train", "test"):
+        here = np.isin(arrays[f"{split}_y"], labels)
+        kept[f"{split}_x"] = arrays[f"{split}_x"][here]
+        kept[f"{split}_y"] = np.searchsorted(labels, arrays[f"{split}_y"][here])
+    return vector_file(path, **{**kept, "test_domain": None, **changes})
+
+
+def test_a_model_grows_by_vectors(tmp_path: Path) -> None:
+    """Learning the last classes from a file gives the head of a stream with them, and is taken back."""
+    catalogue = load_catalogue()
+    old, new = _classes(tmp_path / "old.npz", range(4)), _classes(tmp_path / "new.npz", range(4, 6))
+    start(of_file(old, catalogue, **{"baseline.head": "lda"}), catalogue, tmp_path / "run")
+    export_learnable(tmp_path / "run", catalogue, tmp_path / "model")
+    grown, report = lw2g.learn(tmp_path / "model", new, out=tmp_path / "more", test=new)
+    assert [entry["class"] for entry in report["classes"]] == ["class 4", "class 5"]
+    rows = np.load(_classes(tmp_path / "all.npz", range(6)))["test_x"]
+    whole = of_file(tmp_path / "all.npz", catalogue, **{"baseline.head": "lda"})
+    start(whole, catalogue, tmp_path / "whole")
+    # the second file says of itself, as the first, that its backbone is unknown
+    expected = open_model(tmp_path / "whole", catalogue)(rows)
+    torch.testing.assert_close(grown(rows).softmax(1), expected.softmax(1), rtol=1e-5, atol=1e-6)
+    less, _ = lw2g.unlearn(tmp_path / "more", "class 5", out=tmp_path / "less")
+    assert less.classes == tuple(f"class {label}" for label in range(6))
+    assert bool(less(rows)[:, 5].isneginf().all())
+
+
+def test_a_model_starts_from_a_file_and_refuses_another_backbone(tmp_path: Path) -> None:
+    """Without a run; rows that say they are of other weights neither join nor are asked about."""
+    said = np.array('{"backbone": {"timm_name": "a_vit", "sha256": "cafe"}}')
+    first = _classes(tmp_path / "a.npz", range(3), metadata=said)
+    model, report = lw2g.start(first, tmp_path / "model")
+    assert (report["accuracy"], len(model.classes)) == (pytest.approx(100, abs=20), 3)
+    assert model.backbone.fingerprint.sha256 == "cafe"
+    strange = np.array('{"backbone": {"timm_name": "other_vit", "sha256": "beef"}}')
+    other = _classes(tmp_path / "b.npz", range(3, 6), metadata=strange)
+    with pytest.raises(DataError, match=r"features of other_vit .*, and the model knows those of a_vit"):
+        lw2g.learn(tmp_path / "model", other)
+    with pytest.raises(DataError, match="holds features of other_vit"):
+        model.predict(other)
+    with pytest.raises(DataError, match="holds no stored features, and the model knows no images"):
+        lw2g.learn(tmp_path / "model", tmp_path)
 
 
 REFUSED = {

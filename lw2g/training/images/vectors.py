@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lw2g.blocks.feature_files import NumberedIds, open_features
+from lw2g.blocks.feature_files import FeatureFile, NumberedIds, open_features
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.stream import TaskStream
@@ -19,8 +19,9 @@ from lw2g.interfaces.vectors import VectorFacts, VectorSource
 from lw2g.training.images.features import Integers
 from lw2g.training.images.image_set import ImageSet
 from lw2g.training.images.pixels import Originals
+from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["VectorSet", "as_vectors", "facts_of_all", "named_vectors", "read_vectors"]
+__all__ = ["VectorSet", "as_vectors", "facts_of_all", "named_vectors", "read_vectors", "require_made_by"]
 
 _READ = 4096
 """Vectors read at once; batches are views of them."""
@@ -135,12 +136,12 @@ def _made_by(facts: VectorFacts) -> tuple[int, str, str]:
 # -- a user's own --------------------------------------------------------------------------------------------
 
 
-def named_vectors(given: Any, dim: int) -> tuple[list[Any], list[str | None]]:
+def named_vectors(given: Any, known: BackboneFingerprint) -> tuple[list[Any], list[str | None]]:
     """Return a user's vectors one by one, and the ids of those that lie in files.
 
     Args:
         given: A tensor or array ``[n, dim]`` or ``[dim]``, the path of a file of them, or several of these.
-        dim: The width that is expected.
+        known: The backbone that they must be of.
 
     Raises:
         DataError: As :func:`as_vectors`.
@@ -150,10 +151,10 @@ def named_vectors(given: Any, dim: int) -> tuple[list[Any], list[str | None]]:
     names: list[str | None] = []
     for one in given if several else [given]:
         if isinstance(one, str | Path):
-            ids, rows = read_vectors(Path(one), dim)
+            ids, rows = read_vectors(Path(one), known)
             names.extend(ids)
         else:
-            rows = as_vectors(one, dim)
+            rows = as_vectors(one, known.dim)
             names.extend([None] * len(rows))
         vectors.extend(rows)
     if not vectors:
@@ -190,8 +191,12 @@ def as_vectors(given: Any, dim: int) -> Tensor:
     return vectors
 
 
-def read_vectors(path: Path, dim: int) -> tuple[Sequence[str], Tensor]:
+def read_vectors(path: Path, known: BackboneFingerprint) -> tuple[Sequence[str], Tensor]:
     """Return ids and vectors of a ``.npy`` file, or of the test split of a file of stored features.
+
+    Args:
+        path: The file.
+        known: The backbone that they must be of.
 
     Raises:
         DataError: It cannot be read, or holds other vectors.
@@ -201,7 +206,26 @@ def read_vectors(path: Path, dim: int) -> tuple[Sequence[str], Tensor]:
             stored = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{str(path)!r} cannot be read ({error})", "write it again") from error
-        vectors = as_vectors(stored, dim)
+        vectors = as_vectors(stored, known.dim)
         return NumberedIds(path.name, len(vectors)), vectors
-    rows = open_features(path, ("test",)).splits["test"]
-    return rows.ids, as_vectors(rows.x, dim)
+    file = open_features(path, ("test",))
+    require_made_by(file, known)
+    rows = file.splits["test"]
+    return rows.ids, as_vectors(rows.x, known.dim)
+
+
+def require_made_by(file: FeatureFile, known: BackboneFingerprint) -> None:
+    """Refuse a file that says it is of another backbone; one that says nothing is believed.
+
+    Raises:
+        DataError: It is of another one.
+    """
+    said = file.said("sha256")
+    if file.dim == known.dim and said in ("", known.sha256):
+        return
+    whose = f"{file.said('timm_name') or 'a backbone'} ({file.dim} numbers, weights {said[:12] or 'unknown'})"
+    raise DataError(
+        f"{str(file.path)!r} holds features of {whose}, and the model knows those of {known.timm_name} "
+        f"({known.dim} numbers, weights {known.sha256[:12]})",
+        "store features of the same backbone: lw2g data features",
+    )

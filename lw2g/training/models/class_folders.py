@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -17,15 +18,15 @@ _HELD_OUT, _LEAST, _MOST = 5, 5, 10
 
 @attrs.frozen(kw_only=True)
 class ClassImages:
-    """The image files of a class.
+    """The image files of a class, or its vectors.
 
     Attributes:
-        paths: Sorted; of files with equal bytes the first.
+        paths: Sorted; of files with equal bytes the first. Of stored features, the vectors themselves.
         digests: SHA-256 of each.
         copies: Number of files that were left out for that.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[Any, ...]
     digests: tuple[str, ...]
     copies: int
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from lw2g import __version__
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.feature_files import is_feature_file
 from lw2g.blocks.image_files import examine_image, image_paths
 from lw2g.config.directory import WEIGHTS
 from lw2g.config.resolve import load_resolved, resolve
@@ -39,6 +40,7 @@ from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.images.streams import as_one_task, joined
 from lw2g.training.models.class_folders import digest_of, read_class_folders, shared_files
+from lw2g.training.models.class_vectors import facts_of_file, read_class_vectors
 from lw2g.training.models.expert import expert_of
 from lw2g.training.models.exported import write_export
 from lw2g.training.models.manifest import Manifest, Step, described, sections
@@ -176,26 +178,32 @@ def start(
         )
     given = {"baseline.head": head, "run.device": device, "backbone.image_size": image_size}
     overrides = {**settings, **{key: value for key, value in given.items() if value is not None}}
-    resolved = resolve(
+    kind = "features" if is_feature_file(folder) else "folder"
+    wanted = resolve(
         catalogue,
         overrides=overrides,
         baseline="simple-cil",
-        benchmark="folder",
+        benchmark=kind,
         backbone=backbone,
         weights=weights,
-    )
-    chosen = resolved.config.backbone
+    ).config
+    chosen = wanted.backbone
     if backbone is None and catalogue.get("backbone", chosen.name).embedded:
         _require_small(folder)
+    fit = catalogue.get("backbone", chosen.name).fit_vectors
+    if fit is not None:
+        digest = digest_of(read_class_vectors(folder, "train"))
+        chosen = attrs.evolve(chosen, config=fit(chosen.config, facts_of_file(folder, digest)))
+        wanted = attrs.evolve(wanted, backbone=chosen)
     config, engine, _, opened = open_backbone(
-        resolved.config,
-        engine_of(resolved.config),
+        wanted,
+        engine_of(wanted),
         lambda: catalogue.get("backbone", chosen.name).build(
             chosen.config, chosen.weights, chosen.image_size
         ),
     )
     known = opened.fingerprint
-    benchmark = catalogue.get("benchmark", "folder").build(config.benchmark.config)
+    benchmark = catalogue.get("benchmark", kind).build(config.benchmark.config)
     still = benchmark.transforms(known.image_size, known.mean, known.std).test
 
     def parts_for(tasks: int, classes: int) -> ModelParts:
@@ -341,8 +349,14 @@ def _learned(
     max_loss: float | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Learn from a folder, check the result, and write it."""
-    began, images = time.monotonic(), read_class_folders(folder)
-    tested = None if test is None else read_class_folders(test)
+    began = time.monotonic()
+    if catalogue.get("backbone", saved.manifest.backbone.name).fit_vectors is not None:
+        known = saved.manifest.fingerprint
+        images = read_class_vectors(folder, "train", known)
+        tested = None if test is None else read_class_vectors(test, "test", known)
+    else:
+        images = read_class_folders(folder)
+        tested = None if test is None else read_class_folders(test)
     seen = 0 if tested is None else shared_files(images, tested)
     counts = {name: len(one.paths) for name, one in images.items()}
     more = grown(saved, counts)

@@ -270,7 +270,7 @@ class TrainedModel(nn.Module):
         if not self.backbone.takes_vectors:
             listed = as_list(images)
             return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
-        return named_vectors(images, self.backbone.dim)
+        return named_vectors(images, self.backbone.fingerprint)
 
     def _batches(self, images: ImageLike | Sequence[ImageLike]) -> Iterator[Tensor]:
         """Yield transformed images on the device, at most ``batch_size`` together."""
