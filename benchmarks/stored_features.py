@@ -1,10 +1,10 @@
-"""Peak memory and seconds of a run on stored features of the size of ImageNet, and of heads on that of CIFAR-100.
+"""Peak memory of a run on stored features as many as ImageNet's, and seconds of heads on CIFAR-100's.
 
-    python benchmarks/stored_features.py memory [--head lda] [--tasks 10]    # 1.3 million rows of 768, float16
-    python benchmarks/stored_features.py heads [--orders 10]                 # 60,000 rows of 768, every head
+    python benchmarks/stored_features.py memory [--head lda] [--tasks 10]   # 1.3 million rows of 768, float16
+    python benchmarks/stored_features.py heads [--orders 10]                # 60,000 rows of 768, every head
 
-Rows are drawn: classes are Gaussians with one covariance, so accuracies say nothing. Memory is what the system
-reports of the run's process at its peak, pages of the mapped file included; seconds are processor time.
+Rows are drawn: classes are Gaussians with one covariance, so accuracies say nothing. Memory is what the
+system reports of the run's process at its peak, pages of the mapped file included.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write(folder: Path, train: int, test: int, classes: int, dim: int, dtype: st
 
 
 def run(file: Path, out: Path, head: str, increment: int, order: int) -> tuple[float, float, float]:
-    """Run a head on a file; return wall seconds, processor seconds, and the peak in GiB of all runs so far."""
+    """Run a head on a file; return wall seconds, processor seconds, and the peak GiB of all runs so far."""
     options = {
         "benchmark.file": file,
         "benchmark.increment": increment,
