@@ -117,9 +117,13 @@ def test_every_program_of_a_page_asks_for_what_exists(
 ) -> None:
     """A block that imports lw2g calls what exists, and its configuration composes; nothing trains."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
     monkeypatch.setattr("lw2g.training.runner.start", MagicMock())
     for name in set(lw2g.__all__) - {"run", "__version__"}:
         monkeypatch.setattr(lw2g, name, MagicMock())
+    model = MagicMock()
+    model.learn.return_value = (model, {})
+    monkeypatch.setattr(lw2g, "start", MagicMock(return_value=(model, {})))
     for _, code in blocks(PAGES[page]):
         if "import lw2g\n" in code and ">>>" not in code:  # examples of docstrings are run as such
             exec(compile(code, page, "exec"), {})

@@ -1,0 +1,124 @@
+"""Take the pictures of the page that teaches and of a report, in light and in dark, for docs/pictures.
+
+    python scripts/shoot_pages.py teach PHOTOS --weights vit_tiny.safetensors
+    python scripts/shoot_pages.py report REPORT.html
+
+PHOTOS holds sample photographs of scikit-image that are in the public domain: ``chelsea.png`` and ``coffee.png``
+(CC0 by their photographers), ``rocket.jpg`` (SpaceX) and ``astronaut.png`` (NASA). Each is cut into crops, a class
+each. The rocket is taught on the page, and crops that were not learned from are tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+FILES = {
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "astronaut": "astronaut.png",
+    "rocket": "rocket.jpg",
+}
+TAUGHT = "rocket"
+NUM_CROPS, NUM_TRIED = 20, 3
+SCHEMES = ("light", "dark")
+
+
+def cut(photos: Path, out: Path) -> None:
+    """Write crops of each photograph: most into ``known`` and ``new``, the rest into ``tried``."""
+    for name, file in FILES.items():
+        draw = np.random.default_rng(0)
+        with Image.open(photos / file) as opened:
+            photo = opened.convert("RGB")
+        side = min(photo.size)
+        for number in range(NUM_CROPS + 1):
+            part = int(side * draw.uniform(0.6, 0.95))
+            left = int(draw.integers(0, photo.width - part + 1))
+            top = int(draw.integers(0, photo.height - part + 1))
+            crop = photo.crop((left, top, left + part, top + part)).resize((224, 224))
+            kind = "tried" if number == NUM_CROPS else "new" if name == TAUGHT else "known"
+            folder = out / kind / name
+            folder.mkdir(parents=True, exist_ok=True)
+            crop.save(folder / f"{name}-{number:02d}.jpg")
+
+
+@contextmanager
+def tab(scheme: str, width: int, height: int) -> Iterator[Any]:
+    """Yield a page of a browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1
+        )
+        browser.close()
+
+
+def shoot_teach(photos: Path, weights: Path | None) -> None:
+    """Take the page after one class was taught and three crops were tried."""
+    import lw2g
+    from lw2g.registry.catalogue import load_catalogue
+    from lw2g.teach.classroom import Classroom
+    from lw2g.teach.server import Server
+
+    with TemporaryDirectory() as made:
+        place = Path(made)
+        cut(photos, place)
+        lw2g.start(place / "known", place / "model", backbone="vit-tiny", weights=weights)
+        for scheme in SCHEMES:
+            classroom = Classroom(place / "model", load_catalogue(), weights=weights)
+            with Server(classroom) as server, tab(scheme, 1000, 830) as page:
+                thread = Thread(target=server.serve_forever, args=(0.01,))
+                thread.start()
+                page.goto(server.address)
+                page.set_input_files("#folders", place / "new" / TAUGHT)
+                page.wait_for_selector("#message:has-text('learned')", timeout=60_000)
+                tried = sorted((place / "tried").rglob("*.jpg"))
+                wanted = [path for path in tried if path.parent.name != "coffee"]
+                page.set_input_files("#image", wanted)
+                page.wait_for_selector(f".tried >> nth={NUM_TRIED - 1}")
+                page.evaluate("document.getElementById('folder').textContent = 'model-taught/1'")
+                page.evaluate("document.getElementById('message').textContent = ''")
+                page.screenshot(path=PICTURES / f"teach-{scheme}.png")
+                server.shutdown()
+                thread.join()
+            classroom.close()
+
+
+def shoot_report(report: Path) -> None:
+    """Take the top of a report."""
+    for scheme in SCHEMES:
+        with tab(scheme, 1100, 900) as page:
+            page.goto(report.absolute().as_uri())
+            page.wait_for_selector("figure svg", timeout=60_000)
+            page.screenshot(path=PICTURES / f"report-{scheme}.png")
+
+
+def main() -> None:
+    """Take what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("teach", "report"))
+    parser.add_argument("source", type=Path, metavar="PHOTOS|REPORT.html")
+    parser.add_argument("--weights", type=Path)
+    asked = parser.parse_args()
+    if asked.what == "teach":
+        shoot_teach(asked.source, asked.weights)
+    else:
+        shoot_report(asked.source)
+
+
+if __name__ == "__main__":
+    main()
