@@ -3,9 +3,9 @@
     python scripts/shoot_pages.py teach PHOTOS --weights vit_tiny.safetensors
     python scripts/shoot_pages.py report REPORT.html
 
-PHOTOS holds sample photographs of scikit-image that are in the public domain: ``chelsea.png`` and ``coffee.png``
-(CC0 by their photographers), ``rocket.jpg`` (SpaceX) and ``astronaut.png`` (NASA). Each is cut into crops, a class
-each. The rocket is taught on the page, and crops that were not learned from are tried.
+PHOTOS holds sample photographs of scikit-image that are in the public domain: ``chelsea.png`` and
+``coffee.png`` (CC0 by their photographers), ``rocket.jpg`` (SpaceX) and ``astronaut.png`` (NASA). Each is cut
+into crops, a class each. The rocket is taught on the page, and crops that were not learned from are tried.
 """
 
 from __future__ import annotations

@@ -118,7 +118,8 @@ def test_every_program_of_a_page_asks_for_what_exists(
     """A block that imports lw2g calls what exists, and its configuration composes; nothing trains."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
-    monkeypatch.setattr("lw2g.training.runner.start", MagicMock())
+    record = {"metrics": {"faa": 50.0}}
+    monkeypatch.setattr("lw2g.training.runner.start", MagicMock(return_value=record))
     for name in set(lw2g.__all__) - {"run", "__version__"}:
         monkeypatch.setattr(lw2g, name, MagicMock())
     model = MagicMock()
