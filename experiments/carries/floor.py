@@ -32,7 +32,7 @@ HELD = 5
 def ridge(rows: Rows, labels: Labels, tasks: int, classes: int, seed: int) -> Ridge:
     """Return the classifier that has learned some images, task by task."""
     dim = rows.shape[1]
-    head = Ridge(dim, classes, FEATURES, derive_seed(seed, "ranpac", dim, FEATURES), running=False)
+    head = Ridge(dim, classes, FEATURES, derive_seed(seed, "ranpac", dim, FEATURES), choice="task")
     draw = torch.Generator().manual_seed(seed)
     for task in range(tasks):
         own = labels // (classes // tasks) == task

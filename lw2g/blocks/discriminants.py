@@ -101,14 +101,22 @@ class Discriminant(_Moments):
         take_shape(self, "scatter", state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
 
-    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+    def within(self, seen: int) -> tuple[Tensor, Tensor]:
+        """Return the means of targets ``[targets, dim]`` and the shrunk covariance in them ``[dim, dim]``.
+
+        Args:
+            seen: Number of classes that have features; the first ones.
+        """
         counts, means, away = self._means(seen)
         freedom = max(int(counts.sum()) - len(counts), 1)
         scatter = self.scatter.sum(0)
         if len(away):
             scatter = scatter + away.T @ away
-        lower = factor(_shrunk(scatter / freedom, self.shrinkage))
-        weight = torch.cholesky_solve(means.T, lower)
+        return means, _shrunk(scatter / freedom, self.shrinkage)
+
+    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+        means, covariance = self.within(seen)
+        weight = torch.cholesky_solve(means.T, factor(covariance))
         return weight, -0.5 * (means * weight.T).sum(1)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
@@ -219,6 +227,8 @@ class Mahalanobis(_Moments):
         dim: Width of the features.
         num_classes: Number of classes of the stream.
         diagonal: Multiple of the mean variance to add to the diagonal.
+        off_diagonal: Multiple of the mean covariance between two features to add to all other entries; FeCAM
+            has 10 for both on ImageNet-R.
 
     Attributes:
         scatter: ``[classes so far, dim, dim]`` float64; it grows as classes come. States that an earlier
@@ -228,10 +238,11 @@ class Mahalanobis(_Moments):
 
     length: Tensor
 
-    def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0) -> None:
+    def __init__(self, dim: int, num_classes: int, diagonal: float = 1.0, off_diagonal: float = 0.0) -> None:
         super().__init__(dim, num_classes, 0)
         self.register_buffer("length", torch.zeros(num_classes, dtype=torch.float64))
         self.diagonal = diagonal
+        self.off_diagonal = off_diagonal
         # Cholesky factors of targets, in blocks of _CLASSES, and the classes that each one was solved from
         self._factors: list[Tensor] = []
         self._solved_from: dict[int, tuple[int, ...]] = {}
@@ -292,6 +303,10 @@ class Mahalanobis(_Moments):
         # a class of one image has no covariance: the added diagonal leaves the Euclidean distance
         added = self.diagonal * variance.mean().clamp(min=torch.finfo(torch.float64).tiny)
         shrunk = covariance + torch.diag(added.expand_as(variance))
+        if self.off_diagonal and len(variance) > 1:
+            between = (covariance.sum() - variance.sum()) / (len(variance) * (len(variance) - 1))
+            shrunk = shrunk + self.off_diagonal * between
+            shrunk.diagonal().sub_(self.off_diagonal * between)
         scale = shrunk.diagonal().rsqrt()
         return factor(shrunk * scale[:, None] * scale)
 

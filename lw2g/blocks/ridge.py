@@ -1,12 +1,14 @@
-"""Building block: ridge regression on features or random features.
+"""Building block: regression of one-hot labels on features or random features.
 
-It is RanPAC's classifier (McDonnell et al., NeurIPS 2023).
+With a penalty it is the classifier of RanPAC (McDonnell et al., NeurIPS 2023), of ACIL (Zhuang et al.,
+NeurIPS 2022) and its relatives, and of Fly-CL (Zou et al., ICLR 2026); with a cut spectrum that of TSVD, also
+LoRanPAC (Peng et al., ICLR 2025).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,11 +17,18 @@ from torch.nn import functional
 from lw2g.blocks.carrying import Motion, take_shape
 from lw2g.blocks.closed_form import ClosedForm, factor
 from lw2g.blocks.discriminants import Discriminant, kept_moments
+from lw2g.blocks.random_maps import MapKind, RandomMap
+from lw2g.blocks.spectrum import Spectrum
 
-__all__ = ["PENALTIES", "Ridge", "held_out_errors"]
+__all__ = ["PENALTIES", "PenaltyChoice", "Ridge", "held_out_errors"]
+
+PenaltyChoice = Literal["running", "task", "gcv", "fixed"]
 
 PENALTIES = tuple(10.0**power for power in range(-8, 9))
 """RanPAC's candidates for the ridge parameter."""
+
+_LEVELS = tuple(10.0 ** (half / 2) for half in range(-18, 5))
+"""Candidates of generalised cross-validation, in mean eigenvalues of the sums: features of any scale fit."""
 
 _FITTED = 0.8
 """Share of a task's images to which candidates are fitted; the others choose."""
@@ -29,21 +38,31 @@ _ROWS = 1024
 
 
 class Ridge(ClosedForm):
-    """Ridge regression of one-hot labels on random features ``relu(z R)``, or on the features themselves.
+    """Regression of one-hot labels on random features, or on the features themselves.
+
+    The weights are exact for all features so far. What chooses the penalty may depend on how the features
+    came: ``gcv`` and ``fixed`` do not, ``task`` and ``running`` depend on the cut into tasks.
 
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
-        features: Width M of the random projection R ~ N(0, 1); 0 for none. The state is M x M.
-        seed: Draws R, which is not part of the state.
-        penalty: The ridge parameter lambda until :meth:`learn` chooses one.
-        running: Whether :meth:`learn` chooses by the errors of all tasks so far, or by those of the last task
-            alone (RanPAC).
+        features: Number M of random features; 0 for none. The state is M x M.
+        seed: Draws the random map, which is not part of the state.
+        penalty: The penalty lambda; where it is chosen, the one until then.
+        choice: What chooses the penalty: held-out errors summed over all tasks so far (``running``) or of the
+            last one alone (``task``, RanPAC), generalised cross-validation on the sums (``gcv``, Fly-CL's on
+            the last task), or nothing (``fixed``, ACIL).
+        cut: Share of the spectrum to cut off, from its small end (TSVD: 0.25); 0 for none. Of n images and M
+            features the largest ``round((1 - cut) min(n, M))`` eigenvalues stay.
+        lift: What stands behind the random matrix (:class:`~lw2g.blocks.random_maps.RandomMap`).
+        row_nonzeros: As there.
+        kept: As there.
         carried: Whether the moments of the features themselves are kept beside those of random features, from
             which a carry draws again.
     """
 
     raw: Discriminant | None
+    lift: RandomMap | None
     gram: Tensor
     cross: Tensor
     penalty: Tensor
@@ -57,27 +76,37 @@ class Ridge(ClosedForm):
         seed: int,
         penalty: float = 1.0,
         *,
-        running: bool = True,
+        choice: PenaltyChoice = "running",
+        cut: float = 0.0,
+        lift: MapKind = "relu",
+        row_nonzeros: int = 0,
+        kept: float = 0.3,
         carried: bool = False,
     ) -> None:
         super().__init__(num_classes)
         self.seed, width = seed, features or dim
+        self.choice = choice
+        self.cut = cut
         self.register_module("raw", Discriminant(dim, num_classes) if carried and features else None)
-        draw = torch.randn(dim, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        self.register_buffer("projection", draw if features else None, persistent=False)
+        self.register_module("lift", None)
+        if features:
+            self.lift = RandomMap(dim, features, seed, lift, row_nonzeros=row_nonzeros, kept=kept)
         self.register_buffer("gram", torch.zeros(1, width, width, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, width, dtype=torch.float64))
         self.register_buffer("penalty", torch.tensor(penalty, dtype=torch.float64))
-        self.register_buffer("errors", torch.zeros(len(PENALTIES), dtype=torch.float64) if running else None)
+        errors = torch.zeros(len(PENALTIES), dtype=torch.float64) if choice == "running" else None
+        self.register_buffer("errors", errors)
 
     def lifted(self, features: Tensor) -> Tensor:
-        """Return random features ``[n, M]``, or the features where there is no projection."""
-        projection = self.get_buffer("projection")
-        return features if projection is None else (features @ projection).relu_()
+        """Return random features ``[n, M]``, or the features where there is no random map."""
+        if self.lift is None:
+            return features
+        rows: Tensor = self.lift(features)
+        return rows
 
     def centres(self, classes: Tensor) -> Tensor:
         """Return the means of the features themselves."""
-        if self.get_buffer("projection") is not None:
+        if self.lift is not None:
             return kept_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()
 
@@ -93,7 +122,7 @@ class Ridge(ClosedForm):
     def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
         count, gram = self.count[classes, None].double(), self._of_owner("gram", owner)
-        if self.get_buffer("projection") is None:
+        if self.lift is None:
             mean = self.centres(classes)
             within = gram - mean.T @ (count * mean)
             mean = motion(mean)
@@ -117,12 +146,14 @@ class Ridge(ClosedForm):
         super()._load_from_state_dict(state, prefix, *others)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
-        """Add all features of a task, and choose the penalty on a fifth of them (RanPAC).
+        """Add all features of a task; where held-out errors choose, choose on a fifth of them (RanPAC).
 
         The candidates are fitted to the other four fifths of this task alone; the chosen penalty then applies
         to the sums of all tasks. A task with a single class chooses nothing, because its labels are constant.
         """
         self.update(features, labels, owner)
+        if self.choice in ("gcv", "fixed"):
+            return
         fitted = int(_FITTED * len(labels))
         if not 0 < fitted < len(labels) or len(torch.unique(labels)) == 1:
             return
@@ -138,10 +169,32 @@ class Ridge(ClosedForm):
         self.penalty.fill_(PENALTIES[usable[int(errors[usable].argmin())]])
         self._solved = None
 
+    def best_penalty(self, spectrum: Spectrum, seen: int) -> float:
+        """Return the penalty of least generalised cross-validation error.
+
+        Args:
+            spectrum: That of the sums, for the first ``seen`` classes.
+            seen: Number of these classes.
+        """
+        level = float(spectrum.values.mean())
+        penalties = [share * level for share in _LEVELS]
+        rows = int(self.count.sum())
+        errors = spectrum.validation_errors(penalties, rows, float(self.count[:seen].sum()))
+        # a few images leave every candidate without a residual: the largest then
+        best: float = penalties[int(errors.argmin()) if bool(errors.isfinite().any()) else -1]
+        return best
+
     def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        raised = self.gram.sum(0)
-        raised.diagonal().add_(self.penalty)
-        return (torch.cholesky_solve(self._pooled(self.cross[:seen]).T, factor(raised)),)
+        gram, cross = self.gram.sum(0), self._pooled(self.cross[:seen]).T
+        if self.choice != "gcv" and not self.cut:
+            gram.diagonal().add_(self.penalty)
+            return (torch.cholesky_solve(cross, factor(gram)),)
+        spectrum = Spectrum(gram, cross)
+        penalty = self.best_penalty(spectrum, seen) if self.choice == "gcv" else float(self.penalty)
+        if not self.cut:
+            return (spectrum.ridge(penalty),)
+        rank = round((1 - self.cut) * min(int(self.count.sum()), len(gram)))
+        return (spectrum.cut(max(rank, 1), penalty),)
 
     def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
         return self.lifted(features) @ solution[0]

@@ -22,8 +22,12 @@ __all__ = [
     "ClassStatistics",
     "cluster",
     "collect_features",
+    "held_back",
     "statistics_phase",
 ]
+
+_HELD_BACK = 5
+"""Every fifth image of each class is held back to fit what is fitted, and taken in afterwards."""
 
 Progress = Callable[[int, int], None]
 
@@ -279,3 +283,17 @@ def statistics_phase(
             statistics.fit(label, rows[labels == label])
 
     return ComputePhase(name=name, run=run)
+
+
+def held_back(labels: Tensor) -> Tensor:
+    """Return which images are held back, ``[n]`` bool: every fifth of each class, by its place.
+
+    >>> held_back(torch.tensor([0, 0, 0, 0, 0, 1])).tolist()
+    [False, False, False, False, True, False]
+    """
+    order = labels.argsort(stable=True)
+    sizes = torch.bincount(labels)
+    place = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+    held = torch.empty_like(labels, dtype=torch.bool)
+    held[order] = place % _HELD_BACK == _HELD_BACK - 1
+    return held

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lw2g.blocks.text_vectors import class_sentence, task_sentence
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.constraint import Constraint
@@ -27,10 +28,8 @@ from lw2g_constraints.text import (
     HashEncoder,
     TextEncoder,
     VectorFile,
-    class_sentence,
     orthogonal_map,
     read_names,
-    task_sentence,
 )
 
 __all__ = ["LanguageGuidance", "class_loss", "task_loss"]

@@ -1,10 +1,4 @@
-"""Text vectors of class names: sentences, encoders that turn them into vectors, and the file that holds them.
-
-A file of text vectors is a ``.safetensors`` file with float ``vectors [n, dim]`` and, in its metadata, the
-JSON list ``sentences`` of what each row says; or an ``.npz`` file with the arrays ``vectors`` and
-``sentences``. A row may say a whole sentence (``"A photo of apple."``) or just a class (``"apple"``), which
-then stands for its sentence. ``python -m lw2g_constraints.export`` writes such files.
-"""
+"""Encoders that turn sentences into text vectors; :mod:`lw2g.blocks.text_vectors` says what they are."""
 
 from __future__ import annotations
 
@@ -15,53 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
+from lw2g.blocks.text_vectors import class_sentence, read_text_vectors
 from lw2g.errors import ConfigError, DataError, nearest
 
-__all__ = [
-    "ClipEncoder",
-    "HashEncoder",
-    "TextEncoder",
-    "VectorFile",
-    "class_sentence",
-    "orthogonal_map",
-    "read_names",
-    "task_sentence",
-    "words",
-    "write_vectors",
-]
-
-_BEFORE, _AFTER = "A photo of ", "."
-_HOW = "write one with python -m lw2g_constraints.export"
-
-
-def words(name: str) -> str:
-    """Return a class name in words: ``aquarium fish`` for ``aquarium_fish``."""
-    return name.replace("_", " ")
-
-
-def class_sentence(name: str) -> str:
-    """Return the sentence of a class.
-
-    >>> class_sentence("aquarium_fish")
-    'A photo of aquarium fish.'
-    """
-    return task_sentence([name])
-
-
-def task_sentence(names: Sequence[str]) -> str:
-    """Return the sentence of a task, which names its classes in their order.
-
-    >>> task_sentence(["apple", "aquarium_fish"])
-    'A photo of apple or aquarium fish.'
-    """
-    return _BEFORE + " or ".join(map(words, names)) + _AFTER
+__all__ = ["ClipEncoder", "HashEncoder", "TextEncoder", "VectorFile", "orthogonal_map", "read_names"]
 
 
 class TextEncoder(Protocol):
@@ -111,19 +66,8 @@ class VectorFile:
             ConfigError: There is no such file.
             DataError: It is not a file of text vectors.
         """
-        if not path.is_file():
-            raise ConfigError(f"constraints.lgcl.file: no file {str(path)!r}", _HOW)
-        self._path = path
-        vectors, sentences = _read(path)
-        self._rows = {sentence: row for row, sentence in enumerate(sentences)}
-        if vectors.ndim != 2 or len(vectors) != len(sentences) or len(self._rows) < len(sentences):
-            raise DataError(
-                f"constraints.lgcl.file: {str(path)!r} has vectors of shape {tuple(vectors.shape)} for "
-                f"{len(self._rows)} different sentences",
-                "it needs one row per sentence, each named once",
-            )
-        self._vectors = vectors.float()
-        self.dim = self._vectors.shape[1]
+        self._read = read_text_vectors(path, "constraints.lgcl.file")
+        self.dim = self._read.dim
 
     def fits(self, sentence: str) -> bool:
         """Return True: the file holds vectors of whole sentences."""
@@ -135,22 +79,22 @@ class VectorFile:
         Raises:
             DataError: The file has no row for one of them.
         """
-        return self._vectors[[self._row(sentence) for sentence in sentences]]
+        return torch.stack([self._row(sentence) for sentence in sentences])
 
-    def _row(self, sentence: str) -> int:
-        subject = sentence.removeprefix(_BEFORE).removesuffix(_AFTER)
-        for text in (sentence, subject):
-            if text in self._rows:
-                return self._rows[text]
+    def _row(self, sentence: str) -> Tensor:
+        if (row := self._read.sentence(sentence)) is not None:
+            return row
+        single = class_sentence("{}").split("{}")
+        subject = sentence.removeprefix(single[0]).removesuffix(single[1])
         classes = " or " not in subject
         remedy = (
             "add it, or say with constraints.lgcl.names what the file calls the class"
             if classes
             else "add it, or set constraints.lgcl.task_text to 'mean'"
         )
-        hint = nearest(subject, self._rows) if classes else ""
+        hint = nearest(subject, self._read.sentences) if classes else ""
         raise DataError(
-            f"constraints.lgcl.file: {str(self._path)!r} has no vector for {sentence!r}{hint}", remedy
+            f"constraints.lgcl.file: {str(self._read.path)!r} has no vector for {sentence!r}{hint}", remedy
         )
 
 
@@ -238,40 +182,3 @@ def read_names(path: Path) -> Mapping[str, str]:
             'write one like {"n02009912": "American egret"}',
         )
     return table
-
-
-def write_vectors(path: Path, vectors: Tensor, sentences: Sequence[str], encoder: str) -> None:
-    """Write a file of text vectors.
-
-    Args:
-        path: Ends in ``.safetensors``.
-        vectors: ``[n, dim]``.
-        sentences: What each row says.
-        encoder: What made the vectors; kept as a note.
-
-    Raises:
-        ValueError: Rows and sentences differ in number.
-    """
-    if vectors.ndim != 2 or len(vectors) != len(sentences):
-        raise ValueError(f"expected {len(sentences)} rows but got {tuple(vectors.shape)}")
-    note = {"sentences": json.dumps(list(sentences)), "encoder": encoder, "dim": str(vectors.shape[1])}
-    save_file({"vectors": vectors.float().contiguous()}, path, metadata=note)
-
-
-def _read(path: Path) -> tuple[Tensor, list[str]]:
-    """Return vectors and sentences of a file, whatever their shapes."""
-    wrong = DataError(
-        f"constraints.lgcl.file: {str(path)!r} holds no text vectors ('vectors' and 'sentences')", _HOW
-    )
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                vectors, listed = torch.from_numpy(arrays["vectors"]), arrays["sentences"].tolist()
-        else:
-            with safe_open(path, framework="pt") as file:
-                vectors, listed = file.get_tensor("vectors"), json.loads(file.metadata()["sentences"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise wrong from error
-    if not isinstance(listed, list) or not all(isinstance(sentence, str) for sentence in listed):
-        raise wrong
-    return vectors, listed

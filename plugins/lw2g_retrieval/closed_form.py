@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
-from lw2g.blocks.statistics import collect_features
+from lw2g.blocks.statistics import collect_features, held_back
 from lw2g.interfaces.context import BuildContext, TaskContext, derive_seed
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.retrieval import ClassRetrieval
 from lw2g_retrieval.options import LdaConfig, MahalanobisConfig, RidgeConfig
 
 __all__ = ["ClosedFormRetrieval", "lda", "mahalanobis", "ridge"]
-
-_HELD_BACK = 5
-"""Every fifth image of each class is held back to fit the temperature, and taken in afterwards."""
 
 
 class ClosedFormRetrieval(ClassRetrieval):
@@ -66,20 +62,6 @@ class ClosedFormRetrieval(ClassRetrieval):
 
     def calibrate(self, context: TaskContext) -> None:
         """Do nothing: the temperature was fitted to the images held back."""
-
-
-def held_back(labels: Tensor) -> Tensor:
-    """Return which images are held back, ``[n]`` bool: every fifth of each class, by its place.
-
-    >>> held_back(torch.tensor([0, 0, 0, 0, 0, 1])).tolist()
-    [False, False, False, False, True, False]
-    """
-    order = labels.argsort(stable=True)
-    sizes = torch.bincount(labels)
-    place = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels[order]]
-    held = torch.empty_like(labels, dtype=torch.bool)
-    held[order] = place % _HELD_BACK == _HELD_BACK - 1
-    return held
 
 
 def lda(config: LdaConfig, context: BuildContext) -> ClosedFormRetrieval:

@@ -31,7 +31,7 @@ def random_ridge(config: RanPacConfig, context: BuildContext) -> Ridge:
     """
     dim, width = context.backbone.dim, config.features
     seed = derive_seed(context.seed, "ranpac", dim, width)
-    ridge = Ridge(dim, context.num_classes, width, seed, running=config.penalty == "running")
+    ridge = Ridge(dim, context.num_classes, width, seed, choice=config.penalty)
     return ridge.to(context.device)
 
 

@@ -12,6 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge as SklearnRidge
 from torch.nn import functional
 
+from lw2g.blocks.anacp import AnaCP
 from lw2g.blocks.carrying import Motion
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
@@ -36,7 +37,14 @@ MADE = {
     "mahalanobis": lambda classes=CLASSES: Mahalanobis(DIM, classes, 1.0),
     "ridge": lambda classes=CLASSES: Ridge(DIM, classes, 0, 0, 0.5),
     "random features": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, 0.5),
+    "gcv": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, choice="gcv"),
+    "cut": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, 0.5, choice="fixed", cut=0.25),
+    "top-k": lambda classes=CLASSES: Ridge(DIM, classes, 9, 3, 0.5, lift="top-k", row_nonzeros=3),
+    "fecam (10, 10)": lambda classes=CLASSES: Mahalanobis(DIM, classes, 10.0, 10.0),
+    "anacp": lambda classes=CLASSES: AnaCP(DIM, classes, 9, 3, members=2, penalty=1.0, draws=5),
 }
+NOT_CARRIED = ("klda", "random features", "gcv", "cut", "top-k", "anacp")
+"""Heads that follow in law alone, or not at all."""
 
 
 def drawn(seed: int, per_class: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +101,7 @@ def test_classes_that_come_again_are_solved_as_one(kind: str, seed: int, of_task
         )
         place = torch.tensor([positions[classes.index(label)] for label in labels[rows].tolist()])
         pieces.update(features[rows], place, owner)
-        if kind not in ("klda", "random features"):  # these follow in law alone
+        if kind not in NOT_CARRIED:
             pieces.carry(still, positions, owner)
     whole = fitted(MADE[kind](), features, labels).scores(features, CLASSES)
     torch.testing.assert_close(pieces.scores(features, len(raw)), whole[:, raw], rtol=1e-8, atol=1e-8)
@@ -232,7 +240,7 @@ def test_one_decomposition_gives_the_error_of_every_penalty(width: int) -> None:
 def test_ridge_task_by_task_is_ridge_on_all(order: tuple[int, int], running: bool) -> None:
     """The penalty is that of least held-out error, of the last task or of all; the weights, of all rows."""
     features, labels = drawn(7, 12)
-    ridge = Ridge(DIM, CLASSES, 40, 1, running=running)
+    ridge = Ridge(DIM, CLASSES, 40, 1, choice="running" if running else "task")
     errors = torch.zeros(2, len(PENALTIES), dtype=torch.float64)
     for task in order:
         own = labels // 2 == task
@@ -268,7 +276,7 @@ def test_a_penalty_that_rounding_would_lose_is_not_chosen() -> None:
 def test_a_task_of_one_class_chooses_no_penalty(running: bool) -> None:
     """Its labels are all alike: the penalty stays what several classes have chosen, or as it was given."""
     features, labels = drawn(12, 12)
-    ridge = Ridge(DIM, CLASSES, 40, 1, 3.0, running=running)
+    ridge = Ridge(DIM, CLASSES, 40, 1, 3.0, choice="running" if running else "task")
     own = labels == 0
     ridge.learn(features[own], labels[own], torch.Generator())
     assert float(ridge.penalty) == 3.0

@@ -9,13 +9,14 @@ import torch
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from lw2g.blocks.text_vectors import class_sentence, task_sentence
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.pool import Pool
 from lw2g_constraints.lgcl import LanguageGuidance
 from lw2g_constraints.options import LgclConfig
 from lw2g_constraints.plugin import lw2g_constraints
-from lw2g_constraints.text import HashEncoder, class_sentence, task_sentence
+from lw2g_constraints.text import HashEncoder
 from lw2g_retrieval.key_cosine import KeyCosine
 from lw2g_retrieval.options import KeyCosineConfig
 from tasks import build_of, given_set, task_context, tasks_of

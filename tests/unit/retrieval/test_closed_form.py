@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from lw2g.blocks.ridge import PENALTIES, Ridge
-from lw2g_retrieval.closed_form import held_back, ridge
+from lw2g.blocks.statistics import held_back
+from lw2g_retrieval.closed_form import ridge
 from lw2g_retrieval.options import RidgeConfig
 
 
@@ -14,7 +15,7 @@ def test_the_penalty_of_ridge_has_the_least_error_over_all_tasks(world):
     strategy = ridge(RidgeConfig(features=20), world.build)
     alone = Ridge(8, world.build.num_classes, 20, 0)
     alone.load_state_dict(strategy.classifier.state_dict())
-    alone.get_buffer("projection").copy_(strategy.classifier.get_buffer("projection"))
+    alone.lift.get_buffer("matrix").copy_(strategy.classifier.lift.get_buffer("matrix"))
     for index in range(3):
         context = world.begin(strategy)
         queries, labels = world.queries(index)

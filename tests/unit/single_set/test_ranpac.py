@@ -26,7 +26,7 @@ def learned(stream, tasks=3, epochs=2, **options):
 def test_what_is_kept_are_sums(vit_b):
     """Projection and sums have the official shapes; the projection is no state."""
     baseline = RANPAC.build(RanPacConfig(adapt="none", features=70), vit_b())
-    assert baseline.closed_form.get_buffer("projection").shape == (768, 70)
+    assert baseline.closed_form.lift.get_buffer("matrix").shape == (768, 70)
     shapes = {name: tuple(value.shape) for name, value in baseline.state_dict().items()}
     classes = baseline.context.num_classes
     assert shapes == {
@@ -66,7 +66,7 @@ def test_weights_are_those_of_all_images_at_once(stream_of, features):
     batch = stream.batch(range(6))
     rows = batch.query.double()
     if features:
-        rows = (rows @ baseline.closed_form.get_buffer("projection")).relu()
+        rows = (rows @ baseline.closed_form.lift.get_buffer("matrix")).relu()
     eye = torch.eye(rows.shape[1], dtype=torch.float64)
     wanted = functional.one_hot(batch.labels, 6).double()
     weight = torch.linalg.solve(rows.T @ rows + float(baseline.closed_form.penalty) * eye, rows.T @ wanted)
@@ -78,8 +78,8 @@ def test_the_projection_knows_neither_form_nor_epochs(stream_of):
     """However the first task is learned the projection has the same bits; another seed gives another one."""
     stream = stream_of(PAIRS)
     drawn = [
-        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].closed_form.get_buffer(
-            "projection"
+        learned(stream, tasks=1, epochs=epochs, adapt=adapt, features=9)[0].closed_form.lift.get_buffer(
+            "matrix"
         )
         for adapt, epochs in (("adapter", 0), ("adapter", 2), ("none", 0))
     ]

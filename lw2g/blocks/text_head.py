@@ -1,0 +1,217 @@
+"""Building block: a head of class names in text, alone or beside a head in closed form.
+
+Alone it is CLIP's zero-shot classifier (Radford et al., ICML 2021), in a stream Continual-CLIP (Thengane et
+al., 2022): a task adds rows and changes none. With a head in closed form beside it, scores are added with a
+weight, as Wang et al. (ICLR 2024) add Gaussian discriminant analysis; theirs is chosen on validation images,
+ours on training images that are held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.blocks.carrying import Motion, take_shape
+from lw2g.blocks.closed_form import ClosedForm
+from lw2g.blocks.statistics import held_back
+from lw2g.blocks.text_vectors import TextVectors, read_text_vectors
+from lw2g.errors import ConfigError
+from lw2g.interfaces.context import TaskInfo
+
+__all__ = ["WEIGHTS", "TextHead"]
+
+WEIGHTS = (0.0, *(10.0 ** (quarter / 4) for quarter in range(-12, 13)))
+"""Candidates for the weight of the head in closed form beside the text."""
+
+
+class TextHead(ClosedForm):
+    """Cosines of image and class name in the space of a CLIP model, alone or beside a head in closed form.
+
+    The score of class c is ``s cos(u, t_c) + w r_c``: u is the image's feature after the model's projection,
+    t_c the unit vector of the class (:meth:`~lw2g.blocks.text_vectors.TextVectors.of_class`), s the model's
+    logit scale, and r the score of the other head, which sees u at length 1. Text alone is exact, and so is a
+    given weight if the other head is. A fitted weight has the least log loss on every fifth image of each
+    class, summed over tasks: each task is scored among the classes until then, so that it depends on the cut
+    into tasks.
+
+    A name brings knowledge of its class that no image gave: such scores are no match for heads of images
+    alone.
+
+    Args:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        file: File of text vectors. It is read when classes are learned, and never again: the state holds what
+            was read.
+        option: The option that names the file, for messages.
+        head: The head beside the text, for features of the width of text; None for none.
+        weight: Its weight; None to fit it.
+
+    Attributes:
+        text: Unit vectors of classes, ``[num_classes, P]`` float64.
+        projection: ``[dim, P]`` float64; empty where features have the width of text.
+        scale: The logit scale; 100 where the file does not say.
+        losses: Log loss of each candidate weight, summed over images that were held back.
+    """
+
+    text: Tensor
+    projection: Tensor
+    scale: Tensor
+    losses: Tensor
+    head: ClosedForm | None
+
+    def __init__(
+        self,
+        dim: int,
+        num_classes: int,
+        file: Path | None,
+        option: str,
+        head: ClosedForm | None = None,
+        weight: float | None = None,
+    ) -> None:
+        super().__init__(num_classes)
+        self.dim = dim
+        self.weight = weight
+        self._file = file
+        self._option = option
+        self._vectors: TextVectors | None = None
+        self._names = list(map(str, range(num_classes)))
+        self.register_module("head", head)
+        self.register_buffer("text", torch.zeros(num_classes, 0, dtype=torch.float64))
+        self.register_buffer("projection", torch.zeros(0, 0, dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(100.0, dtype=torch.float64))
+        self.register_buffer("losses", torch.zeros(len(WEIGHTS), dtype=torch.float64))
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Note the names of a task's classes."""
+        super().begin_task(task)
+        if self.head is not None:
+            self.head.begin_task(task)
+        for position, name in zip(task.classes, task.class_names, strict=True):
+            self._names[position] = name
+
+    def expect(self, task: TaskInfo) -> None:
+        """Read the text of a task's classes, before any image is looked at.
+
+        Raises:
+            ConfigError: There is no file, or its vectors do not fit the features.
+            DataError: The file is none of text vectors, or lacks a class.
+        """
+        for position in task.classes:
+            self._read_class(position)
+
+    @property
+    def fitted_weight(self) -> float:
+        """The weight of the other head: the one given, else the candidate of least loss; 0 without a head."""
+        if self.head is None:
+            return 0.0
+        if self.weight is not None:
+            return self.weight
+        return WEIGHTS[int(self.losses.argmin())] if bool(self.losses.any()) else 1.0
+
+    def lifted(self, features: Tensor) -> Tensor:
+        """Return features in the space of text, at length 1, ``[n, P]``."""
+        rows = features @ self.projection if self.projection.numel() else features
+        return functional.normalize(rows, dim=-1)
+
+    def centres(self, classes: Tensor) -> Tensor:
+        """Refuse: text keeps no features."""
+        raise TypeError("expected a head with means of features but got text; carry another head")
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
+        """Add all features of a task; where the weight is fitted, by those that are held back first."""
+        if self.head is None:
+            self.update(features, labels, owner)
+            return
+        with torch.no_grad():
+            self._read_classes(labels)
+            rows = self.lifted(features.double())
+            held = held_back(labels) if self.weight is None else torch.zeros_like(labels, dtype=torch.bool)
+            self.head.learn(rows[~held], labels[~held], generator)
+            if bool(held.any()):
+                self._observe(rows[held], labels[held])
+                self.head.update(rows[held], labels[held])
+            self.count += torch.bincount(labels, minlength=len(self.count))
+            self._solved = None
+
+    def _observe(self, rows: Tensor, labels: Tensor) -> None:
+        """Add the log losses of images that the other head has not seen."""
+        assert self.head is not None
+        shown = int((self.head.count > 0).sum())
+        targets = self._targets[:shown]
+        # classes of one target have one score: each target is to count once
+        firsts = [targets.index(target) for target in range(len(set(targets)))]
+        beside = self.head.scores(rows, shown)[:, firsts]
+        cosines = self.scale * rows @ self._pooled_text(shown).T
+        wanted = torch.tensor([targets[label] for label in labels.tolist()], device=labels.device)
+        for place, weight in enumerate(WEIGHTS):
+            self.losses[place] += functional.cross_entropy(cosines + weight * beside, wanted, reduction="sum")
+
+    def _pooled_text(self, seen: int) -> Tensor:
+        return functional.normalize(self._pooled(self.text[:seen]), dim=-1)
+
+    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        self._read_classes(labels)
+        if self.head is not None:
+            self.head.update(self.lifted(features), labels)
+
+    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        self.centres(classes)
+
+    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+        text = self.scale * self._pooled_text(seen)
+        return (text,) if self.head is None else (text, *self.head._solve(seen))
+
+    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        text, beside = solution[0], solution[1:]
+        rows = self.lifted(features)
+        scores = rows @ text.T
+        if self.head is not None:
+            scores = scores + self.fitted_weight * self.head._score(rows, *beside)
+        return scores
+
+    def _read_classes(self, labels: Tensor) -> None:
+        for position in torch.unique(labels).tolist():
+            self._read_class(position)
+
+    def _read_class(self, position: int) -> None:
+        """Put the vector of a class into the state, unless it is there."""
+        if self.text.shape[1] and bool(self.text[position].any()):
+            return
+        if self._vectors is None:
+            self._vectors = self._opened()
+        self.text[position] = self._vectors.of_class(self._names[position]).to(self.text)
+
+    def _opened(self) -> TextVectors:
+        """Read the file, and take over what belongs to no class."""
+        if self._file is None:
+            raise ConfigError(
+                f"{self._option}: the head 'text' has no file of text vectors",
+                "write one with python -m lw2g_constraints.export, and name it here",
+            )
+        read = read_text_vectors(self._file, self._option)
+        projection = torch.zeros(0, 0) if read.projection is None else read.projection
+        width = len(projection) or read.dim
+        if width != self.dim:
+            what = "text vectors" if read.projection is None else "a projection of features"
+            raise ConfigError(
+                f"{self._option}: {str(self._file)!r} has {what} of width {width}, "
+                f"the features have {self.dim}",
+                f"give a file whose 'projection' is [{self.dim}, {read.dim}], the model's own",
+            )
+        if not self.text.shape[1]:
+            self.text = self.text.new_zeros(len(self.text), read.dim)
+            self.projection = projection.to(self.text)
+            if read.logit_scale is not None:
+                self.scale.fill_(read.logit_scale)
+        return read
+
+    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        if (text := state.get(prefix + "text")) is not None and text.shape[1] != self.text.shape[1]:
+            self.text = self.text.new_zeros(len(self.text), text.shape[1])
+        take_shape(self, "projection", state, prefix)
+        super()._load_from_state_dict(state, prefix, *others)

@@ -1,0 +1,223 @@
+"""Building block: text vectors of class names, and the file that holds them.
+
+A file of text vectors is a ``.safetensors`` file with float ``vectors [n, dim]`` and, in its metadata, the
+JSON list ``sentences`` of what each row says; or an ``.npz`` file with the arrays ``vectors`` and
+``sentences``. A row may say a whole sentence (``"A photo of apple."``) or just a class (``"apple"``), which
+then stands for its sentence.
+
+Three entries more may stand in it. ``classes``, as ``sentences``: the class that each row speaks of, so that
+a class may have several sentences. ``projection [d, dim]``: the map of a CLIP model from features of the
+image to the width of text. ``logit_scale``: the factor on its cosines, in the metadata of ``.safetensors``.
+``python -m lw2g_constraints.export`` writes such files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.errors import ConfigError, DataError, nearest
+
+__all__ = [
+    "TextVectors",
+    "class_sentence",
+    "read_text_vectors",
+    "task_sentence",
+    "words",
+    "write_vectors",
+]
+
+_BEFORE, _AFTER = "A photo of ", "."
+_HOW = "write one with python -m lw2g_constraints.export"
+
+
+def words(name: str) -> str:
+    """Return a class name in words: ``aquarium fish`` for ``aquarium_fish``."""
+    return name.replace("_", " ")
+
+
+def class_sentence(name: str) -> str:
+    """Return the sentence of a class.
+
+    >>> class_sentence("aquarium_fish")
+    'A photo of aquarium fish.'
+    """
+    return task_sentence([name])
+
+
+def task_sentence(names: Sequence[str]) -> str:
+    """Return the sentence of a task, which names its classes in their order.
+
+    >>> task_sentence(["apple", "aquarium_fish"])
+    'A photo of apple or aquarium fish.'
+    """
+    return _BEFORE + " or ".join(map(words, names)) + _AFTER
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TextVectors:
+    """What a file of text vectors holds.
+
+    Attributes:
+        path: The file, for messages.
+        option: The option that names it, for messages.
+        vectors: ``[n, dim]`` float32, of any length.
+        sentences: What each row says.
+        classes: The class that each row speaks of; empty if the file does not say.
+        projection: Map from features of images to the width of text, ``[d, dim]``; None without one.
+        logit_scale: Factor on cosines; None if the file does not say.
+    """
+
+    path: Path
+    option: str
+    vectors: Tensor
+    sentences: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    projection: Tensor | None = None
+    logit_scale: float | None = None
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return self.vectors.shape[1]
+
+    def sentence(self, sentence: str) -> Tensor | None:
+        """Return the vector ``[dim]`` of a sentence, or of the class that it names; None without one."""
+        subject = sentence.removeprefix(_BEFORE).removesuffix(_AFTER)
+        for text in (sentence, subject):
+            if text in self.sentences:
+                return self.vectors[self.sentences.index(text)]
+        return None
+
+    def of_class(self, name: str) -> Tensor:
+        """Return the unit vector of a class, ``[dim]``: of the mean of its sentences' unit vectors.
+
+        Raises:
+            DataError: The file has none.
+        """
+        called = words(name)
+        rows = [row for row, of in zip(self.vectors, self.classes, strict=False) if words(of) == called]
+        if not rows and (row := self.sentence(class_sentence(name))) is not None:
+            rows = [row]
+        if not rows:
+            raise DataError(
+                f"{self.option}: {str(self.path)!r} has no vector for class {name!r}"
+                f"{nearest(called, self.classes or self.sentences)}",
+                "add it, under the name that the data have for the class",
+            )
+        return functional.normalize(functional.normalize(torch.stack(rows), dim=1).mean(0), dim=0)
+
+
+def read_text_vectors(path: Path, option: str) -> TextVectors:
+    """Read a file of text vectors.
+
+    Args:
+        path: The file.
+        option: The option that names it, for messages.
+
+    Raises:
+        ConfigError: There is no such file.
+        DataError: It is not a file of text vectors.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{option}: no file {str(path)!r}", _HOW)
+    read = _read(path, option)
+    rows, dim = len(read.sentences), read.vectors.shape[-1] if read.vectors.ndim else 0
+    repeated = len(set(read.sentences)) < rows and not read.classes
+    if read.vectors.ndim != 2 or not dim or len(read.vectors) != rows or repeated:
+        raise DataError(
+            f"{option}: {str(path)!r} has vectors of shape {tuple(read.vectors.shape)} for "
+            f"{len(set(read.sentences))} different sentences",
+            "it needs one row per sentence, each named once",
+        )
+    if read.classes and len(read.classes) != rows:
+        raise DataError(
+            f"{option}: {str(path)!r} names {len(read.classes)} classes for {rows} rows",
+            "'classes' says of each row which class it speaks of",
+        )
+    if not bool(torch.isfinite(read.vectors).all()) or not bool(read.vectors.any(dim=1).all()):
+        raise DataError(f"{option}: {str(path)!r} has a vector that is zero or not finite", _HOW)
+    projection = read.projection
+    if projection is not None and (projection.ndim != 2 or projection.shape[1] != dim):
+        turned = "; transpose it" if projection.ndim == 2 and projection.shape[0] == dim else ""
+        raise DataError(
+            f"{option}: {str(path)!r} has a projection of shape {tuple(projection.shape)} to vectors of "
+            f"width {dim}",
+            f"it maps rows of features to rows of text: [d, {dim}]{turned}",
+        )
+    scale = read.logit_scale
+    if scale is not None and not (math.isfinite(scale) and scale > 0):
+        raise DataError(
+            f"{option}: {str(path)!r} has the logit_scale {scale!r}",
+            "it is the factor on cosines, 100 in most CLIP models",
+        )
+    return read
+
+
+def write_vectors(
+    path: Path, vectors: Tensor, sentences: Sequence[str], encoder: str, classes: Sequence[str] = ()
+) -> None:
+    """Write a file of text vectors.
+
+    Args:
+        path: Ends in ``.safetensors``.
+        vectors: ``[n, dim]``.
+        sentences: What each row says.
+        encoder: What made the vectors; kept as a note.
+        classes: The class that each row speaks of, where classes have several sentences.
+
+    Raises:
+        ValueError: Rows and sentences differ in number.
+    """
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
+        raise ValueError(f"expected {len(sentences)} rows but got {tuple(vectors.shape)}")
+    note = {"sentences": json.dumps(list(sentences)), "encoder": encoder, "dim": str(vectors.shape[1])}
+    if classes:
+        note["classes"] = json.dumps(list(classes))
+    save_file({"vectors": vectors.float().contiguous()}, path, metadata=note)
+
+
+def _read(path: Path, option: str) -> TextVectors:
+    """Return what a file holds, whatever its shapes."""
+    wrong = DataError(f"{option}: {str(path)!r} holds no text vectors ('vectors' and 'sentences')", _HOW)
+    projection: Tensor | None = None
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                vectors, listed = torch.from_numpy(arrays["vectors"]), arrays["sentences"].tolist()
+                classes = arrays["classes"].tolist() if "classes" in arrays else []
+                scale = float(arrays["logit_scale"]) if "logit_scale" in arrays else None
+                if "projection" in arrays:
+                    projection = torch.from_numpy(arrays["projection"])
+        else:
+            with safe_open(path, framework="pt") as file:
+                notes = file.metadata() or {}
+                vectors, listed = file.get_tensor("vectors"), json.loads(notes["sentences"])
+                classes = json.loads(notes.get("classes", "[]"))
+                scale = float(notes["logit_scale"]) if "logit_scale" in notes else None
+                if "projection" in file.keys():  # noqa: SIM118
+                    projection = file.get_tensor("projection")
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise wrong from error
+    for texts in (listed, classes):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise wrong
+    return TextVectors(
+        path=path,
+        option=option,
+        vectors=vectors.float(),
+        sentences=tuple(listed),
+        classes=tuple(classes),
+        projection=None if projection is None else projection.float(),
+        logit_scale=scale,
+    )
