@@ -30,6 +30,12 @@ METHODS = Path(__file__).with_name("methods.toml")
 
 Labels = NDArray[np.int64]
 
+COMPONENTS = ("baseline", "policy", "retrieval", "constraint")
+"""Options of ``methods.toml`` that name a component."""
+
+AT_ONCE = ("frozen", "cosine", "mahalanobis", "klda")
+"""Methods that train nothing and choose nothing task by task: they learn all classes at once."""
+
 CARRIES = ("none", "shift", "affine", "auto", "gate", "gate-shift", "affine-means")
 """``gate`` is the gate over ``affine``; the last two, ``gate`` over ``shift`` and ``affine`` that leaves
 the scatter, are exploratory."""
@@ -45,7 +51,7 @@ def command(
     """Return the command that trains a cell."""
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     # what trains nothing ends alike whatever the tasks; at once it is evaluated once
-    tasks = facts["tasks"] if method == "frozen" else 1
+    tasks = facts["tasks"] if method in AT_ONCE else 1
     options = {
         **tomllib.loads(METHODS.read_text())[method],
         "benchmark.root": str(data / stream / str(order)),
@@ -63,7 +69,7 @@ def command(
         "run.protocol": "like-for-like",
     }
     named = [
-        f"--{kind}={options.pop(kind)}" for kind in ("baseline", "policy", "constraint") if kind in options
+        f"--{kind}={options.pop(kind)}" for kind in COMPONENTS if kind in options
     ]
     chosen = [f"--set={key}={value}" for key, value in options.items()]
     return [

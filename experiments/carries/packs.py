@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cell import STREAMS, finished
+from cell import AT_ONCE, STREAMS, finished
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.store.layout import add_protocol, protocol_of
@@ -26,7 +26,8 @@ from lw2g.training.files.contents import read_record
 from lw2g.training.files.sealed import sha256_of
 
 STORE = Path(__file__).resolve().parents[1] / "store"
-FROZEN = "frozen"
+UNTUNED = (*AT_ONCE, "ridge", "ranpac-frozen")
+"""Methods on frozen features: nothing but a penalty is chosen, on their own training images."""
 
 
 def runs_of(folder: Path) -> Iterator[tuple[str, int, str, int]]:
@@ -39,7 +40,7 @@ def runs_of(folder: Path) -> Iterator[tuple[str, int, str, int]]:
         if finished(json.loads(file.read_text(encoding="utf-8"))):
             stream, order, method, size = file.parent.name.split(".")
             found.append((stream, int(order), method, int(size)))
-    trained = {(stream, order, size) for stream, order, method, size in found if method != FROZEN}
+    trained = {(stream, order, size) for stream, order, method, size in found if method not in AT_ONCE}
     for each in sorted(found, key=lambda each: (-each[3], each)):
         stream, order, _, size = each
         if (stream, order, size) in trained:
@@ -48,7 +49,7 @@ def runs_of(folder: Path) -> Iterator[tuple[str, int, str, int]]:
 
 def told(stream: str, method: str) -> dict[str, Any]:
     """Return what a submitter tells: who, under which licence, and what was tuned on which images."""
-    if method in (FROZEN, "ranpac-frozen"):
+    if method in UNTUNED:
         tuned = "nothing; its own training images choose the head's penalty"
     else:
         facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
@@ -79,7 +80,7 @@ def main() -> None:
             continue
         record = read_record(run)
         if protocol_of(arguments.store, record, required=False) is None:
-            data = f"{stream}.{order}.{size}" + (".at-once" if method == FROZEN else "")
+            data = f"{stream}.{order}.{size}" + (".at-once" if method in AT_ONCE else "")
             add_protocol(arguments.store, record, [order], data)
         pack = submit(run, catalogue, arguments.store, told(stream, method))
         print(

@@ -1,7 +1,7 @@
 """Run a method on all orders of streams, as a user would, for the rows of tables.
 
     python experiments/carries/rows.py --method recommended --streams pacs-art-sketch tiny
-        --data DATA --weights FILE --runs RUNS [--size 224]
+        --data DATA --weights FILE --runs RUNS [--orders 0 1] [--size 224]
 
 It goes on where it stopped; `packs.py` packs what has finished.
 """
@@ -21,13 +21,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--method", required=True)
     parser.add_argument("--streams", nargs="+", required=True)
+    parser.add_argument("--orders", nargs="+", type=int, help="some orders in place of all")
     parser.add_argument("--size", type=int, default=224)
     for name in ("--data", "--weights", "--runs"):
         parser.add_argument(name, type=Path, required=True)
     arguments = parser.parse_args()
     arguments.runs.mkdir(parents=True, exist_ok=True)
     for stream in arguments.streams:
-        for order in sorted(int(folder.name) for folder in (arguments.data / stream).iterdir()):
+        known = sorted(int(folder.name) for folder in (arguments.data / stream).iterdir())
+        for order in arguments.orders or known:
             run = arguments.runs / f"{stream}.{order}.{arguments.method}.{arguments.size}"
             facts = (stream, order, arguments.method, arguments.size, arguments.data, arguments.weights, run)
             if (run / "record.json").exists() and finished(json.loads((run / "record.json").read_text())):
