@@ -1,7 +1,8 @@
 """A picture of the leaderboard: what a method ends above the floor, against what it takes.
 
-A point is a method on a report stream at the largest size: its seconds over those of ``lda`` on frozen
-features (logarithmic), and its FAA less theirs. Only the standard library draws it.
+A point is a method on a report stream at the largest size: its forwards of the bare backbone for each
+training image (logarithmic), and its FAA less that of ``lda`` on frozen features. Only the standard library
+draws it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def picture(lines: Sequence[Line]) -> str:
     written: list[tuple[float, float]] = []
     for times, gain, line in points:
         colour = COLOURS[methods.index(line.method) % len(COLOURS)]
-        said = f"{line.stream}: {gain:+.1f} points for {times:.0f} times the seconds"
+        said = f"{line.stream}: {gain:+.1f} points for {times:.0f} forwards an image"
         parts.append(
             f'<circle cx="{x(times):.1f}" cy="{y(gain):.1f}" r="5" fill="{colour}">'
             f"<title>{html.escape(said)}</title></circle>"
@@ -65,11 +66,11 @@ def picture(lines: Sequence[Line]) -> str:
 
 
 def _place(line: Line) -> tuple[float, float]:
-    """Return a line's seconds over the floor's, and its FAA less the floor's."""
-    seconds, floor = (statistics.fmean(run.seconds for run in runs) for runs in (line.runs, line.floor))
+    """Return a line's forwards for each training image, and its FAA less the floor's."""
+    forwards = statistics.fmean(run.forwards for run in line.runs)
     apart = line.less_the_floor()
     assert apart is not None, "the floor has no place"
-    return max(1.0, seconds / floor), apart.mean
+    return max(1.0, forwards), apart.mean
 
 
 def _axes(x: Scale, y: Scale, gains: tuple[int, int], most: float, right: int, bottom: int) -> Iterator[str]:
@@ -87,7 +88,7 @@ def _axes(x: Scale, y: Scale, gains: tuple[int, int], most: float, right: int, b
             yield f'<text x="{x(times):.1f}" y="{bottom + 18}" text-anchor="middle">{times}</text>'
     yield (
         f'<text x="{(LEFT + right) / 2:.0f}" y="{bottom + 36}" text-anchor="middle">'
-        "seconds of the run over those of lda on frozen features</text>"
+        "forwards of the bare backbone for each training image</text>"
     )
     yield (
         f'<text x="14" y="{(TOP + bottom) / 2:.0f}" text-anchor="middle" '

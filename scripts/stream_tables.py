@@ -32,16 +32,32 @@ FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
     FLOOR: "`lda` on frozen features (the floor)",
-    "ranpac": "`ranpac` on frozen features",
-    "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
+    "simple-cil_cosine": "class means on frozen features (`simple-cil`)",
+    "simple-cil_mahalanobis": "`mahalanobis` on frozen features",
+    "simple-cil_ridge": "`ridge` on frozen features",
+    "simple-cil_klda": "`klda` on frozen features",
+    "ranpac": "`ranpac adapt=none` on frozen features",
+    "ranpac_always": "`ranpac`, adapters of the first task",
     "slca-plus-plus_always_lda_gated_expert": (
         "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert"
     ),
+    "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
+    "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
     "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
+    "dual-prompt_always_lda_lda": "a prompt set a task, three asked, `lda` carried by `affine`",
     "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
+    "dual-prompt_always_linear_key-cosine": "`dual-prompt`, a set a task, as published",
+    "hide-prompt_always_linear_classifier": "`hide-prompt`, a set a task, as published",
+    "joint_always_linear": "`joint`: all classes at once, own head (control)",
+    "joint_always_lda": "`joint` under `lda` (control)",
 }
-"""What the methods of packs are called in tables, the floor first."""
+"""What the methods of packs are called in tables, those on frozen features first."""
+FROZEN = frozenset(list(LABELS)[:6])
+"""Methods that train nothing. Their heads may have shared forwards with another run, so that only the floor's
+seconds are those of a run alone."""
+FIRST_TASK = ("ranpac", "aper-adapter", "aper-vpt-deep")
+"""Baselines that train on the first task alone."""
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +73,8 @@ class StreamRun:
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
         seconds: All of the run, evaluations included.
         kept: Numbers kept: parameters and statistics.
+        forwards: Operations of the training and of what follows it on training images, in forwards of the
+            bare backbone for each training image.
     """
 
     path: Path
@@ -67,6 +85,7 @@ class StreamRun:
     faa: float
     seconds: float
     kept: int
+    forwards: float
 
 
 def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
@@ -77,6 +96,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
             classes at once are not those of the stream.
     """
     known = _streams()
+    bare = _bare_operations(stored)
     runs = []
     for pack, reported in stored.runs:
         named = OF_A_STREAM.fullmatch(protocol_of(reported))
@@ -96,9 +116,38 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 faa=_by_tasks(store, named, pack) if named["once"] else float(record["metrics"]["faa"]),
                 seconds=float(record["seconds"]["total"]),
                 kept=storage["parameters"] + storage["statistics"],
+                forwards=_forwards(record, known[named["stream"]], bare.get(int(named["size"]), 0.0)),
             )
         )
     return runs
+
+
+def _bare_operations(stored: Stored) -> dict[int, float]:
+    """Return the operations of a bare forward by size, as runs with a frozen expert counted them."""
+    found = {}
+    for pack, _ in stored.runs:
+        if bare := pack.record["flops"].get("expert_per_image"):
+            found[int(pack.record["config"]["backbone"]["image_size"])] = float(bare)
+    return found
+
+
+def _forwards(record: Mapping[str, Any], stream: Mapping[str, Any], bare: float) -> float:
+    """Return the bare forwards for each training image; 1 for what reads features once, 0 where unknown.
+
+    Counted are the steps on images, the images that a carry reads again, and one forward where a head in
+    closed form reads all images in the end.
+    """
+    config = record["config"]["baseline"]
+    step = record["flops"]["training_per_image"]
+    if step is None:
+        return 1.0
+    if not bare:
+        return 0.0
+    epochs = config["epochs"] / (stream["tasks"] if config["name"] in FIRST_TASK else 1)
+    images = stream["tasks"] * stream["increment"] * stream["train_per_class"]
+    carried = (record["findings"].get("carry_forwards") or 0) / images
+    closed = config["name"] in FIRST_TASK or config.get("head", "linear") != "linear"
+    return float(epochs * step / bare + carried + closed)
 
 
 def _method(pack: Pack) -> str:
@@ -177,6 +226,17 @@ def _difference(line: Line) -> str:
     return f"{mean:+.1f} ± {apart.half:.1f}"
 
 
+def _seconds(line: Line) -> str:
+    if line.method in FROZEN and line.method != FLOOR:
+        return "as the floor"
+    return f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"
+
+
+def _forwards_shown(line: Line) -> str:
+    forwards = statistics.fmean(run.forwards for run in line.runs)
+    return f"{forwards:.1f}" if forwards else "-"
+
+
 COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "stream": ("stream", lambda line: line.stream),
     "method": ("method", lambda line: LABELS.get(line.method, line.method)),
@@ -184,7 +244,8 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
     "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
     "less": ("less frozen `lda`", _difference),
-    "seconds": ("seconds", lambda line: f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"),
+    "seconds": ("seconds", _seconds),
+    "forwards": ("forwards", _forwards_shown),
     "kept": ("numbers kept", lambda line: f"{statistics.fmean(run.kept for run in line.runs):,.0f}"),
 }
 """The columns: what stands above them, and what they say of a line."""
@@ -213,6 +274,36 @@ def lines_of(
     return lines
 
 
+def matrix(lines: Sequence[Line], methods: Sequence[str]) -> Iterator[str]:
+    """Yield a table in Markdown with a column a stream: mean FAA, the worst order, and how many there are.
+
+    Args:
+        lines: What its cells tell.
+        methods: Its rows; one without any line is left out.
+    """
+    streams = list(dict.fromkeys(line.stream for line in lines))
+    by_place = {(line.method, line.stream): line for line in lines}
+    most = {each: max(len(line.runs) for line in lines if line.stream == each) for each in streams}
+    yield f"| | {' | '.join(f'{each} ({most[each]} orders)' for each in streams)} |"
+    yield f"| --- |{' ---: |' * len(streams)}"
+    known = {line.method for line in lines}
+    for method in (each for each in methods if each in known):
+        cells = []
+        for each in streams:
+            line = by_place.get((method, each))
+            cells.append("-" if line is None else _mean_and_worst(line, most[each]))
+        yield f"| {LABELS.get(method, method)} | {' | '.join(cells)} |"
+
+
+def _mean_and_worst(line: Line, most: int) -> str:
+    """Return the mean and, in brackets, the worst order; n orders where others have more."""
+    runs = len(line.runs)
+    few = "" if runs == most else f"; n={runs}"
+    if runs == 1:
+        return f"{line.faa:.1f}" + (f" ({few[2:]})" if few else "")
+    return f"{line.faa:.1f} ({min(run.faa for run in line.runs):.1f}{few})"
+
+
 def _rank(method: str) -> tuple[int, str]:
     known = list(LABELS)
     return (known.index(method) if method in known else len(known), method)
@@ -223,14 +314,22 @@ def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun
     return sorted(found, key=lambda run: run.order)
 
 
-def markdown(lines: Sequence[Line], columns: Sequence[str] = tuple(COLUMNS)) -> Iterator[str]:
-    """Yield the lines of a table in Markdown; a stream is named in its first line alone."""
+def markdown(
+    lines: Sequence[Line], columns: Sequence[str] = tuple(COLUMNS), *, repeated: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a table in Markdown.
+
+    Args:
+        lines: What its rows tell.
+        columns: Names of :data:`COLUMNS`.
+        repeated: Name the stream in each row, for tables that readers sort, not in the first one alone.
+    """
     yield f"| {' | '.join(COLUMNS[name][0] for name in columns)} |"
     yield f"| {' | '.join('---' if name in WORDS else '---:' for name in columns)} |"
     before = ""
     for line in lines:
         cells = {name: COLUMNS[name][1](line) for name in columns}
-        if line.stream == before:
+        if line.stream == before and not repeated:
             cells["stream"] = ""
         before = line.stream
         yield f"| {' | '.join(cells[name] for name in columns)} |"

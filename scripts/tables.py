@@ -4,12 +4,16 @@
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
     python scripts/tables.py --packs use-224    # the packs behind a table, to be examined by `lw2g verify`
 
-Which tables there are says tables.toml.
+Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
+experiments/carries/cells, which its own script reads. A table with a fraction in it that stands on one of
+:data:`PAGES` outside all marks has nothing behind it, and fails the check.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import write_leaderboard
-from stream_tables import Line, StreamRun, lines_of, markdown, runs_of
+from seed_tables import seeds_of
+from stream_tables import Line, StreamRun, lines_of, markdown, matrix, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.store.stored import Stored, stored_runs
@@ -27,11 +32,33 @@ FACTS = Path(__file__).with_name("tables.toml")
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
 LEADERBOARD = "docs/leaderboard.md"
+CARRIES, WORTH = "docs/carries.md", "docs/worth.md"
+CELLS = ROOT / "experiments" / "carries" / "cells"
+PAGES = (
+    "README.md",
+    "docs/use.md",
+    "docs/growth.md",
+    WORTH,
+    CARRIES,
+    LEADERBOARD,
+    "experiments/README.md",
+    "experiments/carries/README.md",
+)
+"""The pages whose tables have numbers of packs alone."""
+MARKED = re.compile(
+    r"<!-- (?:table: [\w-]+|cells|gains) -->.*?<!-- end of (?:table|cells|gains) -->", re.DOTALL
+)
+FRACTION = re.compile(r"\d\.\d")
 
 
 def facts() -> dict[str, dict[str, Any]]:
     """Return what is told of each table: its page, its packs and its columns."""
     return tomllib.loads(FACTS.read_text(encoding="utf-8"))
+
+
+def streams_tables() -> list[str]:
+    """Return the names of the tables whose rows are methods on streams."""
+    return [name for name, table in facts().items() if table.get("form") != "seeds"]
 
 
 def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
@@ -60,6 +87,17 @@ def with_table(page: str, name: str, lines: Iterator[str]) -> str:
     return "\n".join([head + begin, "", *lines, "", END]) + tail
 
 
+def table_text(table: Mapping[str, Any], runs: Sequence[StreamRun], stored: Stored) -> Iterator[str]:
+    """Return the lines of a table in Markdown, in the form that its facts name."""
+    form = table.get("form", "lines")
+    if form == "seeds":
+        return seeds_of(stored, table["protocol"], table["rows"], table["against"])
+    lines = table_lines(table, runs)
+    if form == "matrix":
+        return matrix(lines, table["methods"])
+    return markdown(lines, table["columns"])
+
+
 def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     """Return all pages that have numbers of packs, as the packs would have them."""
     runs = runs_of(STORE, stored)
@@ -67,15 +105,46 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     for name, table in facts().items():
         page = table["page"]
         before = written.get(page) or (root / page).read_text(encoding="utf-8")
-        written[page] = with_table(before, name, markdown(table_lines(table, runs), table["columns"]))
+        written[page] = with_table(before, name, table_text(table, runs, stored))
+    written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
+    written |= of_experiment("worth", "gains").written(stored, written[WORTH])
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written
 
 
+def carries_page(text: str) -> str:
+    """Return the page of the study of carries with its tables, as its own script writes them."""
+    study = of_experiment("carries", "table")
+    return str(study.page_with(text, study.study_lines(CELLS)))
+
+
+def of_experiment(folder: str, module: str) -> Any:
+    """Return a module of a folder of experiments."""
+    sys.path.insert(0, str(ROOT / "experiments" / folder))
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.pop(0)
+
+
+def without_packs(root: Path = ROOT) -> Iterator[str]:
+    """Yield the rows of tables that have a fraction and stand outside all marks."""
+    for page in PAGES:
+        if page == LEADERBOARD:  # is written whole
+            continue
+        text = (root / page).read_text(encoding="utf-8")
+        # the lines of what is cut out stay, so that those that follow keep their numbers
+        rest = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
+        for at, line in enumerate(rest.splitlines(), start=1):
+            if line.startswith("|") and FRACTION.search(line):
+                yield f"{page}:{at}: no pack bears the numbers of this row"
+
+
 def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
-    """Yield what is wrong: pages that differ from the packs, and packs that do not hold."""
+    """Yield what is wrong: packs that do not hold, rows without packs, pages that differ from the packs."""
     yield from stored.left_out
+    yield from without_packs(root)
     for page, text in pages(stored, root).items():
         before = (root / page).read_text(encoding="utf-8")
         for at, (old, new) in enumerate(zip(before.splitlines(), text.splitlines(), strict=False), start=1):
@@ -92,7 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="write nothing; 1 where page and packs differ")
-    way.add_argument("--packs", metavar="TABLE", choices=facts(), help="name the packs behind a table")
+    way.add_argument(
+        "--packs", metavar="TABLE", choices=streams_tables(), help="name the packs behind a table"
+    )
     given = parser.parse_args(arguments)
     stored = stored_runs(STORE, load_catalogue())
     if given.packs:

@@ -29,9 +29,12 @@ HEAD = """\
 Written by `scripts/write_leaderboard.py` from the runs in `experiments/store`, also those that are bad for
 us. Every number is recomputed from stored predictions; [what each badge does not say](howto/store.md#badges).
 
-On glyphs: mean ± sample standard deviation over n seeds. *Paper*: what is published for the configuration,
-where something is, and ours minus that; it fills no gap and ranks no row. *Passes*: forwards through a set
-per test image. *Statistics*: numbers kept beside the parameters. Controls are for comparison only.
+In the built site a click on the head of a column sorts a table.
+
+On glyphs: mean and sample standard deviation (sd) over n seeds. *Paper*: what is published for the
+configuration, where something is, and ours minus that; it fills no gap and ranks no row. *Passes*: forwards
+through a set per test image. *Statistics*: numbers kept beside the parameters. Controls are for comparison
+only.
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -40,7 +43,9 @@ OF_STREAMS = """\
 `experiments/streams.toml` says which images they have; ViT-Tiny, five epochs, presets. FAA is the mean over
 orders. After ±: half of the 95 % t-interval over orders of the difference from `lda` on frozen features, the
 floor, paired over the orders that both have. Seconds (one CPU core of a busy machine, tests included) and
-numbers kept are means over orders.
+numbers kept are means over orders. *Forwards*: operations on training images, in forwards of the bare
+backbone for each of them; 1 reads their features once. Heads on frozen features other than the floor's shared
+their forwards with one another, so they have no seconds of their own.
 """
 CAUTION = {
     "report": "Method, head and carry were chosen on other streams; all of CIFAR-100 had a part in it, and\n"
@@ -50,9 +55,9 @@ CAUTION = {
 PICTURED = (224, "report")
 PICTURE = "docs/leaderboard.svg"
 PICTURE_LINES = """\
-![points above the floor against seconds over the floor's](leaderboard.svg)
+![points above the floor against forwards for each training image](leaderboard.svg)
 
-*Points above `lda` on frozen features, the floor, against seconds over those of the floor.*"""
+*Points above `lda` on frozen features, the floor, against forwards for each training image.*"""
 GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
 SHOWN = [COLUMNS[name] for name in ("faa", "ffm", "passes", "parameters", "statistics")]
 
@@ -86,7 +91,7 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
             yield OF_STREAMS.format(size=size, role=role, caution=caution)
             if (size, role) == PICTURED:
                 yield from (PICTURE_LINES, "")
-            yield from markdown(by_accuracy(lines))
+            yield from markdown(by_accuracy(lines), repeated=True)
             yield ""
 
 
@@ -111,7 +116,8 @@ def block(table: Table) -> Iterator[str]:
     cells: list[list[object]] = [[*head, "badges", "tuned"], ["---"] * (len(head) + 2)]
     for row, line in zip(rows, lines, strict=True):
         badges, tuned = told(row)
-        cells.append([method(row), *line[1:], badges, f"({notes.index(tuned) + 1})"])
+        spread = [str(cell).replace(" ± ", ", sd ") for cell in line[1:]]
+        cells.append([method(row), *spread, badges, f"({notes.index(tuned) + 1})"])
     for line in cells:
         yield f"| {' | '.join(map(str, line))} |"
     yield from ("", "Tuned on: " + "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1)))

@@ -68,9 +68,7 @@ def command(
         "run.seed": order,
         "run.protocol": "like-for-like",
     }
-    named = [
-        f"--{kind}={options.pop(kind)}" for kind in COMPONENTS if kind in options
-    ]
+    named = [f"--{kind}={options.pop(kind)}" for kind in COMPONENTS if kind in options]
     chosen = [f"--set={key}={value}" for key, value in options.items()]
     return [
         "lw2g",

@@ -1,4 +1,4 @@
-"""Run the heads in closed form on frozen features, order after order, with one forward an image for all of them.
+"""Run the heads in closed form on frozen features with one forward an image for all of them.
 
     python experiments/carries/heads.py --streams pacs-art-sketch --orders 0 1 2
         --data DATA --weights FILE --runs RUNS [--heads cosine klda]

@@ -4,8 +4,8 @@
 
 An entry is FAA alone / with the frozen expert, mean over orders, and in brackets that of the worst order; the
 number of orders stands in the head. Differences are paired, with the 95 % t-interval over orders, over test
-images alone where there is one order, which is said. Pages get tables of the main method on report streams,
-between their marks.
+images alone where there is one order, which is said. The page of the study gets the tables of the main
+method on report streams, between its marks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,6 @@ from results import Cell, chosen, less, load, task_mean
 ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
 BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
 ROOT = Path(__file__).parents[2]
-SHORT = (
-    ("`slca-plus-plus`, head `lda`, not carried", "none", False),
-    ("the same, carried by `affine`", "affine", False),
-    ("**the same, `gated` carry and frozen expert** (recommended)", "gate", True),
-    ("the same, all old images measured anew (bound)", "fresh", False),
-)
-"""Rows of the short table after those on frozen features: label, carry, with the expert."""
-SHORT_SIZE = 224
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 
 DIFFERENCES = (
@@ -137,39 +129,19 @@ def study_lines(folder: Path) -> list[str]:
     return [*of_role(load(folder), folder / "floor", "report", "Report streams", METHODS[0])]
 
 
-def short_lines(folder: Path) -> list[str]:
-    """Return the short table: the report streams at one size, one row a way to learn."""
-    cells = load(folder)
-    names = [name for name, role in roles().items() if role == "report"]
-    streams = {name: chosen(cells, name, METHODS[0], SHORT_SIZE) for name in names}
-    heads = [f"{name} ({_orders(own)})" for name, own in streams.items()]
-    lines = ["", f"| | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
-    raw = [[cell.faa("raw") for cell in own] for own in streams.values()]
-    lines.append(_row("frozen features, `lda`", [_mean(ends) for ends in raw]))
-    features = [_floor(folder / "floor", own)[0] for own in streams.values()]
-    lines.append(_row("frozen features, `ranpac`", [_mean(ends) for ends in features]))
-    for label, carry, expert in SHORT:
-        ends = [[cell.faa(carry, expert=expert) for cell in own] for own in streams.values()]
-        lines.append(_row(label, [_mean(each) for each in ends]))
-    return lines
-
-
-PAGES = {"docs/carries.md": study_lines, "README.md": short_lines}
-"""What stands on a page between its marks."""
+PAGE = ROOT / "docs" / "carries.md"
 
 
 def main() -> None:
     """Print the tables of a folder of cells, or write them into the pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cells", type=Path, help="folder of the cells")
-    parser.add_argument("--pages", action="store_true", help="write what the pages show of them")
+    parser.add_argument("--pages", action="store_true", help="write what docs/carries.md shows of them")
     arguments = parser.parse_args()
     if not arguments.pages:
         print("\n".join(tables(load(arguments.cells), arguments.cells / "floor")))
         return
-    for name, lines in PAGES.items():
-        page = ROOT / name
-        page.write_text(page_with(page.read_text(), lines(arguments.cells)))
+    PAGE.write_text(page_with(PAGE.read_text(), study_lines(arguments.cells)))
 
 
 if __name__ == "__main__":

@@ -277,11 +277,13 @@ def test_embedded_streams_are_those_of_the_store():
     assert set(known["glyphs"]["sha256"]) <= glyphs
 
 
-def test_every_method_of_the_study_can_be_resolved():
-    """No option of methods.toml is out of date; what is trained has a carried `lda` head."""
+def test_every_method_of_the_study_can_be_resolved(script):
+    """No option of methods.toml is out of date; what the study trains has a carried `lda` head."""
     catalogue = load_catalogue()
+    cells = script("table").METHODS
     for method, options in tomllib.loads((FOLDER / "methods.toml").read_text()).items():
         named = {kind: options.pop(kind) for kind in ("baseline", "policy")}
+        named |= {kind: options.pop(kind) for kind in ("retrieval",) if kind in options}
         constraint = options.pop("constraint", None)
         places = {"benchmark": "folder", "backbone": "vit_tiny_patch16_224"}
         config = resolve(
@@ -295,9 +297,8 @@ def test_every_method_of_the_study_can_be_resolved():
         assert not config.constraints
         if method == "ranpac-frozen":
             assert chosen.adapt == "none"
-            continue
-        assert chosen.head == "lda"
-        if method != "frozen":
+        if method in (*cells, "recommended"):
+            assert chosen.head == "lda"
             assert chosen.head_carry == ("gated" if method == "recommended" else "affine")
 
 
@@ -348,11 +349,11 @@ def test_the_tables_keep_development_apart(script, tmp_path, monkeypatch):
     assert "+25.0 ±" in report
 
 
-@pytest.mark.parametrize("name", ["docs/carries.md", "README.md"])
-def test_a_page_shows_the_cells_of_the_repository(script, name):
-    """Between a page's marks stands what the script writes, and stays there."""
-    table, page = script("table"), (ROOT / name).read_text()
-    assert table.page_with(page, table.PAGES[name](FOLDER / "cells")) == page
+def test_the_page_shows_the_cells_of_the_repository(script):
+    """Between its marks stands what the script writes, and stays there."""
+    table = script("table")
+    page = table.PAGE.read_text()
+    assert table.page_with(page, table.study_lines(FOLDER / "cells")) == page
     assert table.page_with(page, ["another"]) != page
 
 

@@ -20,7 +20,7 @@ from lw2g.store.stored import Stored, stored_runs
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
-MODULES = ("tables", "stream_tables", "write_leaderboard")
+MODULES = ("tables", "stream_tables", "seed_tables", "write_leaderboard", "gains", "table", "cell", "results")
 
 if not STORE.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -42,11 +42,12 @@ def stored() -> Stored:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, script) -> Path:
     """A copy of the pages that have tables."""
-    (tmp_path / "docs").mkdir()
-    for page in ("use.md", "leaderboard.md", "leaderboard.svg"):
-        shutil.copy(ROOT / "docs" / page, tmp_path / "docs" / page)
+    tables = script("tables")
+    for page in (*tables.PAGES, "docs/leaderboard.svg", "docs/worth.svg"):
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / page, tmp_path / page)
     return tmp_path
 
 
@@ -55,12 +56,15 @@ def test_every_page_says_what_the_packs_say(script, stored):
     assert list(script("tables").differing(stored)) == []
 
 
-@pytest.mark.parametrize("page", ["docs/use.md", "docs/leaderboard.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/use.md", "docs/growth.md", "docs/worth.md", "docs/carries.md", "docs/leaderboard.md"],
+)
 def test_a_changed_number_is_found(script, stored, root, page):
     """In whichever table, with its line."""
     path = root / page
     text = path.read_text()
-    number = re.search(r"frozen features[^|]* \| \d \| (\d\d\.\d)", text)
+    number = re.search(r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)", text, re.MULTILINE)
     before = text[: number.start(1)]
     path.write_text(before + "99.9" + text[number.end(1) :])
     (found,) = script("tables").differing(stored, root)
@@ -86,6 +90,52 @@ def test_a_page_without_its_marks_is_refused(script):
     for page in ("a", f"{mark} a", f"{mark} {tables.END} {mark}"):
         with pytest.raises(SystemExit, match="must have"):
             tables.with_table(page, "it", iter([]))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/growth.md", "experiments/README.md"])
+def test_a_row_without_packs_is_refused(script, root, page):
+    """A table that somebody writes by hand, outside all marks; whole numbers and prose may stand."""
+    assert list(script("tables").without_packs(root)) == []
+    path = root / page
+    text = path.read_text()
+    path.write_text(text + "\n| cells | 126 |\n| ours | 67.1 |\n")
+    (found,) = script("tables").without_packs(root)
+    assert found == f"{page}:{len(text.splitlines()) + 3}: no pack bears the numbers of this row"
+
+
+def test_no_table_prints_a_development_stream_as_a_report_stream(script, stored):
+    """Tables of report streams have these alone, whatever packs there are; one asked for both is refused."""
+    tables, streams = script("tables"), script("stream_tables")
+    known = streams._streams()
+    runs = streams.runs_of(STORE, stored)
+    for name in tables.streams_tables():
+        table = tables.facts()[name]
+        roles = {known[line.stream]["role"] for line in tables.table_lines(table, runs)}
+        assert roles == {table["role"]}, name
+    development = {run.stream for run in runs if known[run.stream]["role"] == "development"}
+    for page in tables.PAGES:
+        report = (ROOT / page).read_text().partition("development streams")[0]
+        assert not [name for name in development if re.search(rf"^\| {name} \|", report, re.MULTILINE)], page
+
+
+def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
+    """By hand: `ranpac` ends higher on the orders that all heads have; without runs there is no gain."""
+    monkeypatch.syspath_prepend(str(ROOT / "experiments" / "worth"))
+    gains = script("gains")
+    plan = {"heads": {"lda": "", "ranpac": "", "klda": ""}, "methods": {"ours": ""}}
+    ends = {
+        ("turns", "ours"): {0: 90.0, 1: 92.0, 2: 10.0},
+        ("turns", "lda"): {0: 88.0, 1: 89.0, 2: 99.0},
+        ("turns", "ranpac"): {0: 89.0, 1: 90.0},
+    }
+    found = gains.gain(plan, ends, "turns", "ours")
+    assert (found.head, list(found.apart)) == ("ranpac", [1.0, 2.0])
+    # half of the interval for one degree of freedom: 12.706 times the deviation by the root of two
+    assert found.half == pytest.approx(12.706 * 0.5, rel=1e-3)
+    assert gains.gain(plan, ends, "tiny", "ours") is None
+    alone = gains.Gain(stream="turns", method="ours", head="lda", apart=[-3.0])
+    assert gains.margin([("turns", found)], -0.5) == "holds"
+    assert gains.margin([("turns", alone)], -0.5) == "refuted on turns (within its interval)"
 
 
 def test_the_numbers_are_those_that_the_study_found(script, stored):
@@ -138,7 +188,7 @@ def test_a_pack_of_no_known_stream_is_named(script, stored, monkeypatch, tmp_pat
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair; one order has no interval."""
     tables = script("stream_tables")
-    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1_000}
+    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1_000, "forwards": 12.34}
 
     def run(stream: str, order: int, method: str, faa: float):
         return tables.StreamRun(stream=stream, order=order, method=method, faa=faa, **facts)
@@ -149,9 +199,15 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     assert [(line.stream, line.method) for line in lines] == [("turns", tables.FLOOR), ("turns", "mine")]
     # differences 1 and 3: sd is the root of two, t for one degree of freedom 12.706
     shown = list(tables.markdown(lines))
-    assert shown[-1] == "|  | mine | 2 | 82.5 | 81.0 | +2.0 ± 12.7 | 1 | 1,000 |"
+    assert shown[-1] == "|  | mine | 2 | 82.5 | 81.0 | +2.0 ± 12.7 | 1 | 12.3 | 1,000 |"
     assert shown[-2].startswith("| turns | `lda` on frozen features (the floor) | 3 | 81.0 | 80.0 | - |")
     (single,) = tables.lines_of([*ours[:1], floor[0]], "report", 224, ["mine"])
     assert "+1.0 |" in list(tables.markdown([single]))[-1]
+    rows = list(tables.matrix(lines, ["mine", "never run", tables.FLOOR]))
+    assert rows[0] == "| | turns (3 orders) |"
+    assert rows[2:] == [
+        "| mine | 82.5 (81.0; n=2) |",
+        "| `lda` on frozen features (the floor) | 81.0 (80.0) |",
+    ]
     (development,) = tables.lines_of(ours[2:], "development", 224)
     assert development.stream == "caltech"

@@ -1,0 +1,352 @@
+"""What training gains over the best frozen head, from packs: table, verdicts and picture.
+
+    python experiments/worth/gains.py            # write docs/worth.md between its marks, and docs/worth.svg
+    python experiments/worth/gains.py --print    # print the table and the verdicts
+
+Criteria and distances stand in ``hypotheses.toml``, written before the rows; nothing is judged by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import itertools
+import json
+import statistics
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from scipy import stats
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from stream_tables import StreamRun, runs_of  # noqa: E402
+
+from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g.store.stored import Stored, stored_runs  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+STORE = ROOT / "experiments" / "store"
+PAGE, PICTURE = "docs/worth.md", "docs/worth.svg"
+BEGIN, END = "<!-- gains -->", "<!-- end of gains -->"
+
+
+@attrs.frozen(kw_only=True)
+class Gain:
+    """A trained method less the best frozen head of its stream, paired by order.
+
+    Attributes:
+        stream: The stream.
+        method: The trained method.
+        head: The frozen head with the highest mean over the same orders.
+        apart: The difference of each order.
+    """
+
+    stream: str
+    method: str
+    head: str
+    apart: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        """Mean over orders."""
+        return statistics.fmean(self.apart)
+
+    @property
+    def half(self) -> float | None:
+        """Half of the 95 % t-interval over orders; None for one order."""
+        if len(self.apart) < 2:
+            return None
+        quantile = float(stats.t.ppf(0.975, len(self.apart) - 1))
+        return quantile * statistics.stdev(self.apart) / len(self.apart) ** 0.5
+
+    def __str__(self) -> str:
+        orders = f"{len(self.apart)} order{'s' * (len(self.apart) > 1)}"
+        if self.half is None:
+            return f"{self.mean:+.1f} ({orders})"
+        return f"{self.mean:+.1f} ± {self.half:.1f} ({orders})"
+
+
+Ends = Mapping[tuple[str, str], Mapping[int, float]]
+"""FAA by order, of each stream and method by its short name."""
+
+
+def ends_of(plan: Mapping[str, Any], runs: Sequence[StreamRun]) -> Ends:
+    """Return the FAA of what the plan names."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for name, method in {**plan["heads"], **plan["methods"]}.items():
+        for run in runs:
+            if run.size == plan["size"] and run.method == method and run.stream in plan["streams"]:
+                found.setdefault((run.stream, name), {})[run.order] = run.faa
+    return found
+
+
+def gain(plan: Mapping[str, Any], ends: Ends, stream: str, method: str) -> Gain | None:
+    """Return what a method gains on a stream; None without any pair.
+
+    Heads that have no run on the stream are passed over; the others are compared on the orders that all of
+    them have, or, where there is none, on those of the head that has most.
+    """
+    own = ends.get((stream, method), {})
+    heads = {head: ends[stream, head] for head in plan["heads"] if (stream, head) in ends}
+    shared = {head: own.keys() & known.keys() for head, known in heads.items()}
+    orders = set(own).intersection(*shared.values()) or max(shared.values(), key=len, default=set())
+    if not orders:
+        return None
+    able = [head for head, known in shared.items() if orders <= known]
+    best = max(able, key=lambda head: statistics.fmean(heads[head][order] for order in orders))
+    return Gain(
+        stream=stream,
+        method=method,
+        head=best,
+        apart=[own[order] - heads[best][order] for order in sorted(orders)],
+    )
+
+
+def distances(plan: Mapping[str, Any], ends: Ends) -> dict[str, dict[str, float]]:
+    """Return both distances of each stream."""
+    blind = json.loads((HERE / "distance.json").read_text(encoding="utf-8"))
+    return {
+        stream: {
+            "labelled": 100 - statistics.fmean(ends[stream, "lda"].values()),
+            "blind": blind[stream]["blind"],
+        }
+        for stream in plan["streams"]
+    }
+
+
+def gains_of(plan: Mapping[str, Any], ends: Ends) -> dict[tuple[str, str], Gain]:
+    """Return the gain of every stream and method that has runs."""
+    found = {}
+    for stream, method in itertools.product(plan["streams"], plan["methods"]):
+        own = gain(plan, ends, stream, method)
+        if own is not None:
+            found[stream, method] = own
+    return found
+
+
+# -- verdicts --------------------------------------------------------------------------------------------
+
+
+def rank(plan: Mapping[str, Any], name: str, gains: Any, far: Any) -> Iterator[str]:
+    """Yield the verdicts on a rank correlation, one a method."""
+    for method in plan["methods"]:
+        own = [stream for stream in plan["streams"] if (stream, method) in gains]
+        if len(own) < len(plan["streams"]):
+            yield f"({name}) {method}: open ({len(own)} of {len(plan['streams'])} streams)"
+            continue
+        x = [far[stream][plan[name]["distance"]] for stream in own]
+        rho = float(stats.spearmanr(x, [gains[stream, method].mean for stream in own]).statistic)
+        verdict = "undecided"
+        if rho > 1 - 1e-9:
+            verdict = "holds"
+        if rho <= 0:
+            verdict = "refuted"
+        yield f"({name}) {method}: {verdict} (Spearman {rho:+.1f} over {len(own)} streams)"
+
+
+def margin(differences: Sequence[tuple[str, Gain]], least: float) -> str:
+    """Return the verdict on differences none of which is to fall below a margin."""
+    below = [(stream, each) for stream, each in differences if each.mean < least]
+    if not below:
+        return "holds" if differences else "open"
+    told = []
+    for stream, each in below:
+        beyond = each.half is not None and each.mean + each.half < least
+        told.append(f"{stream} ({'beyond' if beyond else 'within'} its interval)")
+    return f"refuted on {', '.join(told)}"
+
+
+def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:
+    """Return the difference of two trained methods on each stream that has both."""
+    left, right = plan["one"]["left"], plan["one"]["right"]
+    found = []
+    for stream in plan["streams"]:
+        ours, theirs = ends.get((stream, left), {}), ends.get((stream, right), {})
+        if orders := sorted(ours.keys() & theirs.keys()):
+            apart = [ours[order] - theirs[order] for order in orders]
+            found.append((stream, Gain(stream=stream, method=left, head=right, apart=apart)))
+    return found
+
+
+def family(plan: Mapping[str, Any], gains: Any) -> Iterator[str]:
+    """Yield the verdicts of the one family, corrected by Holm."""
+    method, level = plan["gains"]["method"], plan["gains"]["level"]
+    tested = []
+    for stream in plan["streams"]:
+        own = gains.get((stream, method))
+        if own is not None and len(own.apart) > 1:
+            tested.append((float(stats.ttest_1samp(own.apart, 0.0).pvalue), stream, own))
+        else:
+            yield f"(gains) {stream}: open"
+    holds = True
+    for place, (p, stream, own) in enumerate(sorted(tested, key=lambda each: each[0])):
+        corrected = min(1.0, p * (len(tested) - place))
+        holds = holds and corrected < level
+        verdict = "undecided"
+        if holds:
+            verdict = "gains" if own.mean > 0 else "loses"
+        yield f"(gains) {stream}: {verdict} ({own}, p {corrected:.3f} by Holm)"
+
+
+def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
+    """Yield all verdicts."""
+    gains, far = gains_of(plan, ends), distances(plan, ends)
+    for name in ("near", "blind"):
+        yield from rank(plan, name, gains, far)
+    method = plan["floor"]["method"]
+    own = [(stream, gains[stream, method]) for stream in plan["streams"] if (stream, method) in gains]
+    yield f"(floor) {margin(own, plan['floor']['margin'])}"
+    both = pairs(plan, ends)
+    told = "; ".join(f"{stream} {each}" for stream, each in both)
+    yield f"(one) {margin(both, plan['one']['margin'])}: {told or 'no stream has both'}"
+    yield from family(plan, gains)
+
+
+# -- page ------------------------------------------------------------------------------------------------
+
+
+def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
+    """Yield the table of gains and the verdicts in Markdown."""
+    gains, far = gains_of(plan, ends), distances(plan, ends)
+    streams = sorted(plan["streams"], key=lambda stream: far[stream]["labelled"])
+    yield f"| | {' | '.join(streams)} |"
+    yield f"| --- |{' ---: |' * len(streams)}"
+    for name, label in (("labelled", "distance by accuracy"), ("blind", "distance without labels")):
+        yield f"| {label} | {' | '.join(f'{far[stream][name]:.1f}' for stream in streams)} |"
+    for method in plan["methods"]:
+        cells = [str(gains.get((stream, method), "-")) for stream in streams]
+        yield f"| {method} | {' | '.join(cells)} |"
+    best = [sorted({own.head for (at, _), own in gains.items() if at == stream}) for stream in streams]
+    yield f"| best frozen head | {' | '.join(', '.join(heads) or '-' for heads in best)} |"
+    yield ""
+    yield from (f"- {line}" for line in verdicts(plan, ends))
+
+
+COLOURS = ("#2f6fb5", "#c2502f", "#3d8b53", "#8a5fb0", "#a8801f")
+INK = "#808080"
+TITLES = {
+    "labelled": "100 less accuracy of frozen lda",
+    "blind": "100 less confidence of the backbone's own head",
+}
+TOP, BOTTOM, WIDTH = 20, 300, 320
+
+
+@attrs.frozen(kw_only=True)
+class Panel:
+    """The place of one distance in the picture.
+
+    Attributes:
+        left: Its left edge, in pixels.
+        far: The distance of each stream.
+        low: The least gain that is drawn.
+        high: The greatest one.
+    """
+
+    left: int
+    far: Mapping[str, float]
+    low: float
+    high: float
+
+    def x(self, stream: str) -> float:
+        """Return where a stream stands."""
+        first, last = min(self.far.values()) - 2, max(self.far.values()) + 2
+        return self.left + WIDTH * (self.far[stream] - first) / (last - first)
+
+    def y(self, value: float) -> float:
+        """Return where a gain stands; one beyond the edge stands on it."""
+        within = min(max(value, self.low), self.high)
+        return BOTTOM - (BOTTOM - TOP) * (within - self.low) / (self.high - self.low)
+
+    def axes(self, title: str) -> Iterator[str]:
+        """Yield the lines at gains and the names of streams."""
+        first = 5 * (int(self.low) // 5 + 1)
+        for value in range(first, int(self.high) + 1, 5):
+            at, width = self.y(value), 1.5 if value == 0 else 0.4
+            ends = f'x1="{self.left}" x2="{self.left + WIDTH}" y1="{at:.1f}" y2="{at:.1f}"'
+            yield f'<line {ends} stroke="{INK}" stroke-width="{width}"/>'
+            yield f'<text x="{self.left - 6}" y="{at + 4:.1f}" text-anchor="end">{value:+d}</text>'
+        for number, stream in enumerate(sorted(self.far, key=lambda each: self.far[each])):
+            # names of neighbours stand below one another
+            place = f'x="{self.x(stream):.1f}" y="{BOTTOM + 14 + 12 * (number % 2)}"'
+            yield f'<text {place} text-anchor="middle" font-size="10">{html.escape(stream)}</text>'
+        yield f'<text x="{self.left + WIDTH / 2:.0f}" y="{BOTTOM + 46}" text-anchor="middle">{title}</text>'
+
+    def point(self, own: Gain, number: int) -> Iterator[str]:
+        """Yield a gain and its interval in the colour of its method; methods stand side by side."""
+        at, colour = self.x(own.stream) + 5 * (number - 2), COLOURS[number]
+        if own.half is not None:
+            low, high = self.y(own.mean - own.half), self.y(own.mean + own.half)
+            yield f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
+        said = html.escape(f"{own.method} on {own.stream}: {own}, best frozen head {own.head}")
+        yield f'<circle cx="{at:.1f}" cy="{self.y(own.mean):.1f}" r="4" fill="{colour}">'
+        yield f"<title>{said}</title></circle>"
+
+
+def drawn(plan: Mapping[str, Any], ends: Ends) -> str:
+    """Return the picture as SVG: gain against distance, a panel for each of the two distances."""
+    gains, far = gains_of(plan, ends), distances(plan, ends)
+    means = [own.mean for own in gains.values()]
+    methods = list(plan["methods"])
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 390" font-family="sans-serif" '
+        f'font-size="11" fill="{INK}">'
+    ]
+    for number, (name, title) in enumerate(TITLES.items()):
+        panel = Panel(
+            left=50 + 380 * number,
+            far={stream: far[stream][name] for stream in plan["streams"]},
+            low=min([-5.0, *means]) - 1,
+            high=max([5.0, *means]) + 1,
+        )
+        parts += panel.axes(title)
+        for (_, method), own in gains.items():
+            parts += panel.point(own, methods.index(method))
+    for number, method in enumerate(methods):
+        left = 50 + 130 * number
+        parts.append(f'<circle cx="{left}" cy="372" r="4" fill="{COLOURS[number]}"/>')
+        parts.append(f'<text x="{left + 8}" y="376">{html.escape(method)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def page_with(text: str, table: Sequence[str]) -> str:
+    """Return the page with these lines between its marks."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return "\n".join([head + BEGIN, "", *table, "", END]) + tail
+
+
+def written(stored: Stored, text: str) -> dict[str, str]:
+    """Return the page and the picture as the packs would have them.
+
+    Args:
+        stored: The packs.
+        text: The page as it is.
+    """
+    plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
+    ends = ends_of(plan, runs_of(STORE, stored))
+    return {PAGE: page_with(text, list(lines(plan, ends))), PICTURE: drawn(plan, ends)}
+
+
+def main() -> None:
+    """Write page and picture, or print what they say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--print", action="store_true", help="print, write nothing")
+    arguments = parser.parse_args()
+    stored = stored_runs(STORE, load_catalogue())
+    if arguments.print:
+        plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
+        print("\n".join(lines(plan, ends_of(plan, runs_of(STORE, stored)))))
+        return
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    for name, content in written(stored, text).items():
+        (ROOT / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
