@@ -30,8 +30,8 @@ from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
 from lw2g.testing.kit import NotApplicable, Subject
-from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.state import restore
 from lw2g.training.progress import Reporter

@@ -24,10 +24,10 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.training.boundary import guarded
 from lw2g.training.checks import require_decision
 from lw2g.training.continuing import proceed
-from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evidence.collecting import unmeasured
 from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.files.ledger import Ledger, build_record
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.files.repair import predicted
 from lw2g.training.files.sealed import sha256_of

@@ -29,9 +29,10 @@ from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.training.boundary import build
 from lw2g.training.checks import require_mergeable, require_several_classes
 from lw2g.training.devices.precision import PrecisionChoice
-from lw2g.training.evaluation.evaluator import Evaluator, Predictions
+from lw2g.training.evaluation.evaluator import Evaluator
 from lw2g.training.evidence.d_sub import DSub
 from lw2g.training.evidence.stored import StoredStatistics
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.protocol import noted_facts
 from lw2g.training.images.decoding import chunks, require_open_files
 from lw2g.training.images.image_set import ImageSet

@@ -26,10 +26,10 @@ from lw2g.metrics import (
     ssp,
 )
 from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
-from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files import recomputed
 from lw2g.training.files.computed import inputs_of, right_by_class
+from lw2g.training.files.predictions import Predictions
 
 Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))

@@ -20,10 +20,10 @@ from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Growth
 from lw2g.metrics import adjusted_rand_index
 from lw2g.training.deviations import list_deviations
 from lw2g.training.devices.engine import environment
-from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.evaluation.matrix import GrowingMatrix
 from lw2g.training.files.computed import compute_metrics, describe_metrics, inputs_of, right_by_class
 from lw2g.training.files.contents import prediction_name, record_hash
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.protocol import protocol_keys
 from lw2g.training.files.sealed import Lines
 from lw2g.training.files.state import fingerprints, kept_numbers

@@ -25,7 +25,6 @@ from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.tracker import Event, Stepped, Tracker
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.files.contents import (
     PREDICTIONS,
     Goal,
@@ -34,6 +33,7 @@ from lw2g.training.files.contents import (
     read_record,
     read_sealed,
 )
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
 
 __all__ = [

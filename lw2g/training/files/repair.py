@@ -6,9 +6,9 @@ import hashlib
 
 from lw2g.config.model import ExperimentConfig
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.evaluation.evaluator import Predictions
 from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.training.files.contents import prediction_name
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.record import RunDirectory, packed
 from lw2g.training.files.sealed import sha256_of
 from lw2g.training.files.state import restore

@@ -9,11 +9,11 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import DataError
 from lw2g.interfaces.pool import Pool
 from lw2g.training.files.checkpoint import Checkpoint, part, under
 from lw2g.training.models.manifest import described, note_of
-from lw2g.training.models.parts import fill, tensors_of
+from lw2g.training.models.parts import fill, tensors_of, widened
 from lw2g.training.phases import PhaseProgress, optimizer_tensors
 from lw2g.training.protection import Protection
 from lw2g.training.session import Session
@@ -27,7 +27,6 @@ __all__ = [
     "require_same",
     "restore",
     "snapshot",
-    "widened",
 ]
 
 
@@ -190,36 +189,6 @@ def position_of(checkpoint: Checkpoint) -> Position:
         ),
         protection=part(tensors, "protection"),
     )
-
-
-def widened(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
-    """Return the state of a module with room for more classes and tasks.
-
-    A class or a task owns a row of a tensor or a whole tensor. Those of old ones are taken over, those of
-    new ones stay as the module was built. A buffer that has grown with the sets keeps all its rows.
-
-    Args:
-        state: What was learned.
-        fresh: The state of the larger module as built.
-        whose: Whose module it is, for messages.
-
-    Raises:
-        ConfigError: Something else has changed its shape.
-    """
-    completed = dict(state)
-    for name, new in fresh.items():
-        old = state.get(name)
-        if old is None:
-            completed[name] = new
-        elif old.shape != new.shape:
-            if old.ndim != new.ndim or old.shape[1:] != new.shape[1:]:
-                raise ConfigError(
-                    f"{whose} takes no more classes than it was built for: its {name!r} of "
-                    f"{list(old.shape)} would become {list(new.shape)}",
-                    "run it on all classes from the beginning",
-                )
-            completed[name] = torch.cat([old, new[len(old) :].to(old)])
-    return completed
 
 
 def fingerprints(session: Session) -> dict[str, str]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.model import ModelConfig
+from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, TaskInfo, derive_seed
 from lw2g.interfaces.pool import Pool
@@ -40,6 +41,7 @@ __all__ = [
     "names_of",
     "open_backbone",
     "tensors_of",
+    "widened",
 ]
 
 Config = TypeVar("Config", bound=ModelConfig)
@@ -236,3 +238,33 @@ def build_methods(
 def mixer_of(config: ModelConfig, engine: Engine) -> Mixer | None:
     """Return the mixer of several sets' answers; None where one set answers."""
     return None if config.routing.mix == 1 else Mixer(config.routing).to(engine.device)
+
+
+def widened(state: Mapping[str, Tensor], fresh: Mapping[str, Tensor], whose: str) -> dict[str, Tensor]:
+    """Return the state of a module with room for more classes and tasks.
+
+    A class or a task owns a row of a tensor or a whole tensor. Those of old ones are taken over, those of
+    new ones stay as the module was built. A buffer that has grown with the sets keeps all its rows.
+
+    Args:
+        state: What was learned.
+        fresh: The state of the larger module as built.
+        whose: Whose module it is, for messages.
+
+    Raises:
+        ConfigError: Something else has changed its shape.
+    """
+    completed = dict(state)
+    for name, new in fresh.items():
+        old = state.get(name)
+        if old is None:
+            completed[name] = new
+        elif old.shape != new.shape:
+            if old.ndim != new.ndim or old.shape[1:] != new.shape[1:]:
+                raise ConfigError(
+                    f"{whose} takes no more classes than it was built for: its {name!r} of "
+                    f"{list(old.shape)} would become {list(new.shape)}",
+                    "run it on all classes from the beginning",
+                )
+            completed[name] = torch.cat([old, new[len(old) :].to(old)])
+    return completed

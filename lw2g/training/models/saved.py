@@ -25,7 +25,6 @@ from lw2g.training.boundary import guarded
 from lw2g.training.files.checkpoint import CheckpointStore, part, under
 from lw2g.training.files.contents import require_fit
 from lw2g.training.files.record import RunDirectory
-from lw2g.training.files.state import widened
 from lw2g.training.models.exported import is_export, read_export, write_export
 from lw2g.training.models.manifest import ComponentOrigin, Learning, Manifest, sections
 from lw2g.training.models.model import TrainedModel
@@ -38,6 +37,7 @@ from lw2g.training.models.parts import (
     mixer_of,
     open_backbone,
     tensors_of,
+    widened,
 )
 from lw2g.training.models.places import reserved
 from lw2g.training.models.sizes import require_borne_out

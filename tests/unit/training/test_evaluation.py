@@ -19,7 +19,7 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.scope import SET
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import TinyBenchmark, TinyBenchmarkConfig
-from lw2g.training.evaluation.evaluator import Predictions
+from lw2g.training.files.predictions import Predictions
 from lw2g.training.files.record import RunDirectory
 from lw2g.training.models.predictor import Predictor
 from lw2g.training.opening import reopen
