@@ -17,10 +17,10 @@ import torch  # noqa: E402
 
 from lw2g.cli.experiment import run as command  # noqa: E402
 from lw2g.cli.options import ExperimentOptions  # noqa: E402
+from lw2g.devices.peak import PeakMemory  # noqa: E402
+from lw2g.estimate.estimate import Range, estimate  # noqa: E402
+from lw2g.lifecycle.runner import start  # noqa: E402
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
-from lw2g.training.devices.peak import PeakMemory  # noqa: E402
-from lw2g.training.estimate import Range, estimate  # noqa: E402
-from lw2g.training.runner import start  # noqa: E402
 
 _MIB = 2**20
 _CLOCKS = {"evidence": "evidence", "training": "training", "spaces": "subspace", "evaluation": "evaluation"}

@@ -12,9 +12,9 @@ import torch
 
 from lw2g.config.resolve import resolve
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.evidence.collecting import collect_evidence
-from lw2g.training.evidence.spaces import absorb_task
-from lw2g.training.session import Session, open_session
+from lw2g.tasks.evidence.collecting import collect_evidence
+from lw2g.tasks.evidence.spaces import absorb_task
+from lw2g.tasks.session import Session, open_session
 
 BASELINES = ("s-prompt-plus-plus", "dual-prompt", "hide-prompt", "hide-lora", "inflora")
 

@@ -121,7 +121,7 @@ def rejecting(cifar: Path, caltech: Path, weights: Path, size: int) -> dict[str,
 
 
 def ece(probability: list[float], right: list[bool]) -> float:
-    from lw2g.training.models.rejection import expected_error
+    from lw2g.models.rejection import expected_error
 
     return 100 * expected_error(torch.tensor(probability), torch.tensor(right))
 

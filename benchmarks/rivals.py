@@ -35,8 +35,8 @@ import torch
 from torch import Tensor, nn
 from training import Known, Resident, Work, ours
 
+from lw2g.devices.engine import BF16, FP32
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.devices.engine import BF16, FP32
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 

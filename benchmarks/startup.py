@@ -26,7 +26,7 @@ import importlib.abc, importlib.util, os, sys
 class Hook(importlib.abc.MetaPathFinder):
     # the run ends after its first optimizer step
     def find_spec(self, name, path, target=None):
-        if name != "lw2g.training.phases":
+        if name != "lw2g.tasks.phases":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

@@ -28,8 +28,8 @@ from gpu.components import LabPlugin, random_backbone
 from gpu.lab import Lab
 from gpu.stage import Resident, staged
 
+from lw2g.devices.engine import BF16, FP32, open_engine
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.devices.engine import BF16, FP32, open_engine
 
 Work = Callable[[], list[float]]
 FORWARD, QUERIES = "its forward", " and queries"

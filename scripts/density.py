@@ -115,6 +115,7 @@ def room_of(path: Path) -> str:
     parts = path.parts
     if parts[0] == "plugins":
         return parts[1]
+    # an older tree has most of its rooms within one
     deep = 3 if parts[1] == "training" else 2
     return "/".join(parts[:deep]) if len(parts) > deep else "/".join(parts[: max(deep - 1, 1)])
 

@@ -75,10 +75,13 @@ BRIEF = {
             "set_measures",
         ]
     ],
-    "Building blocks of measures": ["lw2g/blocks/comparisons.py"],
+    "Building blocks of measures": ["lw2g/geometry/comparisons.py"],
     "Building blocks of benchmarks": [
-        f"lw2g/blocks/{name}.py"
-        for name in ["presets", "preprocessing", "augmentation", "image_files", "feature_files"]
+        "lw2g/blocks/presets.py",
+        *(
+            f"lw2g/inputs/{name}.py"
+            for name in ["preprocessing", "augmentation", "image_files", "feature_files"]
+        ),
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"
@@ -102,8 +105,8 @@ BRIEF = {
     ],
     "Hypothesis strategies": ["lw2g/testing/strategies.py"],
     "What the functions return": ["lw2g/api/results.py"],
-    "A trained model": ["lw2g/training/models/model.py", "lw2g/training/models/answers.py"],
-    "What a run would cost": ["lw2g/training/estimate.py"],
+    "A trained model": ["lw2g/models/model.py", "lw2g/models/answers.py"],
+    "What a run would cost": ["lw2g/estimate/estimate.py"],
     "Events of a run": ["lw2g/interfaces/tracker.py"],
     "Errors": ["lw2g/errors.py"],
 }

@@ -29,9 +29,9 @@ import numpy as np
 from streams import STREAMS, behaviour
 
 import lw2g
+from lw2g.files.record import RunDirectory
+from lw2g.lifecycle.runner import resume
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.files.record import RunDirectory
-from lw2g.training.runner import resume
 
 HERE = Path(__file__).resolve().parent
 GROW = "grow"

@@ -26,9 +26,9 @@ from lw2g.geometry.moments import SecondMoment
 from lw2g.geometry.subspace import build
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Routing
+from lw2g.lifecycle.opening import reopen
 from lw2g.registry import catalogue as registry
-from lw2g.training.evidence.draws import head_draws
-from lw2g.training.opening import reopen
+from lw2g.tasks.evidence.draws import head_draws
 from lw2g.vit.taps import Tap
 
 

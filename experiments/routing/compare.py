@@ -30,15 +30,15 @@ from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
 from lw2g.config.model import RoutingConfig
+from lw2g.images.decoding import chunks
+from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.calibration import Temperature, best_of_task
 from lw2g.interfaces.context import task_of_class
+from lw2g.lifecycle.opening import reopen
+from lw2g.models.mixing import Mixer, owned_classes
+from lw2g.models.model import TrainedModel
+from lw2g.models.predictor import Predictor
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.evaluation.mixing import Mixer, owned_classes
-from lw2g.training.images.decoding import chunks
-from lw2g.training.images.image_set import ImageSet
-from lw2g.training.models.model import TrainedModel
-from lw2g.training.models.predictor import Predictor
-from lw2g.training.opening import reopen
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from lw2g.api.results import Report, RunRecord, Runs, SweepResult, Verification
     from lw2g.interfaces.tracker import Tracker
+    from lw2g.models.model import TrainedModel
     from lw2g.sweeps.store import Status
-    from lw2g.training.models.model import TrainedModel
 
 __all__ = ["continue_run", "export", "fork", "load", "report", "resume", "run", "runs", "sweep", "verify"]
 
@@ -113,7 +113,7 @@ def run(
         **names,
     )
     local.require_reach(resolved.config)
-    from lw2g.training.runner import start
+    from lw2g.lifecycle.runner import start
 
     with new_directory(resolved.config, Path(out) if out else None) as directory:
         receivers = [*listeners, *_listeners(progress)]
@@ -143,7 +143,7 @@ def resume(
         UnknownComponentError: An object that the run began with is missing in ``local``.
         Interrupted: Ctrl-C stopped the run, which can be resumed again.
     """
-    from lw2g.training import runner
+    from lw2g.lifecycle import runner
 
     catalogue = _catalogue(local, run, devices)
     receivers = [*_callbacks(trackers), *_listeners(progress)]
@@ -174,7 +174,7 @@ def continue_run(
         ConfigError: It has finished that many tasks, or its stream has fewer.
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
-    from lw2g.training.continuing import proceed
+    from lw2g.lifecycle.continuing import proceed
 
     catalogue = _catalogue(local, run, devices)
     receivers = [*_callbacks(trackers), *_listeners(progress)]
@@ -217,7 +217,7 @@ def fork(
     """
     from lw2g.api.local import Locals, as_names
     from lw2g.config.directory import new_directory
-    from lw2g.training import forking
+    from lw2g.lifecycle import forking
 
     known = Locals.of(local)
     policy, names = known.name("policy", policy), as_names("constraint", constraints, known)
@@ -259,7 +259,7 @@ def load(
         ConfigError: The device does not exist.
     """
     from lw2g.api.learning import learn
-    from lw2g.training.models.saved import open_model
+    from lw2g.models.saved import open_model
 
     file, catalogue = None if weights is None else Path(weights), _catalogue(local)
     model = open_model(Path(run), catalogue, task, device=device, batch_size=batch_size, weights=file)
@@ -296,8 +296,8 @@ def export(
         DataError: There is no such run or task, or its data are gone.
         ConfigError: The folder is in use, or the run has no model to export.
     """
-    from lw2g.training.models.learning import export_learnable
-    from lw2g.training.models.saved import export_run
+    from lw2g.models.saved import export_run
+    from lw2g.updates.learning import export_learnable
 
     file, catalogue = None if weights is None else Path(weights), _catalogue(local)
     write = export_learnable if learnable else export_run
@@ -332,7 +332,7 @@ def verify(run: str | Path) -> Verification:
         from lw2g.registry.catalogue import load_catalogue
 
         return Verification(packs.verify(Path(run), load_catalogue()))
-    from lw2g.training.files.verification import verify as examine
+    from lw2g.results.verification import verify as examine
 
     return Verification(examine(Path(run)))
 
@@ -457,7 +457,7 @@ def _catalogue(local: Mapping[str, Any] | None, run: str | Path = "", devices: i
     catalogue = objects.catalogue()
     if local and run:
         from lw2g.config.resolve import load_resolved
-        from lw2g.training.files.record import RunDirectory
+        from lw2g.files.record import RunDirectory
 
         files = RunDirectory(Path(run))
         files.require_run()
@@ -481,8 +481,8 @@ def _callbacks(trackers: Any) -> Sequence[Tracker]:
 def _listeners(progress: bool) -> list[Tracker]:
     if not progress:
         return []
-    from lw2g.cli.output import console
-    from lw2g.cli.progress import progress_tracker
+    from lw2g.console.output import console
+    from lw2g.console.progress import progress_tracker
 
     return [progress_tracker(console(stderr=True))]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lw2g.training.models.model import TrainedModel
+    from lw2g.models.model import TrainedModel
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -50,7 +50,7 @@ def start(
         ConfigError: A name is unknown, or ``out`` is in use.
     """
     from lw2g.api.local import Locals
-    from lw2g.training.models.learning import start as begin
+    from lw2g.updates.learning import start as begin
 
     files: dict[str, Any] = {"weights": _path(weights), "test": _path(test)}
     options: dict[str, Any] = {"backbone": backbone, "image_size": image_size, "head": head, "device": device}
@@ -93,7 +93,7 @@ def learn(
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
     from lw2g.api.local import Locals
-    from lw2g.training.models.learning import learn as add
+    from lw2g.updates.learning import learn as add
 
     files: dict[str, Any] = {"out": _path(out), "test": _path(test), "weights": _path(weights)}
     options: dict[str, Any] = {"max_loss": max_loss, "device": device}
@@ -128,7 +128,7 @@ def unlearn(
         ConfigError: The head's sums do not tell the class from others.
     """
     from lw2g.api.local import Locals
-    from lw2g.training.models.learning import unlearn as remove
+    from lw2g.updates.learning import unlearn as remove
 
     files = {"out": _path(out), "weights": _path(weights)}
     made = remove(Path(model), name, Locals.of(local).catalogue(), **files, device=device)

@@ -233,7 +233,7 @@ def _listener_of(thing: Any) -> Tracker:
     Raises:
         ConfigError: It is neither.
     """
-    from lw2g.training.shield import Shield
+    from lw2g.base.shield import Shield
 
     own = getattr(thing, "__name__", type(thing).__name__)
     if isinstance(thing, type) or not (hasattr(thing, "on_event") or callable(thing)):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lw2g.reports.columns import Column
     from lw2g.reports.runs import ReportedRun
     from lw2g.reports.table import Table
+    from lw2g.results.verdicts import Verdict
     from lw2g.sweeps.store import Status
-    from lw2g.training.files.verdicts import Verdict
 
 __all__ = ["Report", "RunRecord", "Runs", "SweepResult", "Verification"]
 
@@ -205,8 +205,8 @@ class Report(_Tabular):
         Raises:
             ConfigError: The file is no report, or cannot be written.
         """
+        from lw2g.files.sealed import write_atomically
         from lw2g.reports.page.page import MARK
-        from lw2g.training.files.sealed import write_atomically
 
         out = Path(out)
         if out.exists() and not out.read_bytes().startswith(MARK.encode()):

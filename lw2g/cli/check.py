@@ -13,7 +13,7 @@ import click
 
 from lw2g.cli.completion import complete_component
 from lw2g.cli.options import settings_option
-from lw2g.cli.output import console, note
+from lw2g.console.output import console, note
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import KINDS, Component, Kind
 
@@ -54,8 +54,8 @@ def check(
     little data and download nothing; a check that needs something this machine lacks is skipped with the
     reason. The exit code is 1 if a check fails.
     """
+    from lw2g.devices.engine import open_engine
     from lw2g.testing import contract_cases, tiny_catalogue
-    from lw2g.training.devices.engine import open_engine
 
     open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
     catalogue = tiny_catalogue()

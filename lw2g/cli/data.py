@@ -13,7 +13,7 @@ from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.features import features
 from lw2g.cli.options import settings_option
-from lw2g.cli.output import console, note, table
+from lw2g.console.output import console, note, table
 from lw2g.errors import ConfigError, DataError, UnknownComponentError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.dataset import (

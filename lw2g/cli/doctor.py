@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from lw2g.cli.output import console
+from lw2g.console.output import console
 
 if TYPE_CHECKING:
     from lw2g.doctor.finding import Finding

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lw2g.cli.output import console, in_units, table
+from lw2g.console.output import console, in_units, table
 from lw2g.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from lw2g.config.model import Resolved
+    from lw2g.estimate.estimate import Estimate, Range
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.training.estimate import Estimate, Range
 
 __all__ = ["bytes_text", "print_estimate", "tell_cost", "time_text"]
 
@@ -28,7 +28,7 @@ def tell_cost(
 
     If data or weights are missing, list them and estimate nothing.
     """
-    from lw2g.training.estimate import estimate, missing_parts
+    from lw2g.estimate.estimate import estimate, missing_parts
 
     cost, missing = None, list[str]()
     try:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.cli.output import console, in_words, note
 from lw2g.cli.signals import telling_of_exits
 from lw2g.config.directory import CONFIG, EXPERIMENT, SEEDS, SETTLED, SUMMARY
 from lw2g.config.model import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, RECOMMENDED
+from lw2g.console.output import console, in_words, note
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.contents import Seeds, read_sealed
+from lw2g.files.sealed import seal_json, sha256_of, write_atomically
 from lw2g.reports.statistics import MeanStd, summary
-from lw2g.training.files.contents import Seeds, read_sealed
-from lw2g.training.files.sealed import seal_json, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     from lw2g.config.model import Chosen, Resolved
@@ -81,10 +81,10 @@ def run_one(
         catalogue: Where its components come from.
         directory: The run's directory.
         tasks: After how many tasks to stop; None for those of the whole stream.
-        settled: As for :func:`lw2g.training.runner.start`.
+        settled: As for :func:`lw2g.lifecycle.runner.start`.
     """
     with _collector_waits():
-        from lw2g.training.runner import start
+        from lw2g.lifecycle.runner import start
 
     def go(listeners: Listeners) -> Record:
         return start(resolved, catalogue, directory, listeners, tasks=tasks, settled=settled)
@@ -95,7 +95,7 @@ def run_one(
 def resume_one(directory: Path, catalogue: Catalogue, devices: int | None = None) -> None:
     """Resume one experiment and print its metrics."""
     with _collector_waits():
-        from lw2g.training.runner import resume
+        from lw2g.lifecycle.runner import resume
 
     _run_to_end(
         directory, catalogue, lambda listeners: resume(directory, catalogue, listeners, devices=devices)
@@ -111,7 +111,7 @@ def continue_one(
 ) -> None:
     """Continue an experiment that stopped on purpose, or with another benchmark; print its metrics."""
     with _collector_waits():
-        from lw2g.training.continuing import extend, proceed
+        from lw2g.lifecycle.continuing import extend, proceed
 
     def go(listeners: Listeners) -> Record:
         if benchmark is None:
@@ -126,7 +126,7 @@ def fork_one(
 ) -> None:
     """Fork a run from the end of a task (from 0) of another one and print its metrics."""
     with _collector_waits():
-        from lw2g.training.forking import fork
+        from lw2g.lifecycle.forking import fork
 
     _run_to_end(
         directory,
@@ -190,8 +190,8 @@ def _go_on_with_seeds(
     devices: int | None = None,
 ) -> None:
     with _collector_waits():
-        from lw2g.training.continuing import proceed
-        from lw2g.training.runner import start
+        from lw2g.lifecycle.continuing import proceed
+        from lw2g.lifecycle.runner import start
 
     records: list[Record] = []
     for seed in seeds:
@@ -248,14 +248,14 @@ def _collector_waits() -> Iterator[None]:
 
 
 def _listeners() -> Listeners:
-    from lw2g.cli.progress import progress_tracker
+    from lw2g.console.progress import progress_tracker
 
     return [progress_tracker(console(stderr=True))]
 
 
 def _uninterrupted(action: Callable[[Listeners], Record], resume_at: Path) -> Record:
     """Run to the end; if interrupted, say how to resume and exit with code 130."""
-    from lw2g.training.progress import Interrupted
+    from lw2g.base.progress import Interrupted
 
     try:
         with telling_of_exits(resume_at):

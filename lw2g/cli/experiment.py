@@ -46,8 +46,8 @@ def run(**values: Any) -> None:
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
     from lw2g.cli.execute import announce, run_one, run_seeds
-    from lw2g.cli.output import note
     from lw2g.config.directory import new_directory
+    from lw2g.console.output import note
     from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
@@ -76,8 +76,8 @@ def config(**values: Any) -> None:
 
     It takes the options of `lw2g run`; --out and --seeds do not belong to a configuration and have no effect.
     """
-    from lw2g.cli.output import note
     from lw2g.config.explain import explain_resolved
+    from lw2g.console.output import note
     from lw2g.registry.catalogue import load_catalogue
 
     resolved = ExperimentOptions.of(values).resolve(load_catalogue())

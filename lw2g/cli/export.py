@@ -38,17 +38,17 @@ def export(
     `lw2g predict OUT IMAGES` and `lw2g.load(OUT)` use it like a run, with the same predictions. They need
     neither the run nor its data, only the installed baseline, retrieval strategy and backbone.
     """
+    from lw2g.models.saved import export_run
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.models.saved import export_run
 
     options: Any = {"with_backbone": with_backbone, "weights": weights}
     if learnable:
-        from lw2g.training.models.learning import export_learnable
+        from lw2g.updates.learning import export_learnable
 
         size = export_learnable(run, load_catalogue(), out, task, **options)
     else:
         size = export_run(run, load_catalogue(), out, task, **options)
-    from lw2g.cli.output import in_units
+    from lw2g.console.output import in_units
 
     inside = "with its backbone" if with_backbone else "without its backbone"
     click.echo(f"{out}: {in_units(size)}, {inside}")

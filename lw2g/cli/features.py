@@ -10,7 +10,7 @@ import click
 from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.options import settings_option
-from lw2g.cli.output import in_units, note
+from lw2g.console.output import in_units, note
 
 __all__ = ["features"]
 

@@ -61,8 +61,8 @@ def fork(
     """
     from lw2g.cli.execute import announce, fork_one
     from lw2g.config.directory import new_directory
+    from lw2g.lifecycle.forking import resolve_fork
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.forking import resolve_fork
 
     catalogue = load_catalogue()
     overrides = dict(settings) | ({} if devices is None else {"run.devices": devices})

@@ -61,10 +61,10 @@ def start(
 
     The embedded backbone `micro` knows small drawings and no photos: name another for real images.
     """
-    from lw2g.blocks.feature_files import is_feature_file
-    from lw2g.cli.output import note
+    from lw2g.console.output import note
+    from lw2g.inputs.feature_files import is_feature_file
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.models.learning import start as begin
+    from lw2g.updates.learning import start as begin
 
     if options["backbone"] is None and not is_feature_file(folder):
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
@@ -98,8 +98,8 @@ def learn(model: Path, folder: Path, as_json: bool, adapt: bool, **options: Any)
         if as_json or any(options[name] is not None for name in ("max_loss", "weights", "device")):
             raise click.UsageError("--adapt takes --out and --test alone: a run goes on as it is configured")
         from lw2g.cli.execute import continue_one
-        from lw2g.training.models.adapting import taken_over
-        from lw2g.training.models.places import free_folder
+        from lw2g.models.places import free_folder
+        from lw2g.updates.adapting import taken_over
 
         catalogue, out = load_catalogue(), options["out"] or free_folder(model)
         source = taken_over(model, folder, catalogue, out, options["test"])
@@ -110,7 +110,7 @@ def learn(model: Path, folder: Path, as_json: bool, adapt: bool, **options: Any)
             raise
         click.echo(f"a model of it: lw2g export {out} MODEL --learnable")
         return
-    from lw2g.training.models.learning import learn as add
+    from lw2g.updates.learning import learn as add
 
     _print(add(model, folder, load_catalogue(), **options)[1], as_json=as_json)
 
@@ -129,13 +129,13 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     if (name is None) != last:
         raise click.UsageError("give a class, or --last")
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.models.learning import unlearn as remove
+    from lw2g.updates.learning import unlearn as remove
 
     _, report = remove(model, name, load_catalogue(), **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    from lw2g.cli.output import note, printable
+    from lw2g.console.output import note, printable
 
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
     click.echo(printable(f"{report['out']}: {len(report['classes'])} classes; gone: {gone}"))
@@ -148,7 +148,7 @@ def _print(report: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    from lw2g.cli.output import console, note, number, printable, table
+    from lw2g.console.output import console, note, number, printable, table
 
     rows = [
         (

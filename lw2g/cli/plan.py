@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from lw2g.cli.output import console, in_units, printable, table
+from lw2g.console.output import console, in_units, printable, table
 from lw2g.errors import Lw2gError
 
 if TYPE_CHECKING:
+    from lw2g.estimate.estimate import Estimate
     from lw2g.registry.catalogue import Catalogue
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.needs import Need
-    from lw2g.training.estimate import Estimate
 
 __all__ = ["costs_of", "print_missing", "print_plan"]
 
@@ -93,7 +93,7 @@ def costs_of(cells: Sequence[Cell], catalogue: Catalogue) -> Iterator[Estimate |
     Cells that differ only in seeds and class orders are measured once.
     """
     from lw2g.config.resolve import resolve
-    from lw2g.training.estimate import estimate
+    from lw2g.estimate.estimate import estimate
 
     measured: dict[str, Estimate | Lw2gError] = {}
     for cell in cells:
@@ -128,7 +128,7 @@ def _print_costs(cells: Sequence[Cell], catalogue: Catalogue, took: Mapping[str,
     A finished cell has cost what it took, and tells the cost of the cells of its kind.
     """
     from lw2g.cli.estimate import bytes_text, time_text
-    from lw2g.training.estimate import Range
+    from lw2g.estimate.estimate import Range
 
     by_kind = {_kind_of(cell, catalogue): took[cell.name] for cell in cells if cell.name in took}
     open_cells = [cell for cell in cells if cell.name not in took]

@@ -11,7 +11,7 @@ import click
 
 from lw2g.blocks.presets import FilePresets
 from lw2g.cli.completion import complete_component
-from lw2g.cli.output import console, table
+from lw2g.console.output import console, table
 from lw2g.interfaces.component import (
     KINDS,
     BackboneComponent,

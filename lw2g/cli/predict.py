@@ -61,9 +61,9 @@ def predict(
         from lw2g.errors import DataError
 
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
+    from lw2g.images.pictures import as_list
+    from lw2g.models.saved import open_model
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.images.pictures import as_list
-    from lw2g.training.models.saved import open_model
 
     listed = [image for path in images for image in as_list(path)]
     model = open_model(run, load_catalogue(), task, device=device, batch_size=batch_size, weights=weights)
@@ -71,7 +71,7 @@ def predict(
     if as_json:
         click.echo(json.dumps(entries, indent=1))
         return
-    from lw2g.cli.output import console, table
+    from lw2g.console.output import console, table
 
     chosen = len(set(model.task_to_set)) > 1 and entries[0]["task"] is not None
     columns = ("image", "class", "probability", *(("task", "set") if chosen else ()))

@@ -62,7 +62,7 @@ def report(
     task, and for a single run its misclassified test images.
     """
     from lw2g.api import report as tabulate
-    from lw2g.cli.output import note, printable
+    from lw2g.console.output import note, printable
 
     if form is not None and html is not None:
         raise ConfigError(f"--format {form}: --html writes a page and no text", "leave one of the two out")

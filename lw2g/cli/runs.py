@@ -66,7 +66,7 @@ def _list(
     if as_json:
         click.echo(json.dumps([_plain(run) for run, _ in entries], indent=1))
         return
-    from lw2g.cli.output import console, table
+    from lw2g.console.output import console, table
     from lw2g.registry.catalogue import load_catalogue
 
     catalogue = load_catalogue()
@@ -96,7 +96,7 @@ def _condition(text: str) -> tuple[str, Any]:
 
 
 def _row(run: ReportedRun, base: Path, catalogue: Catalogue) -> tuple[str, ...]:
-    from lw2g.cli.output import number
+    from lw2g.console.output import number
 
     options = run.options
     named = {

@@ -26,16 +26,16 @@ def test(model: Path, folder: Path, device: str | None, weights: Path | None, as
 
     Classes of the model may be missing in FOLDER. Copies of an image count once.
     """
+    from lw2g.models.saved import open_model
+    from lw2g.models.scoring import score
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.models.saved import open_model
-    from lw2g.training.models.scoring import score
 
     opened = open_model(model, load_catalogue(), None, device=device, weights=weights)
     scored = score(opened, folder)
     if as_json:
         click.echo(json.dumps(scored, indent=1))
         return
-    from lw2g.cli.output import console, number, table
+    from lw2g.console.output import console, number, table
 
     rows = []
     for row in scored["classes"]:

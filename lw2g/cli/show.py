@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from lw2g.cli.output import console, method_name, number, print_metrics, print_summary, printable, table
 from lw2g.config.directory import CONFIG, RECORD, SUMMARY, missing_run
+from lw2g.console.output import console, method_name, number, print_metrics, print_summary, printable, table
 from lw2g.errors import DataError
-from lw2g.training.files import contents
+from lw2g.files import contents
 
 __all__ = ["show"]
 
@@ -90,7 +90,7 @@ def _unfinished(run: Path, record: Record, *, whole: bool) -> str:
 
 def _print_short(run: Path, record: Record, unfinished: str) -> None:
     """Print what was run, what it reached, what it cost, and where the rest is."""
-    from lw2g.cli.output import in_words
+    from lw2g.console.output import in_words
     from lw2g.registry.catalogue import load_catalogue
 
     config, grows = record["config"], load_catalogue().grows(record["config"]["baseline"]["name"])

@@ -51,7 +51,7 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
     Paths, user and system of this machine and the names of classes are left out. Nothing is uploaded: add the
     folder to a checkout of the store and open a pull request.
     """
-    from lw2g.cli.output import in_units, printable
+    from lw2g.console.output import in_units, printable
 
     needed = ("who", "licence", "tuned_on", "runs")
     if missing := [f"--{name.replace('_', '-')}" for name in needed if not str(told[name] or "").strip()]:
@@ -84,8 +84,8 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
 
 def _added_protocol(run: Path, out: Path) -> Path | None:
     """Add the run's protocol to a store; return its file, or None where the store has the protocol."""
+    from lw2g.files.contents import read_record
     from lw2g.store.layout import add_protocol, protocol_of, require_store
-    from lw2g.training.files.contents import read_record
 
     require_store(out)
     record = read_record(run)
@@ -120,8 +120,8 @@ def init(directory: Path) -> None:
 )
 def protocol(directory: Path, run: Path, seeds: Sequence[int], data: str) -> None:
     """Write what RUN was evaluated under into the store DIR, as the next version of its name."""
+    from lw2g.files.contents import read_record
     from lw2g.store.layout import add_protocol, require_store
-    from lw2g.training.files.contents import read_record
 
     require_store(directory)
     click.echo(f"{add_protocol(directory, read_record(run), list(seeds), data)}")
@@ -142,7 +142,7 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     Paths, sizes, seals, the protocol, every metric from the predictions, and whatever is told twice. The exit
     code is 1 if anything does not hold.
     """
-    from lw2g.cli.output import printable
+    from lw2g.console.output import printable
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.store.checks import check_store
 
@@ -170,12 +170,12 @@ def missing(directory: Path, grid: Path, cost: bool) -> None:
     Minutes are those of stored runs of the same method on the same benchmark, on whatever machine; `?` if
     there are none.
     """
-    from lw2g.cli.output import note, printable
     from lw2g.cli.plan import costs_of
+    from lw2g.console.output import note, printable
+    from lw2g.estimate.estimate import Estimate
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.sweeps.grid import read_grid
     from lw2g.sweeps.missing import missing_cells
-    from lw2g.training.estimate import Estimate
 
     cells, catalogue = read_grid(grid), load_catalogue()
     found, left_out = missing_cells(directory, catalogue, cells)
@@ -232,7 +232,7 @@ def repredict(
 
 
 def _award(ctx: click.Context, pack: Pack, badges: Sequence[Badge], place: Path | None) -> None:
-    from lw2g.cli.output import printable
+    from lw2g.console.output import printable
     from lw2g.store.badges import add_badge
 
     for badge in badges:

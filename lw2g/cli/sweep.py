@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.cli.options import FiniteRange, parse_settings, settings_option
-from lw2g.cli.output import console, note, number, printable, table
 from lw2g.cli.report import report
 from lw2g.config.model import DEFAULT_BENCHMARK
+from lw2g.console.output import console, note, number, printable, table
 from lw2g.errors import ConfigError, nearest
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"holds": result.holds, "findings": result.rows()}, indent=1))
     else:
-        from lw2g.cli.output import console, table
+        from lw2g.console.output import console, table
 
         shown = findings if whole else broken
         if shown:

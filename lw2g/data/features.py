@@ -23,18 +23,18 @@ import torch
 from safetensors.numpy import save_file
 
 from lw2g import __version__
-from lw2g.blocks.feature_files import FORMAT, JSON_FILE, Integers, Split
+from lw2g.base.boundary import build, guarded
 from lw2g.config.model import ExperimentConfig
+from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.protocol import digest_of
+from lw2g.files.sealed import write_atomically
+from lw2g.images.image_set import ImageSet
+from lw2g.images.pixels import Originals
+from lw2g.inputs.feature_files import FORMAT, JSON_FILE, Integers, Split
 from lw2g.interfaces.stream import TaskData, TaskStream, Transforms
+from lw2g.models.parts import engine_of, open_backbone
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.boundary import build, guarded
-from lw2g.training.devices.engine import Engine
-from lw2g.training.files.protocol import digest_of
-from lw2g.training.files.sealed import write_atomically
-from lw2g.training.images.image_set import ImageSet
-from lw2g.training.images.pixels import Originals
-from lw2g.training.models.parts import engine_of, open_backbone
 from lw2g.vit.backbone import Backbone
 
 __all__ = ["write_features"]

@@ -72,7 +72,7 @@ def devices() -> Iterator[Finding]:
     """Yield the devices by name and memory, and the precision that ``auto`` chooses on each kind."""
     import torch
 
-    from lw2g.training.devices.precision import choose_precision
+    from lw2g.devices.precision import choose_precision
     from lw2g.vit.backbone import load_backbone
 
     there = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
@@ -178,8 +178,8 @@ def hub(timeout: float = 10.0) -> Iterator[Finding]:
 def small_run(catalogue: Catalogue | None = None) -> Iterator[Finding]:
     """Run a small version of the default experiment on a run's default device; yield the result."""
     from lw2g.config.resolve import resolve
+    from lw2g.lifecycle.runner import start
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.runner import start
 
     catalogue, began = catalogue or load_catalogue(), time.perf_counter()
     try:

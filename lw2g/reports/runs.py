@@ -14,9 +14,9 @@ from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.contents import Goal, read_record, read_sealed
+from lw2g.files.lock import Writer, writer_of
 from lw2g.interfaces.tracker import Stepped
-from lw2g.training.files.contents import Goal, read_record, read_sealed
-from lw2g.training.files.lock import Writer, writer_of
 
 __all__ = ["OF_THE_MACHINE", "Given", "ReportedRun", "State", "find_runs", "read_run"]
 

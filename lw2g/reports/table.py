@@ -15,6 +15,7 @@ import attrs
 from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
 from lw2g.errors import ConfigError, nearest
+from lw2g.files.protocol import digest_of, protocol_name
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports import MIXABLE
@@ -32,7 +33,6 @@ from lw2g.reports.paper import Printed, differences_of, printed_for
 from lw2g.reports.precision import as_asked, settled_notes
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.statistics import Difference, MeanStd, paired_difference, summary
-from lw2g.training.files.protocol import digest_of, protocol_name
 
 __all__ = ["Row", "Table", "tables_of"]
 

@@ -97,9 +97,9 @@ def predicted_again(
         DataError: Model, protocol and data do not belong together, or the benchmark draws no images.
     """
     from lw2g.config.structure import structure
+    from lw2g.files.protocol import noted_facts
+    from lw2g.models.saved import open_model
     from lw2g.registry.catalogue import load_catalogue
-    from lw2g.training.files.protocol import noted_facts
-    from lw2g.training.models.saved import open_model
 
     catalogue = load_catalogue()
     trained = open_model(model, catalogue, device=device, batch_size=1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lw2g.errors import Lw2gError
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.verdicts import Verdict
 from lw2g.store.badges import read_badges
 from lw2g.store.layout import (
     BADGES,
@@ -19,7 +20,6 @@ from lw2g.store.layout import (
     require_store,
 )
 from lw2g.store.packs import FILES, examine
-from lw2g.training.files.verdicts import Verdict
 
 __all__ = ["check_store"]
 

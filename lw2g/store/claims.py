@@ -17,12 +17,12 @@ from lw2g import __version__
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.model import OWN_SECTIONS
 from lw2g.errors import DataError, shown
+from lw2g.files.contents import Record
+from lw2g.files.protocol import protocol_ids
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.kinds import SECTIONS
-from lw2g.training.files.contents import Record
-from lw2g.training.files.protocol import protocol_ids
-from lw2g.training.files.recomputed import Columns, Streamed
+from lw2g.results.recomputed import Columns, Streamed
 
 __all__ = [
     "COLUMNS",

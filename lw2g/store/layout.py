@@ -14,9 +14,9 @@ import attrs
 
 from lw2g.config.structure import misfit
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.protocol import digest_of, facts_of
 from lw2g.store.bounds import read_json
 from lw2g.store.packs import require_hash
-from lw2g.training.files.protocol import digest_of, facts_of
 
 __all__ = [
     "BADGES",

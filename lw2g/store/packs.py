@@ -15,7 +15,12 @@ from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_toml
 from lw2g.errors import DataError, Lw2gError, error_text, shown
+from lw2g.files.contents import Record
+from lw2g.files.protocol import digest_of, facts_of, sha_of_labels
+from lw2g.files.sealed import sha256_of, unseal_json
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.recomputed import Columns
+from lw2g.results.verdicts import Verdict, consistent, recomputed, rehashed
 from lw2g.store.bounds import Integers, names_in, read_columns, read_json, require_sizes
 from lw2g.store.claims import (
     COLUMNS,
@@ -26,11 +31,6 @@ from lw2g.store.claims import (
     require_possible,
     require_stream,
 )
-from lw2g.training.files.contents import Record
-from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
-from lw2g.training.files.recomputed import Columns
-from lw2g.training.files.sealed import sha256_of, unseal_json
-from lw2g.training.files.verdicts import Verdict, consistent, recomputed, rehashed
 
 __all__ = [
     "PREDICTED",

@@ -14,12 +14,12 @@ import attrs
 
 from lw2g.config.directory import RECORD
 from lw2g.errors import DataError
+from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.runs import OF_THE_MACHINE, Given, ReportedRun
 from lw2g.store.badges import read_badges
 from lw2g.store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
 from lw2g.store.packs import Pack, opened
-from lw2g.training.files.sealed import sha256_of
 
 __all__ = ["Stored", "beside", "stored_runs"]
 

@@ -17,8 +17,12 @@ from safetensors.numpy import save
 from lw2g import __version__
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.contents import prediction_name, read_record, record_hash
+from lw2g.files.sealed import seal_json, sha256_of
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.recomputed import read_columns
+from lw2g.results.verification import verify as verify_run
 from lw2g.store.claims import PREDICTED, class_name, components_of
 from lw2g.store.layout import protocol_of, run_folder
 from lw2g.store.packs import (
@@ -31,10 +35,6 @@ from lw2g.store.packs import (
     split,
     verify,
 )
-from lw2g.training.files.contents import prediction_name, read_record, record_hash
-from lw2g.training.files.recomputed import read_columns
-from lw2g.training.files.sealed import seal_json, sha256_of
-from lw2g.training.files.verification import verify as verify_run
 
 __all__ = ["Packed", "public", "submit"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from lw2g.config.directory import CONFIG, LOCK, SETTLED
-from lw2g.training.files.lock import BusyError, held, writer_of
+from lw2g.files.lock import BusyError, held, writer_of
 
 __all__ = ["BUSY", "INTERRUPTED", "Attempt", "Job"]
 

@@ -20,12 +20,12 @@ from lw2g.config.directory import CELLS
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.errors import DataError, Lw2gError, shown
+from lw2g.files.lock import Writer, holder_of, writer_of
+from lw2g.files.sealed import write_atomically
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.runs import OF_THE_MACHINE, ReportedRun, read_run
 from lw2g.sweeps.grid import Cell, settings_of
 from lw2g.sweeps.job import Job
-from lw2g.training.files.lock import Writer, holder_of, writer_of
-from lw2g.training.files.sealed import write_atomically
 
 __all__ = ["Status", "SweepDirectory", "differences_now", "differing"]
 

@@ -14,16 +14,16 @@ from typing import Any, Protocol
 import attrs
 
 from lw2g.blocks.closed_form import ClosedForm
-from lw2g.blocks.image_files import EXTENSIONS
 from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.inputs.image_files import EXTENSIONS
+from lw2g.models.expert import expert_of
+from lw2g.models.model import TrainedModel
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.models.expert import expert_of
-from lw2g.training.models.learning import learn, unlearn
-from lw2g.training.models.model import TrainedModel
-from lw2g.training.models.saved import open_model
-from lw2g.training.models.solved import Solved
-from lw2g.training.models.step_checks import calibration_of
-from lw2g.training.models.steps import names_of, read_saved
+from lw2g.updates.learning import learn, unlearn
+from lw2g.updates.solved import Solved
+from lw2g.updates.step_checks import calibration_of
+from lw2g.updates.steps import names_of, read_saved
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
 

@@ -9,11 +9,16 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.base.boundary import BackboneChangedError
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BaselineComponent, Kind, Presets
 from lw2g.interfaces.phase import TrainingPhase
+from lw2g.models.parts import lasting
 from lw2g.registry.catalogue import Registered
+from lw2g.tasks.evidence.collecting import collect_evidence
+from lw2g.tasks.evidence.gradients import each_its_own
+from lw2g.tasks.session import Session
 from lw2g.testing.guards import bearing, seeded
 from lw2g.testing.kit import ContractViolation, NotApplicable, Subject, check, error_line
 from lw2g.testing.scene import Scene, begin, declares, scene
@@ -32,11 +37,6 @@ from lw2g.testing.world import (
     whole,
     wiring,
 )
-from lw2g.training.boundary import BackboneChangedError
-from lw2g.training.evidence.collecting import collect_evidence
-from lw2g.training.evidence.gradients import each_its_own
-from lw2g.training.models.parts import lasting
-from lw2g.training.session import Session
 
 TOLERANCE = 1e-4
 """Absolute and relative difference of logits that rounding may cause in batches of another size."""

@@ -10,9 +10,9 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.blocks.augmentation import canvas_of, uniforms
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
+from lw2g.inputs.augmentation import canvas_of, uniforms
 from lw2g.interfaces.stream import (
     BatchAugmentation,
     ImageTransform,

@@ -17,13 +17,13 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.memory import SubspaceMemory
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.site import Restriction, Site
+from lw2g.tasks.evidence.spaces import absorb_task
+from lw2g.tasks.protection import Protection, SiteRule
+from lw2g.tasks.session import Session
 from lw2g.testing.guards import available, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.scene import begin
 from lw2g.testing.world import opened
-from lw2g.training.evidence.spaces import absorb_task
-from lw2g.training.protection import Protection, SiteRule
-from lw2g.training.session import Session
 
 _TARGETS: tuple[Target, ...] = get_args(Target)
 _ROUNDING = 1e-5

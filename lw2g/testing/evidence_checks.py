@@ -9,10 +9,10 @@ import attrs
 
 from lw2g.interfaces.evidence import NEEDS, Measure
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
+from lw2g.tasks.evidence.collecting import collect_evidence
 from lw2g.testing.guards import available
 from lw2g.testing.kit import ContractViolation, Subject, check, error_line
 from lw2g.testing.world import SmallRun, learned, opened, resumed, whole
-from lw2g.training.evidence.collecting import collect_evidence
 
 _CLOSE = 1e-6
 

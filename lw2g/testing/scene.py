@@ -13,11 +13,11 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.pool import Pool
+from lw2g.models.predictor import Predictor
+from lw2g.tasks.session import Session
 from lw2g.testing.guards import seeded
 from lw2g.testing.kit import NotApplicable, Subject
 from lw2g.testing.world import NO_RUN, modules_of, opened, whole
-from lw2g.training.models.predictor import Predictor
-from lw2g.training.session import Session
 
 __all__ = ["Scene", "begin", "declares", "scene"]
 

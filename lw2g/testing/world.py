@@ -17,8 +17,12 @@ import attrs
 import numpy as np
 from torch import Tensor, nn
 
+from lw2g.base.progress import Reporter
 from lw2g.config.model import DEFAULT_FIXED_POLICY, DEFAULT_POLICY
 from lw2g.config.resolve import Resolved, resolve
+from lw2g.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.files.predictions import Predictions
+from lw2g.files.record import RunDirectory
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.component import (
     BaselineComponent,
@@ -29,14 +33,10 @@ from lw2g.interfaces.component import (
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.site import Site
 from lw2g.interfaces.tracker import EpochEnded, Event, PhaseStarted, TaskDecided, TaskEvaluated
+from lw2g.lifecycle.run import Run
+from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.state import restore
 from lw2g.testing.kit import NotApplicable, Subject
-from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
-from lw2g.training.files.predictions import Predictions
-from lw2g.training.files.record import RunDirectory
-from lw2g.training.files.state import restore
-from lw2g.training.progress import Reporter
-from lw2g.training.run import Run
-from lw2g.training.session import Session, open_session
 
 __all__ = [
     "HOST",

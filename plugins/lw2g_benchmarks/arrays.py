@@ -10,8 +10,8 @@ import numpy as np
 import torch
 import torchvision.datasets
 
-from lw2g.blocks.image_files import examine_image
 from lw2g.errors import DataError
+from lw2g.inputs.image_files import examine_image
 from lw2g.interfaces.stream import TaskStream
 from lw2g_benchmarks.image_files import FileSource, scan_split
 from lw2g_benchmarks.options import PublishedConfig

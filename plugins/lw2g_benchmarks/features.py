@@ -13,9 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lw2g.blocks.feature_files import FeatureFile, Rows, Split, open_features
-from lw2g.blocks.preprocessing import AsStored
 from lw2g.errors import ConfigError, nearest
+from lw2g.inputs.feature_files import FeatureFile, Rows, Split, open_features
+from lw2g.inputs.preprocessing import AsStored
 from lw2g.interfaces.stream import Contents, IndexArray, TaskStream
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g_benchmarks.image_files import tell_progress

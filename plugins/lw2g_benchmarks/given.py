@@ -23,8 +23,8 @@ import attrs
 import numpy as np
 from torch import Tensor
 
-from lw2g.blocks.image_files import pixels_of
 from lw2g.errors import ConfigError, DataError, error_text, shown
+from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.stream import Contents, TaskStream
 from lw2g_benchmarks.image_files import FileSource, content_of, tell_progress
 from lw2g_benchmarks.options import GivenConfig

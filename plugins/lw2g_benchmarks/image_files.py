@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from lw2g.blocks.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
 from lw2g.errors import DataError, printable
+from lw2g.inputs.image_files import EXTENSIONS, ImageHeader, examine_image, read_image
 from lw2g.interfaces.stream import Contents
 
 __all__ = ["FileSource", "content_of", "has_images", "scan_split", "tell_progress"]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from lw2g.blocks.augmentation import CROP_DRAWS, brightened, crop_boxes, resampled, shifted
-from lw2g.blocks.preprocessing import Preprocessing, channels_last, resampled_to
+from lw2g.inputs.augmentation import CROP_DRAWS, brightened, crop_boxes, resampled, shifted
+from lw2g.inputs.preprocessing import Preprocessing, channels_last, resampled_to
 from lw2g.interfaces.stream import ImageTransform, RandomTransform, StagedTransform
 from lw2g_benchmarks.options import Normalisation, TransformOptions
 

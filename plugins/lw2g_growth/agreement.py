@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from lw2g.blocks.comparisons import half_samples, mean_of_known, spread_over_halves
+from lw2g.geometry.comparisons import half_samples, mean_of_known, spread_over_halves
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Measure, Sample
 from lw2g.interfaces.growth import Measurement

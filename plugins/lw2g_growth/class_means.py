@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.comparisons import half_samples, spread_over_halves
+from lw2g.geometry.comparisons import half_samples, spread_over_halves
 from lw2g.interfaces.evidence import Measure, Sample
 from lw2g.interfaces.growth import Measurement
 

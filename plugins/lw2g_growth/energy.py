@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lw2g.blocks.comparisons import half_samples, mean_of_known, spread_over_halves
+from lw2g.geometry.comparisons import half_samples, mean_of_known, spread_over_halves
 from lw2g.geometry.moments import SecondMoment, subsets, traces
 from lw2g.geometry.subspace import Subspace
 from lw2g.interfaces.evidence import Candidate, Measure, Sample

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lw2g.blocks.comparisons import Comparisons, disjoint_halves, in_sample
+from lw2g.geometry.comparisons import Comparisons, disjoint_halves, in_sample
 from lw2g.geometry.hindrance import energy_null_hfc, null_hfc, over_sites, site_angles
 from lw2g.geometry.moments import side_by_side, subsets
 from lw2g.geometry.subspace import Subspace

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from lw2g.blocks.comparisons import Comparisons, in_sample
+from lw2g.geometry.comparisons import Comparisons, in_sample
 from lw2g.geometry.hindrance import site_angles
 from lw2g.interfaces.evidence import Candidate, Measure, Sample
 from lw2g.interfaces.growth import Measurement

@@ -19,16 +19,16 @@ from lw2g.cli.main import main
 from lw2g.config.model import Chosen
 from lw2g.config.resolve import Resolved
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.record import RunDirectory
+from lw2g.files.sealed import unseal_json
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.lifecycle.continuing import extend, proceed
+from lw2g.lifecycle.opening import reopen
+from lw2g.lifecycle.runner import resume, start
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.verification import verify
 from lw2g.testing.tiny import TinyBenchmarkConfig
-from lw2g.training.continuing import extend, proceed
-from lw2g.training.files.record import RunDirectory
-from lw2g.training.files.sealed import unseal_json
-from lw2g.training.files.verification import verify
-from lw2g.training.models.saved import open_model
-from lw2g.training.opening import reopen
-from lw2g.training.runner import resume, start
 from runs import different, shortest, tensors, untimed
 
 CROPS = {"benchmark.random_crops": True}
@@ -76,7 +76,9 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(baseline, head, catalogue, tmp_p
     assert [one.what for one in verify(tmp_path / "stopped") if one.holds is False] == []
 
 
-@pytest.mark.parametrize("at", ["lw2g.training.continuing.open_session", "lw2g.training.continuing.snapshot"])
+@pytest.mark.parametrize(
+    "at", ["lw2g.lifecycle.continuing.open_session", "lw2g.lifecycle.continuing.snapshot"]
+)
 def test_a_continuation_killed_before_it_has_begun_is_begun_again(at, catalogue, tmp_path, monkeypatch):
     """Nobody resumes to the end of the old stream in silence; it is begun again, or given up."""
     start(tiny(catalogue, "s-prompt-plus-plus"), catalogue, tmp_path / "run")

@@ -41,8 +41,8 @@ import json, runpy, signal, sys, time
 from pathlib import Path
 
 def bring_on(name, **_):
-    from lw2g.training.files.lock import one_writer
-    from lw2g.training.files.sealed import seal_json, write_atomically
+    from lw2g.files.lock import one_writer
+    from lw2g.files.sealed import seal_json, write_atomically
     asked, run = [], Path(sys.argv[-1])
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
     run.mkdir(exist_ok=True)

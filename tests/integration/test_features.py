@@ -19,10 +19,10 @@ from lw2g.config.resolve import Resolved, resolve
 from lw2g.data import features as writing
 from lw2g.data.features import write_features
 from lw2g.errors import ConfigError, DataError
+from lw2g.lifecycle.runner import resume, start
+from lw2g.models.saved import export_run, open_model
 from lw2g.registry.catalogue import Catalogue, load_catalogue
-from lw2g.training.models.learning import export_learnable
-from lw2g.training.models.saved import export_run, open_model
-from lw2g.training.runner import resume, start
+from lw2g.updates.learning import export_learnable
 from runs import different, shortest, tensors, untimed
 from vectors import CLASSES, DIM, vector_file
 
@@ -316,7 +316,7 @@ def _kill(split: str, done: int, total: int) -> None:
 @pytest.mark.parametrize("name", ["f.npz", "f.safetensors", "folder"])
 def test_every_container_is_written(catalogue: Catalogue, tmp_path: Path, name: str) -> None:
     """Rows, labels, names, ids and provenance are read back; no path of the machine is among them."""
-    from lw2g.blocks.feature_files import open_features
+    from lw2g.inputs.feature_files import open_features
 
     images = shortest(catalogue, "simple-cil")
     made = write_features(images.config, catalogue, tmp_path / name, dtype="float16")

@@ -12,11 +12,11 @@ from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.lifecycle.forking import fork, resolve_fork
+from lw2g.lifecycle.runner import start
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.files.verification import verify
-from lw2g.training.forking import fork, resolve_fork
-from lw2g.training.models.saved import open_model
-from lw2g.training.runner import start
+from lw2g.results.verification import verify
 from runs import different, tensors, untimed
 
 Finished = tuple[Path, dict[str, Any]]

@@ -13,13 +13,13 @@ from listening import At
 from lw2g.blocks import motions
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.errors import ConfigError
+from lw2g.images.image_set import ImageSet
 from lw2g.interfaces.tracker import EpochEnded, Event, Warned
+from lw2g.lifecycle.opening import reopen
+from lw2g.lifecycle.runner import resume, start
+from lw2g.models.expert import expert_of
+from lw2g.models.saved import open_model
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.images.image_set import ImageSet
-from lw2g.training.models.expert import expert_of
-from lw2g.training.models.saved import open_model
-from lw2g.training.opening import reopen
-from lw2g.training.runner import resume, start
 from runs import different, shortest, tensors, untimed
 
 GATED = {"baseline.head": "lda", "baseline.head_carry": "gated", "routing.expert": "frozen"}

@@ -286,7 +286,7 @@ def test_what_the_system_refuses(monkeypatch, error, told):
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("lw2g.training.runner.start", fail)
+    monkeypatch.setattr("lw2g.lifecycle.runner.start", fail)
     assert told in refused("run", *DIGITS)
     error = RuntimeError("a bug")
     assert CliRunner().invoke(main, ["run", *DIGITS]).exception is error

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
+from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.rehearse import rehearsed_cells
-from lw2g.training.runner import start
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GROWTH = sorted(set((EXPERIMENTS / "growth").glob("*.toml")) - {EXPERIMENTS / "growth" / "base.toml"})

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from listening import At
+from lw2g.base.progress import Interrupted
 from lw2g.config.directory import new_directory
 from lw2g.errors import DataError
+from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.record import RunDirectory
+from lw2g.files.sealed import seal_json, sha256_of, unseal_json
 from lw2g.interfaces.tracker import EpochEnded, Event, Stepped, TaskDecided, TaskEvaluated, Warned
-from lw2g.training.files.checkpoint import CheckpointStore
-from lw2g.training.files.record import RunDirectory
-from lw2g.training.files.sealed import seal_json, sha256_of, unseal_json
-from lw2g.training.models.saved import open_model
-from lw2g.training.progress import Interrupted
-from lw2g.training.runner import resume, start
+from lw2g.lifecycle.runner import resume, start
+from lw2g.models.saved import open_model
 from runs import untimed
 
 
@@ -176,7 +176,7 @@ def test_changed_data_are_refused(catalogue, quick, tmp_path, monkeypatch):
         start(quick(), catalogue, directory, [Watch(12, crash)])
     before = contents(directory)
     monkeypatch.setattr(
-        "lw2g.training.files.state.fingerprints",
+        "lw2g.tasks.state.fingerprints",
         lambda session: {"benchmark": "0" * 64, "backbone": "0" * 64},
     )
     with pytest.raises(DataError, match="benchmark has changed since the run began"):
@@ -228,7 +228,7 @@ def test_lost_or_damaged_predictions_are_made_anew(copied, catalogue, finished, 
     assert contents(copied) == before
     assert [line.partition(" is ")[0][-20:] for line in watch.warnings] == [first.name, second.name]
     first.unlink()
-    monkeypatch.setattr("lw2g.training.files.repair.packed", lambda predictions: b"other")
+    monkeypatch.setattr("lw2g.lifecycle.repair.packed", lambda predictions: b"other")
     resume(copied, catalogue, [watch := Watch()])
     assert "other bits here; put it back" in watch.warnings[0]
     assert not first.exists()
@@ -304,7 +304,7 @@ def test_a_run_killed_after_its_configuration_is_resumed(catalogue, quick, tmp_p
     """Its goal is known by then, whatever trackers do."""
     directory = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("lw2g.training.runner.build_trackers", lambda *arguments, **options: crash())
+        patch.setattr("lw2g.lifecycle.runner.build_trackers", lambda *arguments, **options: crash())
         with pytest.raises(CrashError):
             start(quick(), catalogue, directory, tasks=1)
     assert len(resume(directory, catalogue)["accuracy_matrix"]) == 1
@@ -343,7 +343,7 @@ from lw2g.config.toml import read_toml
 from lw2g.config.resolve import resolve
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.runner import start
+from lw2g.lifecycle.runner import start
 
 class Kill:
     def on_event(self, event):
@@ -389,7 +389,7 @@ def test_a_second_signal_within_a_batch_stops_at_once(catalogue, quick, tmp_path
 def test_a_signal_while_opening_leaves_nothing(catalogue, quick, tmp_path, monkeypatch):
     """Before anything is written, there is nothing to resume and no directory."""
     monkeypatch.setattr(
-        "lw2g.training.runner.open_session",
+        "lw2g.lifecycle.runner.open_session",
         lambda *arguments, **options: os.kill(os.getpid(), signal.SIGTERM),
     )
     with pytest.raises(KeyboardInterrupt):

@@ -16,15 +16,15 @@ import pytest
 import torch
 
 from listening import At
+from lw2g.base.progress import Interrupted
+from lw2g.base.ranks import RankLostError
 from lw2g.config.resolve import Resolved
+from lw2g.files.checkpoint import CheckpointStore
+from lw2g.files.sealed import unseal_json
 from lw2g.interfaces.tracker import EpochEnded
+from lw2g.lifecycle.runner import resume, start
 from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.files.checkpoint import CheckpointStore
-from lw2g.training.files.sealed import unseal_json
-from lw2g.training.progress import Interrupted
-from lw2g.training.ranks import RankLostError
-from lw2g.training.runner import resume, start
 from runs import shortest
 
 Together = Callable[[str], tuple[Resolved, Path]]

@@ -27,21 +27,21 @@ from safetensors.numpy import load_file, save
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError
+from lw2g.files.contents import record_hash
+from lw2g.files.protocol import digest_of, facts_of, sha_of_labels
+from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.lifecycle.runner import start
+from lw2g.models.saved import export_run
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.reports.runs import read_run
 from lw2g.reports.table import tables_of
+from lw2g.results.recomputed import Streamed, matrices, metrics, read_columns
+from lw2g.results.verification import verify as verify_run
 from lw2g.store.badges import Badge, add_badge, predicted_again
 from lw2g.store.checks import check_store
 from lw2g.store.layout import add_protocol, init
 from lw2g.store.packs import examine, joined, method_of, opened, split, verify
 from lw2g.store.submit import public, submit
-from lw2g.training.files.contents import record_hash
-from lw2g.training.files.protocol import digest_of, facts_of, sha_of_labels
-from lw2g.training.files.recomputed import Streamed, matrices, metrics, read_columns
-from lw2g.training.files.sealed import seal_json, unseal_json
-from lw2g.training.files.verification import verify as verify_run
-from lw2g.training.models.saved import export_run
-from lw2g.training.runner import start
 
 TOLD = {"who": "somebody", "licence": "CC0-1.0", "tuned_on": "nothing", "runs": 1}
 SMALL = {"classes_per_family": 2, "increment": 2, "train_per_class": 8, "test_per_class": 10}
@@ -651,7 +651,7 @@ def test_a_model_that_knows_the_test_images_fails_on_fresh_ones(
         def predict(self, image: Any) -> list[dict[str, Any]]:
             return [{"class_index": answers.get(image.numpy().tobytes(), 0)}]
 
-    monkeypatch.setattr("lw2g.training.models.saved.open_model", lambda *_, **__: Memory())
+    monkeypatch.setattr("lw2g.models.saved.open_model", lambda *_, **__: Memory())
     badges = predicted_again(pack, Path("model"), data=None, fresh=9, device="cpu")
     assert [badge.holds for badge in badges] == [True, False]
 

@@ -11,6 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lw2g.evaluation.computed import inputs_of, right_by_class
+from lw2g.evaluation.matrix import GrowingMatrix
+from lw2g.files.predictions import Predictions
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.metrics import (
     accuracy,
@@ -25,11 +28,8 @@ from lw2g.metrics import (
     pra,
     ssp,
 )
+from lw2g.results import recomputed
 from lw2g.testing.strategies import accuracy_matrices, task_splits, task_to_set_maps
-from lw2g.training.evaluation.matrix import GrowingMatrix
-from lw2g.training.files import recomputed
-from lw2g.training.files.computed import inputs_of, right_by_class
-from lw2g.training.files.predictions import Predictions
 
 Matrix = list[list[float | None]]
 SEVERAL = accuracy_matrices(num_tasks=st.integers(2, 7))

@@ -15,8 +15,8 @@ from lw2g.errors import ContractError, DataError
 from lw2g.geometry.subspace import Subspace, union
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Activation, Restriction, Site
+from lw2g.tasks.protection import Protection, SiteRule
 from lw2g.testing.strategies import subspaces
-from lw2g.training.protection import Protection, SiteRule
 from lw2g.vit.taps import Tap
 
 SEEDS = st.integers(0, 2**31 - 1)

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from torch import Tensor, nn
 
 from lw2g.errors import DataError
+from lw2g.files.checkpoint import Checkpoint, CheckpointStore
 from lw2g.interfaces.pool import Pool
-from lw2g.training.files.checkpoint import Checkpoint, CheckpointStore
 
 STEPS = 25
 VALUES = st.integers(0, 5).map(float)

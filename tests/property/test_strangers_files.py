@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 
 from lw2g.config.toml import flat, read_toml
 from lw2g.errors import Lw2gError
+from lw2g.files.contents import read_sealed
+from lw2g.files.protocol import digest_of
+from lw2g.files.sealed import seal_json, unseal_json
+from lw2g.models.exported import read_learned
+from lw2g.models.manifest import Manifest
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.store.badges import read_badges
 from lw2g.store.bounds import read_columns
 from lw2g.store.claims import COLUMNS, require_plain_options
 from lw2g.store.layout import PROTOCOLS, read_protocol
 from lw2g.store.packs import examine, split
-from lw2g.training.files.contents import read_sealed
-from lw2g.training.files.protocol import digest_of
-from lw2g.training.files.sealed import seal_json, unseal_json
-from lw2g.training.models.exported import read_learned
-from lw2g.training.models.manifest import Manifest
 
 STORE = Path(__file__).resolve().parents[2] / "experiments" / "store"
 if not STORE.exists():

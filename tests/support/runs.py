@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from lw2g.config.resolve import Resolved, resolve
+from lw2g.files.checkpoint import CheckpointStore
 from lw2g.registry.catalogue import Catalogue
-from lw2g.training.evidence.collecting import store_statistics
-from lw2g.training.evidence.d_sub import DSub
-from lw2g.training.evidence.spaces import absorb_task
-from lw2g.training.files.checkpoint import CheckpointStore
-from lw2g.training.session import Session
+from lw2g.tasks.evidence.collecting import store_statistics
+from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.spaces import absorb_task
+from lw2g.tasks.session import Session
 
 __all__ = ["TIMES", "different", "learned_one", "shortest", "tensors", "untimed"]
 

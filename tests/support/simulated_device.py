@@ -33,8 +33,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from device_account import Account
-from lw2g.training.devices.engine import Engine, open_engine
-from lw2g.training.models import parts
+from lw2g.devices.engine import Engine, open_engine
+from lw2g.models import parts
 from lw2g.vit import graphs
 from replaying import replaying
 

@@ -15,8 +15,8 @@ from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
 import lw2g
-from lw2g.blocks.image_files import pixels_of
 from lw2g.errors import ConfigError, DataError
+from lw2g.inputs.image_files import pixels_of
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.options import option

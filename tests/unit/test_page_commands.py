@@ -119,7 +119,7 @@ def test_every_program_of_a_page_asks_for_what_exists(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     record = {"metrics": {"faa": 50.0}}
-    monkeypatch.setattr("lw2g.training.runner.start", MagicMock(return_value=record))
+    monkeypatch.setattr("lw2g.lifecycle.runner.start", MagicMock(return_value=record))
     for name in set(lw2g.__all__) - {"run", "__version__"}:
         monkeypatch.setattr(lw2g, name, MagicMock())
     model = MagicMock()

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from lw2g.config.resolve import resolve
+from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.training.runner import start
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "routing" / "compare.py"
 

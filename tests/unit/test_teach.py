@@ -28,10 +28,10 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import DataError
+from lw2g.models.exported import read_export
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.teach.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload
 from lw2g.teach.server import Server
-from lw2g.training.models.exported import read_export
 
 NASTY = "<img src=x onerror=document.title='owned'>"
 

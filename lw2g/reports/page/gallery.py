@@ -17,7 +17,7 @@ from lw2g.errors import DataError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.page.inside import Inside, owned
 from lw2g.reports.runs import ReportedRun
-from lw2g.training.files.recomputed import Columns
+from lw2g.results.recomputed import Columns
 
 __all__ = ["Gallery", "GalleryImage", "gallery_of", "mistakes"]
 
@@ -123,7 +123,7 @@ class _TestImages:
     """
 
     def __init__(self, run: ReportedRun, catalogue: Catalogue) -> None:
-        from lw2g.training.images.streams import joined
+        from lw2g.images.streams import joined
 
         whole = [{"benchmark": run.config["benchmark"]}]
         chosen = []

@@ -10,12 +10,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from lw2g.files.sealed import sha256_of
 from lw2g.metrics import owning_sets, owning_tasks
 from lw2g.reports.page.evidence import measured
 from lw2g.reports.page.numbers import Numbers, Value
 from lw2g.reports.runs import ReportedRun
-from lw2g.training.files.recomputed import Columns, read_columns
-from lw2g.training.files.sealed import sha256_of
+from lw2g.results.recomputed import Columns, read_columns
 
 __all__ = [
     "Inside",

@@ -16,6 +16,7 @@ import attrs
 from lw2g import __version__
 from lw2g.config.directory import RECORD
 from lw2g.errors import ConfigError
+from lw2g.files.sealed import sha256_of
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.columns import COLUMNS, Column
 from lw2g.reports.names import weights_name
@@ -27,7 +28,6 @@ from lw2g.reports.page.numbers import Numbers
 from lw2g.reports.render import Cell, mean_cells, remarks_on, shown_columns
 from lw2g.reports.runs import ReportedRun
 from lw2g.reports.table import Table
-from lw2g.training.files.sealed import sha256_of
 
 __all__ = ["MARK", "page_of"]
 

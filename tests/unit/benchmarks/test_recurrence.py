@@ -15,7 +15,7 @@ from PIL import Image
 
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
-from lw2g.training.files.sealed import seal_json
+from lw2g.files.sealed import seal_json
 from lw2g_benchmarks.folder import FolderBenchmark
 from lw2g_benchmarks.options import FolderConfig, OrderOptions
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
@@ -194,7 +194,7 @@ def test_costs_of_other_orders_are_measured_once(tmp_path, monkeypatch):
     """A dry run of a sweep measures one cell of those that differ in seeds and orders alone."""
     measured = []
     monkeypatch.setattr(
-        "lw2g.training.estimate.estimate", lambda config, _: measured.append(config) or _unknown()
+        "lw2g.estimate.estimate.estimate", lambda config, _: measured.append(config) or _unknown()
     )
     grid = tmp_path / "grid.toml"
     grid.write_text(

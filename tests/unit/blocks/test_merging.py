@@ -15,12 +15,12 @@ from torch import nn
 from lw2g.blocks.lora import LowRankSet
 from lw2g.blocks.merging import merge_set, merged_product
 from lw2g.errors import ConfigError, ContractError
+from lw2g.files.checkpoint import part
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.lifecycle.runner import start
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import tiny_catalogue
-from lw2g.training.files.checkpoint import part
-from lw2g.training.runner import start
 from lw2g_lora.sequential import DenseSet
 from runs import different, shortest, tensors
 

@@ -84,13 +84,13 @@ def runner_calls(monkeypatch):
     def resume(directory, catalogue, listeners, *, devices):
         return go_on({"resume": directory}, directory)
 
-    runner, progress = ModuleType("lw2g.training.runner"), ModuleType("lw2g.training.progress")
+    runner, progress = ModuleType("lw2g.lifecycle.runner"), ModuleType("lw2g.base.progress")
     runner.start, runner.resume, progress.Interrupted = start, resume, Interrupted
-    continuing = ModuleType("lw2g.training.continuing")
+    continuing = ModuleType("lw2g.lifecycle.continuing")
     continuing.proceed = proceed
-    monkeypatch.setitem(sys.modules, "lw2g.training.continuing", continuing)
-    monkeypatch.setitem(sys.modules, "lw2g.training.runner", runner)
-    monkeypatch.setitem(sys.modules, "lw2g.training.progress", progress)
+    monkeypatch.setitem(sys.modules, "lw2g.lifecycle.continuing", continuing)
+    monkeypatch.setitem(sys.modules, "lw2g.lifecycle.runner", runner)
+    monkeypatch.setitem(sys.modules, "lw2g.base.progress", progress)
     calls_and_outcome = ModuleType("calls")
     calls_and_outcome.made, calls_and_outcome.outcome = calls, outcome
     return calls_and_outcome
@@ -374,11 +374,11 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
         def predict(self, paths, top_k, reject):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
-    saved = ModuleType("lw2g.training.models.saved")
+    saved = ModuleType("lw2g.models.saved")
     saved.open_model = lambda directory, catalogue, task, **how: (
         asked.append((directory, task, *how.values())) or Saved()
     )
-    monkeypatch.setitem(sys.modules, "lw2g.training.models.saved", saved)
+    monkeypatch.setitem(sys.modules, "lw2g.models.saved", saved)
     (tmp_path / "a.png").touch()
     text = invoke("predict", "here", "a.png", "--task", 2, "--top-k", 2, "--device", "cpu").stdout
     rows = [line.split() for line in text.splitlines()]

@@ -24,11 +24,11 @@ from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
+from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_package
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.testing.evidence import measured_set
-from lw2g.training.runner import start
 from tasks import retrieved
 
 KINDS = tuple(SCAFFOLDED)

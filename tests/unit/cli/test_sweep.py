@@ -14,9 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
-from lw2g.cli.output import printable
 from lw2g.cli.sweep import fitting
+from lw2g.console.output import printable
 from lw2g.errors import DataError
+from lw2g.estimate.estimate import Range
+from lw2g.files.lock import held, one_writer
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.executors import load_executor
 from lw2g.sweeps.executors.local import LocalExecutor
@@ -24,8 +26,6 @@ from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import Attempt, Job
 from lw2g.sweeps.needs import Need, needs_of
 from lw2g.sweeps.store import SweepDirectory
-from lw2g.training.estimate import Range
-from lw2g.training.files.lock import held, one_writer
 
 GRID = """
 [base]
@@ -100,7 +100,7 @@ def test_a_dry_run_prices_every_cell(grid, monkeypatch):
             raise cost
         return cost
 
-    monkeypatch.setattr("lw2g.training.estimate.estimate", priced_once)
+    monkeypatch.setattr("lw2g.estimate.estimate.estimate", priced_once)
     Path("two.toml").write_text(GRID.replace("[0, 1]", '[0, 1]\n"run.evaluation_batch" = [16, 32, 64]'))
     printed = call(grid, "--dry-run").splitlines()[-6:]
     assert [line.partition(": ")[2] for line in printed[:4]] == [
@@ -119,7 +119,7 @@ def test_the_sum_of_unknown_costs_is_unknown(grid, monkeypatch):
     def nothing(config, catalogue):
         raise DataError("no data")
 
-    monkeypatch.setattr("lw2g.training.estimate.estimate", nothing)
+    monkeypatch.setattr("lw2g.estimate.estimate.estimate", nothing)
     assert call(grid, "--dry-run").splitlines()[-2:] == [
         "cost unknown (2 cells): no data",
         "all in sequence: unknown",
@@ -132,7 +132,7 @@ def test_a_finished_cell_prices_those_of_its_kind(grid, finished, monkeypatch):
     cells = json.loads(call("status", "here", "--json"))
     shutil.copytree(finished[0], f"here/{cells[0]['name']}")
     took = json.loads(Path(f"here/{cells[0]['name']}/record.json").read_text())["seconds"]["total"]
-    monkeypatch.setattr("lw2g.training.estimate.estimate", None)
+    monkeypatch.setattr("lw2g.estimate.estimate.estimate", None)
     printed = call(grid, "--out", "here", "--dry-run").splitlines()[-3:]
     seconds = str(timedelta(seconds=round(took)))
     assert printed == [

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from bits import state
 from lw2g.interfaces.pool import Pool
-from lw2g.training.runner import start
+from lw2g.lifecycle.runner import start
 from lw2g_lora.options import SdLoraConfig
 from lw2g_lora.plugin import SD_LORA
 from lw2g_lora.sd_lora import RankedSet, SdLora, inner_products

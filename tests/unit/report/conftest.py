@@ -16,10 +16,10 @@ from safetensors.numpy import save
 
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import to_mapping, to_toml
+from lw2g.files.sealed import seal_json
 from lw2g.interfaces.growth import CandidateEvidence, Measurement
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.reports.runs import ReportedRun, read_run
-from lw2g.training.files.sealed import seal_json
 
 CONFIG: dict[str, Any] = {
     "baseline": {"name": "dual-prompt", "epochs": 40},

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import lw2g
 from lw2g.cli.main import main
+from lw2g.files.sealed import seal_json, unseal_json
 from lw2g.reports.columns import COLUMNS
-from lw2g.training.files.sealed import seal_json, unseal_json
 
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
 FAA = COLUMNS["faa"]

@@ -15,6 +15,7 @@ from threading import Barrier
 import pytest
 
 from lw2g.errors import ConfigError
+from lw2g.files.lock import held, one_writer
 from lw2g.registry.catalogue import Catalogue
 from lw2g.reports.runs import read_run
 from lw2g.sweeps.engine import run_sweep
@@ -22,7 +23,6 @@ from lw2g.sweeps.executors import Executor, load_executor
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import BUSY, Attempt, Job
 from lw2g.sweeps.store import SweepDirectory, differences_now
-from lw2g.training.files.lock import held, one_writer
 
 Act = Callable[[Job], int | None]
 

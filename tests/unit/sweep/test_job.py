@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from lw2g.files.lock import holder_of, one_writer
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import BUSY, INTERRUPTED, Attempt, Job
 from lw2g.sweeps.store import SweepDirectory
-from lw2g.training.files.lock import holder_of, one_writer
 
 COUNTS = """
 import signal, sys, time

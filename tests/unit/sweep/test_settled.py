@@ -7,13 +7,13 @@ from click.testing import CliRunner
 
 from lw2g.cli.main import main
 from lw2g.config.toml import read_toml
+from lw2g.devices.engine import BF16, FP32
+from lw2g.devices.precision import PrecisionChoice
+from lw2g.files import settled
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.reports.table import tables_of
 from lw2g.sweeps.grid import read_grid
 from lw2g.sweeps.store import SweepDirectory, differences_now
-from lw2g.training.devices.engine import BF16, FP32
-from lw2g.training.devices.precision import PrecisionChoice
-from lw2g.training.files import settled
 
 GRID = """
 [base]

@@ -1,0 +1,1 @@
+"""What every room above needs: checks, events and clocks, processes, the boundary to components."""

@@ -1,0 +1,195 @@
+"""The boundary between a run and its components: who failed, where prints go, and the frozen weights.
+
+lw2g treats every component as a stranger's code, its own included. A run and a saved model call components
+within :func:`guarded`, which turns whatever they raise into an error that names plugin, component and
+method. It reads the failing component off the traceback, and so finds it behind phases, hooks and closures
+too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+import attrs
+
+from lw2g.base.frames import Frame, WorkerError, frames_of
+from lw2g.base.progress import Interrupted
+from lw2g.config.model import ModelConfig
+from lw2g.errors import ComponentError, ContractError, Lw2gError, error_text
+from lw2g.interfaces.component import Kind, Lazy
+from lw2g.registry.catalogue import Catalogue, Registered
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.room import is_out_of_memory
+from lw2g.vit.weights import state_sha256
+
+__all__ = ["BackboneChangedError", "Frozen", "build", "guarded"]
+
+_NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt)
+"""Errors that pass unchanged: mistakes of users, and requests to stop."""
+
+
+def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any:
+    """Build a component.
+
+    Args:
+        catalogue: Knows the component.
+        kind: Its kind.
+        chosen: Its name and options.
+        arguments: What it is built with beside these.
+
+    Raises:
+        ContractError: The component builds an object of another kind.
+    """
+    component: Any = catalogue.get(kind, chosen.name)
+    made = component.build(chosen.config, *arguments)
+    promised = component.interface.load()
+    names = (name for name in dir(promised) if name[0] != "_" and callable(getattr(promised, name)))
+    lacking = next((name for name in names if not hasattr(made, name)), None)
+    if lacking is not None:
+        raise ContractError(
+            f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {lacking!r}, so it is no {kind}",
+            "register it as what it is",
+            f"{kind} {chosen.name!r}",
+        )
+    return made
+
+
+@contextmanager
+def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
+    """Call components within the block; what they print goes to stderr.
+
+    Args:
+        catalogue: Knows who offers them.
+        config: Names those in use.
+
+    Raises:
+        ComponentError: A component raised something, the request to end the program included.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except ContractError as error:
+        for entry in _in_use(catalogue, config):
+            if error.component == f"{entry.component.kind} {entry.component.name!r}":
+                raise type(error)(f"{entry.origin}: {error.what}", error.remedy) from error
+        raise
+    except _NOT_THEIRS:
+        raise
+    # A stranger's code may raise anything, SystemExit too, which would end a run as if it had succeeded.
+    except BaseException as error:
+        frames = getattr(error, "frames", frames_of(error.__traceback__))
+        kind = error.kind if isinstance(error, WorkerError) else ""
+        entries = _in_use(catalogue, config)
+        culprit = _blame(frames, entries)
+        refused = isinstance(error, OSError | MemoryError) and not _raised_by_strangers(frames, entries)
+        if refused or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
+            culprit = None  # what the system or the device refuses
+        if culprit is None:
+            raise
+        entry, method = culprit
+        component = entry.component
+        raise ComponentError(
+            f"{entry.origin}: {component.kind} {component.name!r}, {method}: {error_text(error, kind)}"
+        ) from error
+
+
+def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
+    entries = (catalogue.entries.get((kind, choice.name)) for kind, choice in config.chosen())
+    return [entry for entry in entries if entry is not None]
+
+
+def _owner(entries: Sequence[Registered], frame: Frame) -> Registered | None:
+    """Return the component that owns a frame's code; of several in one module, one with such a method."""
+    fitting = sorted(entries, key=lambda entry: not hasattr(entry.component.interface.load(), frame.function))
+    return next(
+        (entry for rule in (_owns, _defines, _ships) for entry in fitting if rule(entry, frame)), None
+    )
+
+
+def _raised_by_strangers(frames: Sequence[Frame], entries: Sequence[Registered]) -> bool:
+    """Return whether the innermost code of an error, libraries apart, belongs to another distribution."""
+    for frame in reversed(frames):
+        entry = _owner(entries, frame)
+        if entry is not None or frame.module.partition(".")[0] == "lw2g":
+            return entry is not None and not entry.origin.first_party
+    return False
+
+
+def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Registered, str] | None:
+    """Return the component that the run called last before the error, and which of its methods."""
+    culprit: tuple[Registered, str] | None = None
+    for frame in frames:
+        entry = _owner(entries, frame)
+        if entry is None or (culprit is not None and entry is not culprit[0]):
+            if culprit is not None:
+                return culprit
+            continue
+        culprit = (entry, "build" if frame.function == "__init__" else frame.function)
+        if not frame.function.startswith("<"):
+            return culprit
+    return culprit
+
+
+def _built_by(entry: Registered) -> Any:
+    build: Any = getattr(entry.component, "build", None)
+    if not isinstance(build, Lazy):
+        return build
+    module, _, name = build.target.partition(":")
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _owns(entry: Registered, frame: Frame) -> bool:
+    """Whether the frame is a method (or a closure in one) of what the component's class has built."""
+    built = _built_by(entry)
+    return isinstance(built, type) and f"{built.__module__}.{built.__qualname__}" in frame.owners
+
+
+def _defines(entry: Registered, frame: Frame) -> bool:
+    """Whether the frame's code is in the module that builds the component."""
+    return frame.module == getattr(_built_by(entry), "__module__", None)
+
+
+def _ships(entry: Registered, frame: Frame) -> bool:
+    """Whether the frame's code is in the component's package."""
+    package = entry.component.config.__module__.partition(".")[0]
+    return package != "lw2g" and frame.module.partition(".")[0] == package
+
+
+class BackboneChangedError(ContractError):
+    """A component has written into the frozen backbone."""
+
+
+@attrs.frozen
+class Frozen:
+    """The backbone's weights as a run found them.
+
+    Attributes:
+        sums: SHA-256 of each parameter and buffer. Reading takes 0.8 s for the 86 million float32 numbers
+            of a ViT-B on one core (0.05 s for a ViT-Ti), once a task. It does not see a change that was
+            undone in between, nor hooks and modules left behind.
+    """
+
+    sums: Mapping[str, str]
+
+    @classmethod
+    def of(cls, backbone: Backbone) -> Frozen:
+        """Return the weights as they are."""
+        return cls({name: state_sha256({name: value}) for name, value in backbone.model.state_dict().items()})
+
+    def require_same(self, backbone: Backbone, when: str) -> None:
+        """Compare the weights with those of the start.
+
+        Raises:
+            BackboneChangedError: They have changed.
+        """
+        now = Frozen.of(backbone).sums
+        moved = [name for name in {**self.sums, **now} if self.sums.get(name) != now.get(name)]
+        if moved:
+            raise BackboneChangedError(
+                f"the frozen backbone's {moved[0]!r} has changed {when}",
+                "a component writes into it: let it inject parameters of its own (lw2g check NAME tells "
+                "which component it is)",
+            )

@@ -1,0 +1,1 @@
+"""What commands and functions print: tables, numbers, the progress of a run."""

@@ -1,0 +1,331 @@
+"""A rehearsal: the code of a run learns its first tasks, with a few steps a phase.
+
+Tasks have as few images as the machine has time for. Measured costs are scaled to their full size.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+
+from lw2g.base.boundary import Frozen
+from lw2g.base.progress import Reporter
+from lw2g.devices.peak import PeakMemory
+from lw2g.files.checkpoint import CheckpointStore
+from lw2g.images.image_set import ImageSet
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
+from lw2g.interfaces.phase import ComputePhase, Phase, TrainingPhase
+from lw2g.interfaces.stream import Task, TaskData
+from lw2g.lifecycle.ledger import Ledger
+from lw2g.tasks.evidence.collecting import collect_evidence
+from lw2g.tasks.evidence.d_sub import GROUPS, DSub
+from lw2g.tasks.flops import count_flops
+from lw2g.tasks.learner import Learner
+from lw2g.tasks.session import Session
+from lw2g.tasks.state import Position, snapshot
+from lw2g.tasks.task_training import Observer
+
+__all__ = ["Rehearsal", "TaskCost"]
+
+_PATIENCE = 0.5
+"""Seconds allowed for plain forwards of a task's images, and for a phase that reads no images."""
+_STEPS, _BATCHES, _BATCH, _PER_CLASS = 4, 3, 128, 2
+"""Steps a phase; batches a task, their size if the baseline names none; least images a class."""
+_PACED = 4
+"""Images of the forward that sets the pace."""
+
+
+class _Planned:
+    """A policy that follows a plan.
+
+    Args:
+        plan: The set of each task.
+        before: Called before each decision, when the evidence has been collected.
+    """
+
+    margin, burden = 0.0, None
+
+    def __init__(self, plan: Sequence[int], before: Callable[[], None]) -> None:
+        self._plan, self._before = plan, before
+
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        self._before()
+        wanted = self._plan[evidence.task]
+        return Reuse(wanted) if wanted in {candidate.set for candidate in evidence.candidates} else Grow()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _SmallSession(Session):
+    """A session with fewer images and smaller batches, which counts the images that phases read.
+
+    Attributes:
+        batch: Images per step at most.
+        noted: ``pulled``: images that phases have read through their context; ``share``: the largest ratio
+            of a batch in a run to one here.
+    """
+
+    batch: int
+    noted: dict[str, float]
+
+    def phases(self, context: TaskContext) -> list[tuple[str, Phase]]:
+        """Return the phases, with smaller batches."""
+        return [(owner, self._small(phase)) for owner, phase in Session.phases(self, context)]
+
+    def _small(self, phase: Phase) -> Phase:
+        if not isinstance(phase, TrainingPhase) or phase.batch_size <= self.batch:
+            return phase
+        self.noted["share"] = max(self.noted["share"], phase.batch_size / self.batch)
+        return attrs.evolve(phase, batch_size=self.batch)
+
+    def task_context(self, index: int, images: ImageSet, d_sub: DSub | None = None) -> TaskContext:
+        """Return the context of a task, which counts the images it gives."""
+        context = Session.task_context(self, index, images, d_sub)
+        augmented, shuffled = context.augmented, context.shuffled
+        return attrs.evolve(
+            context,
+            statistics=lambda size: self._counted(context.statistics(size)),
+            augmented=None if augmented is None else lambda size, seed: self._counted(augmented(size, seed)),
+            shuffled=None if shuffled is None else lambda size, seed: self._counted(shuffled(size, seed)),
+        )
+
+    def _counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.noted["pulled"] += len(batch)
+            yield batch
+
+
+class _EnoughError(Exception):
+    """Ends a phase whose pace is known; holds the seconds of the whole phase."""
+
+
+class _Clock(Observer):
+    """Prices the phases of a task by a few steps of each.
+
+    Args:
+        session: What is learned with.
+        index: The task.
+        images: How many training images it has in a run.
+
+    Attributes:
+        seconds: Of all phases of a run.
+        spent: Seconds of what the rehearsal did of them.
+        epochs: Of all phases; a checkpoint is saved after each.
+        parameters: Number of values of each trained parameter, by identity.
+        flops: Per image, of the first host phase.
+    """
+
+    def __init__(self, session: _SmallSession, index: int, images: int) -> None:
+        super().__init__(Reporter([], [len(task.train) for task in session.stream.tasks]))
+        self._session, self._index, self._images = session, index, images
+        self._small = len(session.stream.tasks[index].train)
+        self.seconds, self.spent, self.epochs = 0.0, 0.0, 0
+        self.parameters: dict[int, int] = {}
+        self.flops: dict[str, float | None] = {}
+        self._ticks: list[float] = []
+
+    def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
+        """Count operations, in the first task."""
+        if hosts and not self._index:
+            images = self._session.image_set([self._session.stream.tasks[self._index].train], train=False)
+            self.flops = count_flops(self._session, context, hosts[0], images)
+
+    def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Look at the clock."""
+        self._ticks.append(self._now())
+
+    after_epoch = after_step
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Price a phase."""
+        began, noted, compute = self._now(), self._session.noted, isinstance(phase, ComputePhase)
+        self._ticks, noted["pulled"] = [began], 0
+
+        def advance(done: int, total: int, **of_an_epoch: Any) -> None:
+            # later phases need the results of one that reads images; others can be cut short
+            taken = time.perf_counter() - began
+            if compute and not noted["pulled"] and done < total and taken >= _PATIENCE:
+                raise _EnoughError(taken * total / done)
+
+        self.reporter.advance = advance  # type: ignore[method-assign]
+        try:
+            yield
+            if isinstance(phase, TrainingPhase):
+                self._price_steps(phase)
+            else:
+                share = self._images / self._small if noted["pulled"] else 1.0
+                self.seconds += share * (self._now() - began)
+        except _EnoughError as enough:
+            self.seconds += float(enough.args[0])
+        finally:
+            del self.reporter.advance
+            self.spent += self._now() - began
+
+    def _price_steps(self, phase: TrainingPhase) -> None:
+        """Add the seconds of a phase; its first epoch reads the images, and later ones find part of them."""
+        steps = np.diff(self._ticks).tolist()
+        if not steps:
+            return
+        self.parameters |= {id(parameter): parameter.numel() for parameter in phase.trained}
+        self.epochs += phase.epochs
+        batch = min(phase.batch_size, self._small)
+        in_epoch = -(-self._small // batch)
+        cold = statistics.median(steps[:in_epoch])
+        warm = min(cold, statistics.median(steps[in_epoch:] or [cold]))
+        self.seconds += (cold + warm * (phase.epochs - 1)) * self._images / batch
+
+    def _now(self) -> float:
+        self._session.engine.synchronize()
+        return time.perf_counter()
+
+
+@attrs.frozen(kw_only=True)
+class TaskCost:
+    """The cost of one task at its full size: seconds, bytes and numbers of values."""
+
+    evidence: float
+    training: float
+    spaces: float
+    evaluation: float
+    checkpoints: float
+    disk: float
+    trained: float
+    stored: float
+    memory: float
+    device_memory: float | None
+    flops: Mapping[str, float | None]
+
+
+class Rehearsal:
+    """Learns the first two tasks of a session on a small scale.
+
+    Args:
+        session: Opened for this; its state is of no use afterwards.
+        folder: For checkpoints, which are measured and deleted.
+        plan: The set of each task that is to be learned.
+    """
+
+    def __init__(self, session: Session, folder: Path, plan: Sequence[int]) -> None:
+        self._whole, self._plan = session, plan
+        self._tasks = session.stream.tasks[: len(plan)]
+        self._store = CheckpointStore(folder / "checkpoints")
+        self._sums = _timed(lambda: Frozen.of(session.backbone))
+        self._half: tuple[float, int] | None = None
+        self._small = self._smaller(session)
+
+    def measure(self, index: int) -> TaskCost:
+        """Learn a task, evaluate and save."""
+        session = self._small
+        whole, small = self._whole.stream.tasks[index], session.stream.tasks[index]
+        clock, peak = _Clock(session, index, len(whole.train)), PeakMemory(session.engine.device)
+        before = (peak.machine, peak.device or 0)
+        Learner(session, index, clock, _STEPS).learn()
+        evaluation = _timed(lambda: session.evaluate(index, clock.reporter))
+        ledger, position, paths = Ledger().as_mapping(), Position(task=index + 1), list[Path]()
+        saving = _timed(
+            lambda: paths.append(
+                self._store.save(attrs.evolve(snapshot(session, position, ledger), task_done=index))
+            )
+        )
+        most, share = session.config.growth.images, session.noted["share"]
+        sample, full = (min(len(task.train), most) for task in (small, whole))
+        evidence = clock.reporter.seconds["evidence"]
+        routing = max(0.0, clock.reporter.seconds["training"] - clock.spent)
+        if held := self._whole.held_back[index]:
+            routing *= len(held) / len(session.held_back[index] or held)
+        if self._half is not None:
+            seconds, count = self._half
+            evidence += max(0.0, evidence - seconds) / (sample - count) * (full - sample)
+        return TaskCost(
+            evidence=evidence,
+            training=clock.seconds + routing,
+            spaces=clock.reporter.seconds["subspace"] * full / sample,
+            evaluation=evaluation * len(whole.test) / len(small.test),
+            checkpoints=saving * (1 + clock.epochs) + self._sums,
+            disk=float(paths[0].stat().st_size),
+            trained=float(sum(clock.parameters.values())),
+            stored=float(
+                sum(parameter.numel() for module in session.modules for parameter in module.parameters())
+            ),
+            memory=before[0] + share * (peak.machine - before[0]),
+            device_memory=None if peak.device is None else before[1] + share * (peak.device - before[1]),
+            flops=clock.flops,
+        )
+
+    def _halve(self) -> None:
+        """Collect evidence from half the images, if a run collects it from more than the rehearsal has."""
+        session, index = self._small, len(self._small.pool.task_to_set)
+        sizes = [len(run.stream.tasks[index].train) for run in (session, self._whole)]
+        sample, full = (min(size, session.config.growth.images) for size in sizes)
+        count = max(sample // 2, GROUPS)
+        if count < sample < full and session.collects_evidence and len(session.pool):
+            growth = attrs.evolve(session.config.growth, images=count)
+            half = attrs.evolve(session, config=attrs.evolve(session.config, growth=growth))
+            images = half.image_set([half.stream.tasks[index].train], train=False)
+            seconds = _timed(lambda: collect_evidence(half, half.d_sub(index, images)))
+            self._half = seconds, count
+
+    def _smaller(self, session: Session) -> _SmallSession:
+        """Return the session with as many images as there is time for."""
+        affordable = int(_PATIENCE / _seconds_per_image(session))
+        least = _PER_CLASS * max(len(task.classes) for task in self._tasks)
+        if session.collects_evidence:
+            least = max(least, 2 * GROUPS)
+        wanted = _BATCHES * getattr(session.config.baseline.config, "batch_size", _BATCH)
+        train = min(wanted, max(least, affordable))
+        run = session.config.run
+        test = max(least, min(affordable, 2 * run.evaluation_batch))
+        run = attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, train, test))
+        fields = {field.name: getattr(session, field.name) for field in attrs.fields(Session) if field.init}
+        fields["config"] = attrs.evolve(session.config, run=run)
+        fields["stream"] = attrs.evolve(
+            session.stream, tasks=tuple(_smaller_task(task, train, test) for task in session.stream.tasks)
+        )
+        fields["held_back"] = tuple(data and _part_of(data, train) for data in session.held_back)
+        batch = wanted if train == wanted else max(1, train // _BATCHES)
+        fields["policy"] = _Planned(self._plan, self._halve)
+        return _SmallSession(**fields, batch=batch, noted={"pulled": 0, "share": 1.0})
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@torch.no_grad()
+def _seconds_per_image(session: Session) -> float:
+    """Return the seconds per image of a plain forward, after one to warm up."""
+    side = session.backbone.fingerprint.image_size
+    images = torch.zeros(_PACED, 3, side, side, device=session.engine.device)
+
+    def forward() -> None:
+        with session.engine.autocast():
+            session.backbone.features(images)
+        session.engine.synchronize()
+
+    return max(min([_timed(forward) for _ in range(3)]) / len(images), 1e-6)
+
+
+def _smaller_task(task: Task, train: int, test: int) -> Task:
+    return attrs.evolve(task, train=_part_of(task.train, train), test=_part_of(task.test, test))
+
+
+def _part_of(data: TaskData, count: int) -> TaskData:
+    """Return at most ``count`` samples, balanced over the classes."""
+    turns = np.zeros(len(data), dtype=np.int64)
+    for label in np.unique(data.labels):
+        where = np.flatnonzero(data.labels == label)
+        turns[where] = np.arange(len(where))
+    chosen = np.sort(np.argsort(turns, kind="stable")[:count])
+    return TaskData(source=data.source, indices=data.indices[chosen], labels=data.labels[chosen])

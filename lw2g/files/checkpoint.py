@@ -1,0 +1,338 @@
+"""Checkpoints: what has changed since the last finished task, in one sealed safetensors file, never a pickle.
+
+``task-003.safetensors`` is the state at the end of a task and is kept; ``task-003.step-000007.safetensors`` a
+state within it, of which the last few are kept until it ends. Both hold the tensors that differ from the end
+of the task before and name that file by its checksum; the state itself is put together from the first task
+on. So every finished task can be restored, and what a task adds to the disk does not depend on how many came
+before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from lw2g.errors import DataError
+from lw2g.files.background import Background
+from lw2g.files.differences import apply, changes
+from lw2g.files.sealed import UNSEALED, seal_tensors, unseal_tensors, write_atomically
+
+__all__ = ["Checkpoint", "CheckpointStore", "part", "under"]
+
+FORMAT = 2
+_KEPT = 2  # checkpoints within a task
+_DONE = re.compile(r"task-(\d{3,})\.safetensors")
+_STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
+_OLD = re.compile(r"\d{6}\.json")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Checkpoint:
+    """The state that a run can continue from.
+
+    Attributes:
+        tensors: All state by name; empty before anything was learned.
+        progress: JSON-able: the run's position, and what must be unchanged to continue.
+        ledger: JSON-able: the results so far. Its lists only grow.
+        task_done: The task that is finished, None within a task.
+        base: Within a task: the end of the task before; None within the first.
+    """
+
+    tensors: Mapping[str, Tensor]
+    progress: Mapping[str, Any]
+    ledger: Mapping[str, Any] = attrs.field(factory=dict)
+    task_done: int | None = None
+    base: Checkpoint | None = None
+
+
+_NOTHING = Checkpoint(tensors={}, progress={})
+
+
+class CheckpointStore:
+    """The checkpoints of one run.
+
+    Args:
+        directory: Where they lie; made when the first one is written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._base, self._base_sum = _NOTHING, ""
+        self._background = Background()
+        self._files: list[tuple[int, int | None]] | None = None
+
+    @property
+    def base(self) -> Mapping[str, Tensor]:
+        """The tensors at the end of the last finished task, to be read only; empty within the first."""
+        return self._base.tensors
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint and delete those that it makes superfluous.
+
+        Args:
+            checkpoint: What to write.
+
+        Returns:
+            Its file.
+        """
+        path = self.save_behind(checkpoint)
+        self.wait()
+        return path
+
+    def save_behind(self, checkpoint: Checkpoint) -> Path:
+        """Copy a checkpoint and write it in the background; the caller may change its tensors at once.
+
+        An error in the writing is raised by the next call, or by :meth:`wait`.
+
+        Args:
+            checkpoint: What to write.
+
+        Returns:
+            Its file, which exists after :meth:`wait`.
+        """
+        self.wait()
+        base, done = self._base, checkpoint.task_done
+        tensors = {
+            name: value if value is base.tensors.get(name) else value.detach().cpu().contiguous()
+            for name, value in checkpoint.tensors.items()
+        }
+        changed, sliced = changes(base.tensors, tensors)
+        stored = {name: value.clone() for name, value in changed.items()}
+        known = {name: len(value) for name, value in base.ledger.items() if isinstance(value, list)}
+        entry = {
+            "format": FORMAT,
+            "base": self._base_sum,
+            "task_done": done,
+            "sliced": sliced,
+            "dropped": [name for name in base.tensors if name not in tensors],
+            "progress": dict(checkpoint.progress),
+            "ledger": {name: _since(value, known.get(name, 0)) for name, value in checkpoint.ledger.items()},
+        }
+        metadata = {"lw2g": json.dumps(entry, allow_nan=False), "sha256": UNSEALED}
+        name, surplus = self._place(done)
+        if done is not None:
+            kept = {name: base.tensors.get(name, value) for name, value in tensors.items()}
+            kept |= {
+                name: tensors[name].clone() if name in sliced else stored[name]
+                for name in kept.keys() & stored
+            }
+            ledger = {name: _since(value, 0) for name, value in checkpoint.ledger.items()}
+            self._base = attrs.evolve(checkpoint, tensors=kept, ledger=ledger)
+
+        def write() -> None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            content, checksum = seal_tensors(save_tensors(stored, metadata))
+            write_atomically(self._directory / name, content)
+            if done is not None:
+                self._base_sum = checksum  # read after the next wait only
+            for other in surplus:
+                (self._directory / other).unlink(missing_ok=True)
+
+        self._background.run(write)
+        return self._directory / name
+
+    def wait(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        self._background.wait()
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """Return the latest state whose files are all undamaged, and a line about damaged ones.
+
+        Later checkpoints build on it.
+
+        Raises:
+            DataError: The checkpoints are of an older lw2g.
+        """
+        self.wait()
+        self._refuse_old_format()
+        complaints: list[str] = []
+        self._base, self._base_sum, self._files = _NOTHING, "", None
+        count = 1 + max(self.finished, default=-1)
+        for task in range(count):
+            try:
+                self._base, self._base_sum = self._read(_name(task), self._base, self._base_sum)
+            except DataError as error:
+                after = f"the end of task {task}" if task else "the beginning"
+                more = f", with it what builds on it up to task {count}" if task + 1 < count else ""
+                complaints.append(f"checkpoint {error}{more}; going on from {after}")
+                break
+        finished = None if self._base is _NOTHING else self._base
+        for task, number in reversed(self._steps()):
+            if task != self._current:
+                continue
+            try:
+                step, _ = self._read(_name(task, number), self._base, self._base_sum)
+            except DataError as error:
+                complaints.append(f"checkpoint {error}; skipped")
+                continue
+            return attrs.evolve(_copy(step), base=finished and _copy(finished)), complaints
+        return finished and _copy(finished), complaints
+
+    def of_task(self, task: int | None = None) -> Checkpoint:
+        """Return the checkpoint of a finished task, of the last one where none is named.
+
+        Raises:
+            DataError: The task is not finished, or its checkpoint or one that it builds on is damaged.
+        """
+        *_, last = self.up_to(task)
+        return last
+
+    def up_to(self, task: int | None = None) -> Iterator[Checkpoint]:
+        """Yield the checkpoint of every finished task up to one, up to the last where none is named.
+
+        Raises:
+            DataError: As :meth:`of_task`.
+        """
+        self._refuse_old_format()
+        wanted = max(self.finished, default=-1) if task is None else task
+        if wanted < 0 or not (self._directory / _name(wanted)).exists():
+            raise DataError("no task is finished" if task is None else f"task {task + 1} is not finished")
+        checkpoint, checksum = _NOTHING, ""
+        for earlier in range(wanted + 1):
+            try:
+                checkpoint, checksum = self._read(_name(earlier), checkpoint, checksum)
+            except DataError as error:
+                whole = f"the models of tasks 1 to {earlier} are whole; choose one of them with --task"
+                raise DataError(
+                    f"the model after task {wanted + 1} cannot be restored: checkpoint {error}",
+                    whole if earlier else "",
+                ) from error
+            yield checkpoint
+
+    def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
+        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger.
+
+        Raises:
+            DataError: The checkpoints are of an older lw2g.
+        """
+        self._refuse_old_format()
+        sums = {-1: ""}
+        numbers = [(task, None) for task in range(1 + max(self.finished, default=-1))]
+        for task, step in [*numbers, *self._steps()]:
+            name, ledger, complaint = _name(task, step), {}, None
+            try:
+                _, entry, checksum = unseal_tensors(self._directory / name)
+                if entry["base"] != sums.get(task - 1):
+                    complaint = "builds on a file that is damaged or another one"
+                ledger = entry["ledger"]
+            except DataError as error:
+                complaint = str(error).removeprefix(f"{name!r} ")
+            if step is None and complaint is None:
+                sums[task] = checksum
+            yield name, task, complaint, ledger
+
+    @property
+    def finished(self) -> list[int]:
+        """The finished tasks that have a checkpoint, damaged or not."""
+        return sorted(int(match[1]) for match in map(_DONE.fullmatch, self._names()) if match)
+
+    def _steps(self) -> list[tuple[int, int]]:
+        return sorted(
+            (int(match[1]), int(match[2])) for match in map(_STEP.fullmatch, self._names()) if match
+        )
+
+    def _names(self) -> list[str]:
+        try:
+            with os.scandir(self._directory) as entries:
+                return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+    def _refuse_old_format(self) -> None:
+        if any(_OLD.fullmatch(name) for name in self._names()):
+            run = self._directory.parent
+            raise DataError(
+                f"the checkpoints of {str(run)!r} are of an older lw2g",
+                f"run it anew: lw2g run {run / 'config.toml'} --out NEW",
+            )
+
+    @property
+    def _current(self) -> int:
+        """The task under way."""
+        return 0 if self._base.task_done is None else self._base.task_done + 1
+
+    def _place(self, done: int | None) -> tuple[str, list[str]]:
+        """Return the name of the next file, and those of the files that are superfluous once it is there.
+
+        That is all but the last steps of the task under way, and what builds on a task now learned anew. The
+        folder is read once: this process is the only one that writes there.
+        """
+        if self._files is None:
+            self._files = [(task, None) for task in self.finished] + list(self._steps())
+        if done is None:
+            number = 1 + max((step for _, step in self._files if step is not None), default=-1)
+            new: tuple[int, int | None] = (self._current, number)
+            under_way = [
+                entry for entry in (*self._files, new) if entry[0] == new[0] and entry[1] is not None
+            ]
+            stay = {*under_way[-_KEPT:], *(entry for entry in self._files if entry[1] is None)}
+        else:
+            new = (done, None)
+            stay = {new, *(entry for entry in self._files if entry[1] is None and entry[0] < done)}
+        surplus = [_name(*entry) for entry in self._files if entry not in stay]
+        self._files = [*(entry for entry in self._files if entry in stay and entry != new), new]
+        return _name(*new), surplus
+
+    def _read(self, name: str, base: Checkpoint, base_sum: str) -> tuple[Checkpoint, str]:
+        """Return a checkpoint that builds on another, and its checksum."""
+        content, entry, checksum = unseal_tensors(self._directory / name)
+        if entry.get("format") != FORMAT:
+            raise DataError(f"{name!r} has format {entry.get('format')!r} instead of {FORMAT}")
+        if entry["base"] != base_sum:
+            raise DataError(f"{name!r} builds on another end of the task before it")
+        earlier = base.ledger
+        ledger = {
+            name: [*earlier.get(name, ()), *value] if isinstance(value, list) else value
+            for name, value in entry["ledger"].items()
+        }
+        checkpoint = Checkpoint(
+            tensors=apply(base.tensors, load_tensors(content), entry["sliced"], entry["dropped"]),
+            progress=entry["progress"],
+            ledger=ledger,
+            task_done=entry["task_done"],
+        )
+        return checkpoint, checksum
+
+
+def _copy(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a copy that may be changed; the next checkpoint is compared with the original."""
+    return attrs.evolve(
+        checkpoint,
+        tensors={name: value.clone() for name, value in checkpoint.tensors.items()},
+        ledger={name: copy(value) for name, value in checkpoint.ledger.items()},
+    )
+
+
+def _name(task: int, step: int | None = None) -> str:
+    return f"task-{task:03d}.safetensors" if step is None else f"task-{task:03d}.step-{step:06d}.safetensors"
+
+
+def _since(value: Any, length: int) -> Any:
+    """Return the entries that a list has gained since an earlier length; other values whole."""
+    return value[length:] if isinstance(value, list) else value
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors under ``prefix/`` with the prefix removed."""
+    start = f"{prefix}/"
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+
+def under(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors with ``prefix/`` before every name."""
+    return {f"{prefix}/{name}": torch.as_tensor(value) for name, value in tensors.items()}

@@ -1,0 +1,133 @@
+"""What a run was evaluated under, as facts with a hash: two runs compare where the hashes are equal.
+
+A protocol is known by an id with a version, such as ``cifar100/like-for-like@1``; a run that fits none of the
+known ones has its hash, and an id without a version. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from lw2g.config.protocols import OFFICIAL
+from lw2g.interfaces.metric import DEFINITIONS
+
+if TYPE_CHECKING:
+    from lw2g.interfaces.stream import TaskStream, Transforms
+
+__all__ = [
+    "digest_of",
+    "facts_of",
+    "noted_facts",
+    "protocol_ids",
+    "protocol_keys",
+    "protocol_name",
+    "sha_of_labels",
+]
+
+_METRICS = ("A[i,t]", "faa", "faa_samples", "caa", "ffm", "bwt", "pra")
+"""The metrics that runs are ranked by; new ones beside them change no protocol."""
+_TRAINING = ("train_transform", "train_scale", "train_interpolation", "jitter", "jitter_first", "flip")
+
+
+def digest_of(facts: Any) -> str:
+    """Return the SHA-256 of the canonical JSON of some facts."""
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha_of_labels(true: Any, task: Any) -> str:
+    """Return the SHA-256 of the class and the task of each test sample, in order."""
+    columns = [np.asarray(column).astype("<i4").tobytes() for column in (true, task)]
+    return hashlib.sha256(b"".join(columns)).hexdigest()
+
+
+def noted_facts(stream: TaskStream, transforms: Transforms, options: Any) -> dict[str, Any]:
+    """Return the facts of a run that nothing else in its record tells.
+
+    Args:
+        stream: The stream.
+        transforms: Its transforms.
+        options: The options of the benchmark.
+    """
+    tasks = stream.tasks
+    targets = np.asarray(stream.targets or range(stream.num_classes))
+    true = np.concatenate([targets[task.test.labels] for task in tasks])
+    of = np.repeat([task.index for task in tasks], [len(task.test) for task in tasks])
+    ids = json.dumps([name for task in tasks for name in task.test.ids])
+    return {
+        "test_ids": hashlib.sha256(ids.encode()).hexdigest(),
+        "test_labels": sha_of_labels(true, of),
+        "test_transform": _numbers(transforms.test),
+        "train_transform": {name: getattr(options, name) for name in _TRAINING if hasattr(options, name)}
+        | {"deterministic": transforms.train_is_deterministic},
+        "metrics": {name: digest_of(DEFINITIONS[name])[:16] for name in _METRICS},
+    }
+
+
+def _numbers(transform: Any) -> Any:
+    """Return a test transform as numbers; of one that is made of functions, where they are defined."""
+    if attrs.has(type(transform)) and "size" in attrs.fields_dict(type(transform)):
+        return attrs.asdict(transform, filter=lambda field, _: field.init)
+    return f"{type(transform).__module__}.{type(transform).__qualname__}"
+
+
+def protocol_name(record: Mapping[str, Any]) -> str:
+    """Return the protocol of a record; an official one is each method's own and carries its name."""
+    name = record["protocol"]
+    return f"{name}/{record['config']['baseline']['name']}" if name == OFFICIAL else str(name)
+
+
+def facts_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all facts of the protocol that a record was made under.
+
+    Raises:
+        KeyError: The record is older than protocols with hashes.
+    """
+    benchmark: Mapping[str, Any] = record["config"]["benchmark"]
+    return {
+        **record["protocol_facts"],
+        "benchmark": benchmark["name"],
+        "protocol": protocol_name(record),
+        "split": benchmark.get("split"),
+        "data": record["fingerprints"]["benchmark"],
+        "class_order": record["class_order"],
+        "tasks": record["task_classes"],
+        "domains": record["domains"],
+        "backbone": record["backbone"]["sha256"],
+        "trained_on": "training images",
+    }
+
+
+def protocol_keys(record: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record tells of its protocol: id, hash, and the facts that it has nowhere else."""
+    digest = digest_of(facts_of({**record, "protocol_facts": noted}))
+    return {
+        "protocol_id": _known().get(digest, _unversioned(record)),
+        "protocol_hash": digest,
+        "protocol_facts": dict(noted),
+    }
+
+
+def protocol_ids(record: Mapping[str, Any]) -> set[str]:
+    """Return the ids that a record with its hash may have: an older lw2g knew of no version."""
+    return {_unversioned(record), _known().get(record["protocol_hash"], _unversioned(record))}
+
+
+def _unversioned(record: Mapping[str, Any]) -> str:
+    return f"{record['config']['benchmark']['name']}/{protocol_name(record)}"
+
+
+@cache
+def _known() -> Mapping[str, str]:
+    """Return the ids of the known protocols by their hash."""
+    text = (files("lw2g.files") / "protocols.json").read_text(encoding="utf-8")
+    known: Mapping[str, str] = json.loads(text)
+    return {digest: name for name, digest in known.items()}

@@ -1,0 +1,334 @@
+"""The run directory: configuration, events, predictions and the record, in common file formats.
+
+``record.json`` carries its own checksum and, under ``files``, those of the configuration, the sample ids and
+all predictions. Its keys are stable. Percentages are 0 to 100, undefined values are null, never NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from lw2g.config.directory import GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.model import Chosen
+from lw2g.config.sources import dump_source, load_source
+from lw2g.config.toml import flat, read_json, read_toml
+from lw2g.errors import ConfigError, DataError
+from lw2g.files.contents import (
+    PREDICTIONS,
+    Goal,
+    Record,
+    prediction_name,
+    read_record,
+    read_sealed,
+)
+from lw2g.files.predictions import Predictions
+from lw2g.files.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
+from lw2g.interfaces.tracker import Event, Stepped, Tracker
+from lw2g.registry.catalogue import Catalogue
+
+__all__ = [
+    "EventLog",
+    "RunDirectory",
+    "packed",
+    "samples_name",
+]
+
+_SECONDS_BETWEEN_NOTES = 2.0
+_SOURCE, _SAMPLES = re.compile(r"source-\d+\.toml"), re.compile(r"samples(-\d+)?\.json")
+
+
+class RunDirectory:
+    """The files of one run.
+
+    Args:
+        path: The directory itself; made when the first file is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie."""
+        return self.path / "checkpoints"
+
+    @property
+    def config(self) -> Path:
+        """The complete, resolved configuration."""
+        return self.path / "config.toml"
+
+    def listeners(self) -> list[Tracker]:
+        """Return the tracker that writes the run's events here."""
+        return [EventLog(self.path / "events.jsonl")]
+
+    def exists(self) -> bool:
+        """Return whether a run has begun here."""
+        return self.config.exists()
+
+    def require_run(self) -> None:
+        """Refuse a directory in which no run was begun.
+
+        Raises:
+            DataError: It has no configuration.
+        """
+        if not self.exists():
+            raise missing_run(self.path)
+
+    def require_unedited(self, checksum: str) -> None:
+        """Refuse a configuration that is not the one the run began with.
+
+        Args:
+            checksum: What a checkpoint says of ``config.toml``.
+
+        Raises:
+            DataError: It is another one; the options that differ are named where the record tells them.
+        """
+        if sha256_of(self.config) != checksum:
+            raise DataError(
+                f"{str(self.config)!r} is not the one the run began with{self._differences()}",
+                f"put it back, or run it as a new one: lw2g run {self.config} --out NEW",
+            )
+
+    def _differences(self) -> str:
+        try:
+            now, before = (
+                flat(read_toml(self.config)),
+                flat(read_sealed(self.path / RECORD, Record)["config"]),
+            )
+        except (ConfigError, DataError):
+            return ""
+        differences = [
+            f"{key} is {now.get(key)!r} and was {value!r}"
+            for key, value in before.items()
+            if value is not None and now.get(key) != value
+        ]
+        return f" ({', '.join(differences)})" if differences else ""
+
+    def prepare(self) -> None:
+        """Remove the unfinished files of a killed process.
+
+        Raises:
+            DataError: A folder that lw2g writes to is a link to somewhere else.
+        """
+        for folder in (self.path, self.checkpoints, self.path / PREDICTIONS):
+            if folder is not self.path and folder.is_symlink():
+                raise DataError(
+                    f"{str(folder)!r} is a link",
+                    "lw2g writes and clears up in a run's own folders only: replace it by a folder, or "
+                    "move or link the whole run",
+                )
+            for leftover in folder.glob(LEFTOVER):
+                leftover.unlink(missing_ok=True)
+
+    def read_goal(self) -> int | None:
+        """Return the number of tasks after which the run stops; None: those of the whole stream.
+
+        Raises:
+            DataError: What says so is damaged.
+        """
+        path = self.path / GOAL
+        if not path.exists():
+            return None
+        try:
+            return int(read_sealed(path, Goal)["tasks"])
+        except DataError as error:
+            raise DataError(
+                error.what, f"say where to stop anew: lw2g continue {self.path} [--tasks N]"
+            ) from error
+
+    def write_goal(self, tasks: int | None) -> None:
+        """Write the number of tasks after which the run stops; None: those of the whole stream."""
+        if tasks is not None:
+            write_atomically(self.path / GOAL, seal_json({"tasks": tasks}))
+        else:
+            (self.path / GOAL).unlink(missing_ok=True)
+
+    def unsaved_tasks(self, finished: Sequence[int]) -> range:
+        """Return the last tasks of the record that have no checkpoint.
+
+        A record is written before the checkpoint, so that a run which was killed in between lacks one: such a
+        task is not finished, unless the run was to stop after it.
+
+        Args:
+            finished: The tasks that have one.
+
+        Raises:
+            DataError: The record is damaged.
+        """
+        if not (self.path / RECORD).exists():
+            return range(0)
+        record = self.read_record()
+        rows = len(record["accuracy_matrix"])
+        stopped = rows == (self.read_goal() or record.get("tasks"))
+        return range(1 + max(finished, default=-1), rows if stopped else rows - 1)
+
+    def write_config(self, text: str) -> str:
+        """Write ``config.toml`` and return its checksum."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self.write("config.toml", text.encode())
+
+    def write_samples(self, ids: Sequence[str], source: int = 0) -> dict[str, str]:
+        """Write the ids of the test samples of a source and return the file's checksum by its name.
+
+        The predictions' ``sample`` column counts them, through all sources.
+        """
+        name = samples_name(source)
+        return {name: self.write(name, json.dumps(list(ids)).encode())}
+
+    def read_samples(self, names: Iterable[str]) -> list[str]:
+        """Return the ids of the test samples of all sources, out of those files that hold some.
+
+        Raises:
+            DataError: One cannot be read.
+        """
+        lists = [
+            name for name in sorted(names, key=lambda name: (len(name), name)) if _SAMPLES.fullmatch(name)
+        ]
+        return [sample for name in lists for sample in read_json(self.path / name)]
+
+    def write_source(self, chosen: Chosen, source: int) -> dict[str, str]:
+        """Write the benchmark of a later source and return the file's checksum by its name."""
+        name = f"source-{source + 1}.toml"
+        return {name: self.write(name, dump_source(chosen).encode())}
+
+    def require_begun(self, checksums: Mapping[str, str]) -> None:
+        """Refuse a run whose continuation with new classes ended before its first checkpoint.
+
+        Args:
+            checksums: Checksums by name, as the newest checkpoint tells them.
+
+        Raises:
+            DataError: There is a source that no checkpoint knows of.
+        """
+        unknown = [path for path in self.path.glob("source-*.toml") if path.name not in checksums]
+        if unknown:
+            raise DataError(
+                f"`lw2g continue {self.path} --benchmark ...` ended before it had begun",
+                f"run it again, or remove {unknown[0].name!r} (and {GOAL!r}) to leave the run as it was",
+            )
+
+    def read_sources(self, checksums: Mapping[str, str], catalogue: Catalogue) -> tuple[Chosen, ...]:
+        """Return the benchmarks that follow that of the configuration.
+
+        Args:
+            checksums: Checksums by name, as checkpoints and records tell them.
+            catalogue: Where benchmarks are looked up.
+
+        Raises:
+            DataError: A file that says which is lost or edited.
+        """
+        names = sorted(
+            (name for name in checksums if _SOURCE.fullmatch(name)), key=lambda name: (len(name), name)
+        )
+        for name in names:
+            if sha256_of(self.path / name) != checksums[name]:
+                raise DataError(
+                    f"{str(self.path / name)!r} is not the one the run went on with", "put it back"
+                )
+        return tuple(load_source(catalogue, self.path / name) for name in names)
+
+    def write_predictions(self, task: int, predictions: Predictions) -> str:
+        """Write the predictions of one evaluation and return the checksum.
+
+        They are safetensors of int32 columns, one row per sample.
+        """
+        (self.path / PREDICTIONS).mkdir(exist_ok=True)
+        return self.write(prediction_name(task), packed(predictions))
+
+    def write(self, name: str, content: bytes) -> str:
+        """Write a file of the run and return its checksum."""
+        write_atomically(self.path / name, content)
+        return hashlib.sha256(content).hexdigest()
+
+    def read_predictions(self, task: int) -> Predictions:
+        """Return the predictions that were made after a task.
+
+        Raises:
+            DataError: There are none, or they do not match their checksum in the record.
+        """
+        path = self.path / prediction_name(task)
+        checksum = sha256_of(path)
+        if checksum is None:
+            raise DataError(f"no predictions at {str(path)!r}", f"the run has not finished task {task + 1}")
+        recorded = self.read_record()["files"] if (self.path / RECORD).exists() else {}
+        if recorded.get(prediction_name(task), checksum) != checksum:
+            raise DataError(
+                f"{str(path)!r} does not match its checksum in {RECORD}: it is damaged or was edited"
+            )
+        columns = {name: value.astype(np.int64) for name, value in load_file(path).items()}
+        return Predictions(**columns)
+
+    def read_record(self) -> dict[str, Any]:
+        """Return the content of ``record.json``.
+
+        Raises:
+            DataError: As :func:`lw2g.files.contents.read_record`.
+        """
+        return read_record(self.path)
+
+    def recorded_files(self) -> dict[str, str]:
+        """Return the record's checksums by name; none if it is lost or damaged."""
+        try:
+            return dict(read_sealed(self.path / RECORD, Record)["files"])
+        except DataError:
+            return {}
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write ``record.json``."""
+        write_atomically(self.path / RECORD, seal_json(record))
+
+
+def packed(predictions: Predictions) -> bytes:
+    """Return predictions as safetensors of int32 columns."""
+    columns = {field.name: getattr(predictions, field.name) for field in attrs.fields(Predictions)}
+    known = {name: column.astype(np.int32) for name, column in columns.items() if column is not None}
+    content: bytes = save(known)
+    return content
+
+
+def samples_name(source: int) -> str:
+    """Return where in a run's directory the ids of a source's test samples lie."""
+    return "samples.json" if source == 0 else f"samples-{source + 1}.json"
+
+
+class EventLog:
+    """The tracker of every run: one JSON object a line in ``events.jsonl``.
+
+    While the run is active, ``progress.json`` holds its newest step for other processes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+        self._progress, self._last = path.with_name(PROGRESS), 0.0
+
+    def on_event(self, event: Event) -> None:
+        """Append the event; of the many steps only the newest is kept, beside the log."""
+        if isinstance(event, Stepped):
+            self._renew(event)
+            return
+        self._file.write(json.dumps({"event": type(event).__name__, **attrs.asdict(event)}) + "\n")
+        self._file.flush()
+
+    def _renew(self, event: Stepped) -> None:
+        now = time.monotonic()
+        if now - self._last >= _SECONDS_BETWEEN_NOTES:
+            self._last = now
+            new = self._progress.with_name(f".{PROGRESS}.lw2g-part")
+            new.write_text(json.dumps(attrs.asdict(event)), encoding="utf-8")
+            new.replace(self._progress)  # a reader sees a whole file; after a crash nobody misses it
+
+    def close(self) -> None:
+        """Close the log and remove the progress."""
+        self._file.close()
+        self._progress.unlink(missing_ok=True)

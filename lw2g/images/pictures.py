@@ -1,0 +1,46 @@
+"""A user's images, one by one: files, folders, PIL images, arrays, tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from torch import Tensor
+
+from lw2g.errors import DataError
+from lw2g.inputs.image_files import image_paths
+
+__all__ = ["ImageLike", "as_list"]
+
+ImageLike: TypeAlias = "Tensor | npt.NDArray[Any] | Image.Image | str | Path"
+_KINDS = (Tensor, np.ndarray, Image.Image, str, Path)
+
+
+def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
+    """Return images one by one.
+
+    A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder becomes its image
+    files, sorted; a single image stands alone.
+
+    Raises:
+        DataError: There is none, or something is no image.
+    """
+    if isinstance(images, Tensor | np.ndarray):
+        images = list(images) if images.ndim == 4 else [images]
+    elif isinstance(images, str | Path) and Path(images).is_dir():
+        return list(image_paths(Path(images)))
+    elif isinstance(images, _KINDS) or not isinstance(images, Sequence):
+        images = [images]
+    if not len(images):
+        raise DataError("no image was given", "give at least one")
+    for image in images:
+        if not isinstance(image, _KINDS):
+            raise DataError(
+                f"a {type(image).__name__} is no image",
+                "give paths, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
+            )
+    return images

@@ -1,0 +1,1 @@
+"""What benchmarks share: files of images and of features, augmentation, the usual test transform."""

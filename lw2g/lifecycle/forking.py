@@ -1,0 +1,281 @@
+"""Forks: a new run takes over a run's first tasks and continues with other choices.
+
+A fork may change every option that leaves the taken-over model as it was: data and weights must be the same,
+the state must fit, and the model must predict what it predicted. Options that old tasks depend on without
+showing it in these checks are refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+
+from lw2g.base.boundary import guarded
+from lw2g.base.checks import require_decision
+from lw2g.base.ranks import on_its_device
+from lw2g.config.directory import CONFIG
+from lw2g.config.resolve import Resolved, load_resolved, resolve
+from lw2g.config.toml import dump_resolved, flat, to_mapping
+from lw2g.errors import ConfigError, DataError
+from lw2g.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.files.predictions import Predictions
+from lw2g.files.record import RunDirectory
+from lw2g.files.sealed import sha256_of
+from lw2g.interfaces.tracker import Tracker
+from lw2g.lifecycle.continuing import proceed
+from lw2g.lifecycle.ledger import Ledger, build_record
+from lw2g.lifecycle.opening import writing
+from lw2g.lifecycle.repair import predicted
+from lw2g.models.manifest import described
+from lw2g.registry.catalogue import Catalogue
+from lw2g.tasks.evidence.collecting import unmeasured
+from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.state import restore
+
+__all__ = ["fork", "resolve_fork"]
+
+_KEPT = (
+    "backbone.",
+    "baseline.name",
+    "benchmark.name",
+    "retrieval.name",
+    "routing.",
+    "growth.heads",
+    "run.protocol",
+)
+"""Old tasks depend on them: parameters, keys, spaces, and the meaning of their numbers."""
+_ARITHMETIC = {"run.device", "run.precision", "run.evaluation_batch"}
+"""A change of these changes the last bits of features, and now and then a prediction."""
+
+
+def resolve_fork(
+    parent: Path,
+    catalogue: Catalogue,
+    *,
+    policy: str | None = None,
+    constraints: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """Return a run's experiment with other choices; all else stays, constraints included.
+
+    Raises:
+        DataError: There is no run.
+        ConfigError: Something cannot be used.
+    """
+    files = RunDirectory(parent)
+    files.require_run()
+    return resolve(catalogue, file=files.config, overrides=overrides, policy=policy, constraints=constraints)
+
+
+def fork(
+    parent: Path,
+    task: int,
+    resolved: Resolved,
+    catalogue: Catalogue,
+    directory: Path,
+    listeners: Sequence[Tracker] = (),
+    *,
+    tasks: int | None = None,
+) -> dict[str, Any]:
+    """Start a run from the end of a task of another run, with other choices, and return its record.
+
+    Without a change it continues as the other run did, bit for bit on a CPU. The other run is only read.
+
+    Args:
+        parent: Directory of the other run.
+        task: The last task (from 0) that is taken over.
+        resolved: The configuration from there on.
+        catalogue: Where components come from.
+        directory: The new run's directory; must not hold a run.
+        listeners: Receive the new run's events.
+        tasks: After how many tasks, counted from the first, to stop; None for those of the whole stream.
+
+    Raises:
+        ConfigError: The directory holds a run, or what was learned rests on a choice that is changed.
+        DataError: There is no such run or task, or its files, data or weights are damaged or have changed.
+        Interrupted: The new run was stopped on request and can be resumed.
+    """
+    old, files = RunDirectory(parent), RunDirectory(directory)
+    old.require_run()
+    chain = list(CheckpointStore(old.checkpoints).up_to(task))
+    old.require_unedited(chain[-1].ledger["files"][old.config.name])
+    before, checksums = load_resolved(old.config, catalogue), chain[-1].ledger["files"]
+    later = old.read_sources(checksums, catalogue)
+    changed = _changes(before, resolved)
+    _require_free_to_change(changed)
+    on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
+    directory.mkdir(parents=True, exist_ok=True)
+    with writing(files):
+        if files.exists():
+            raise ConfigError(f"{str(directory)!r} holds a run already", "choose another --out")
+        with guarded(catalogue, resolved.config):
+            session = open_session(resolved.config, catalogue, later)
+            resolved = attrs.evolve(resolved, config=session.config)
+            _restored(session, chain[-1], changed)
+            ledger = Ledger.restored(chain[-1].ledger)
+            if any(change["option"] == "run.precision" for change in changed):
+                ledger.precision = attrs.asdict(session.precision)
+            _require_spaces(session, ledger, _constraints(resolved) - _constraints(before))
+            _require_decidable(session, task + 1, tasks)
+            same = _require_same_predictions(session, old.read_predictions(task), changed)
+            ledger.origin = {
+                "run": str(parent.absolute()),
+                "task": task,
+                "checkpoint": sha256_of(old.checkpoints / f"task-{task:03d}.safetensors"),
+                "changed": changed,
+                "same_predictions": same,
+                "origin": ledger.origin,
+            }
+            for earlier in range(task + 1):
+                files.write_predictions(earlier, old.read_predictions(earlier))
+            for source, ids in enumerate(session.sample_lists):
+                files.write_samples(ids, source)
+                if source:
+                    files.write_source(session.sources[source].benchmark, source)
+            content = dump_resolved(resolved)
+            new = {CONFIG: hashlib.sha256(content.encode()).hexdigest()}
+            ledger.files |= new
+            store = CheckpointStore(files.checkpoints)
+            for checkpoint in chain:
+                entries = dict(checkpoint.ledger) | {
+                    "files": checkpoint.ledger["files"] | new,
+                    "origin": ledger.origin,
+                    "precision": ledger.precision,
+                }
+                progress = dict(checkpoint.progress)
+                if "model" in progress:
+                    progress["model"] |= {"preprocessing": described(session)["preprocessing"]}
+                store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
+            files.write_record(build_record(resolved, session, ledger))
+            files.write_goal(tasks)
+            files.write_config(content)  # the last file: with it the directory is a run that has the tasks
+    # the session that has just predicted continues; nothing is computed twice
+    return proceed(directory, catalogue, listeners, tasks=tasks, session=session)
+
+
+def _changes(before: Resolved, after: Resolved) -> list[dict[str, Any]]:
+    """Return one mapping ``{option, before, after}`` per difference of two configurations."""
+    old, new = (
+        {**flat(to_mapping(resolved.config)), "constraints": sorted(_constraints(resolved))}
+        for resolved in (before, after)
+    )
+    return [
+        {"option": key, "before": old.get(key), "after": new.get(key)}
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _constraints(resolved: Resolved) -> set[str]:
+    return {constraint.name for constraint in resolved.config.constraints}
+
+
+def _named(changed: Sequence[Mapping[str, Any]], *sections: str) -> str:
+    """Return the changed options of some sections for a message; all of them where none is given."""
+    return ", ".join(change["option"] for change in changed if change["option"].startswith(sections or ("",)))
+
+
+def _require_free_to_change(changed: Sequence[Mapping[str, Any]]) -> None:
+    if kept := _named(changed, *_KEPT):
+        raise ConfigError(
+            f"a fork cannot change {kept}: what was learned until then rests on it",
+            "leave it as it is, or start a new run",
+        )
+
+
+def _restored(session: Session, checkpoint: Checkpoint, changed: Sequence[Mapping[str, Any]]) -> None:
+    """Put the session into the state of a checkpoint.
+
+    Raises:
+        ConfigError: Options have changed the shapes of what was learned.
+    """
+    try:
+        restore(session, checkpoint)
+    except (RuntimeError, KeyError, ValueError) as error:
+        shaping = _named(changed, "baseline.", "retrieval.", "constraints", "growth.")
+        if not shaping:
+            raise
+        raise ConfigError(
+            f"what was learned does not fit other values of {shaping}: they shape parameters",
+            "leave them as they are, or start a new run",
+        ) from error
+
+
+def _require_spaces(session: Session, ledger: Ledger, new: Set[str]) -> None:
+    """Refuse choices that read spaces of old tasks where the run kept none.
+
+    Args:
+        session: In the state of the checkpoint.
+        ledger: Of the run so far.
+        new: The constraints that the fork adds.
+
+    Raises:
+        ConfigError: There is such a choice.
+    """
+    sites = [*session.baseline.shared_sites(), *map(session.baseline.sites, session.pool.sets)]
+    if session.keeps_memory and any(sites):
+        without = [entry["task"] + 1 for entry in ledger.decisions if not entry["ranks_after"]]
+        if without:
+            raise ConfigError(
+                f"policy and constraints need the spaces of tasks {without}, and the run kept none (it ran "
+                "without evidence and constraints then)",
+                "fork a run that has them, or choose others",
+            )
+    for name, measure in session.measures.items():
+        without = sorted(set(session.pool.ids) - session.stored.of(name).keys()) if measure.stores else []
+        if without:
+            raise ConfigError(
+                f"evidence {name!r} needs what it stores of a task that is learned, and the run has stored "
+                f"nothing of sets {without}",
+                "fork a run that had it in growth.measures, or leave it out",
+            )
+    for name in sorted(new & session.constraints.keys()):
+        if session.constraints[name].absorbs:
+            raise ConfigError(
+                f"constraint {name!r} keeps spaces of its own, and has seen none of the tasks learned so far",
+                "fork a run that had it",
+            )
+
+
+def _require_decidable(session: Session, task: int, tasks: int | None) -> None:
+    """Let a policy that needs no evidence decide now, so that it fails now if it cannot.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    session.require_goal(task, tasks)
+    reads = session.policy_component.reads(session.config.policy.config)
+    if task < len(session.stream.tasks) and not session.fixed and not reads:
+        evidence = unmeasured(session, task)
+        decision = session.policy.decide(evidence, session.generator(task))
+        require_decision(session.config.policy.name, decision, session.pool)
+
+
+def _require_same_predictions(
+    session: Session, before: Predictions, changed: Sequence[Mapping[str, Any]]
+) -> float:
+    """Return the share of test samples that get the same class and set as before.
+
+    Raises:
+        ConfigError: It is below 1, and no option of the arithmetic has changed.
+    """
+    now = predicted(session, int(before.task.max()))
+    same = float(np.mean((now.predicted == before.predicted) & (now.set == before.set)))
+    if same < 1 and not _ARITHMETIC & {change["option"] for change in changed}:
+        options = _named(changed, "baseline.", "retrieval.", "benchmark.")
+        if not options:
+            raise DataError(
+                "the restored model predicts otherwise than it did",
+                "look at the run with lw2g verify, and at the library versions in its record",
+            )
+        raise ConfigError(
+            f"with other values of {options} the model predicts otherwise than it did ({same:.1%} alike): "
+            "what was learned rests on them",
+            "leave them as they are, or start a new run",
+        )
+    return same

@@ -1,0 +1,56 @@
+"""Repair of lost or damaged files of predictions, from checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+
+from lw2g.base.progress import Reporter
+from lw2g.config.model import ExperimentConfig
+from lw2g.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.files.contents import prediction_name
+from lw2g.files.predictions import Predictions
+from lw2g.files.record import RunDirectory, packed
+from lw2g.files.sealed import sha256_of
+from lw2g.registry.catalogue import Catalogue
+from lw2g.tasks.session import Session, open_session
+from lw2g.tasks.state import restore
+
+__all__ = ["predicted", "remake_predictions"]
+
+
+def predicted(session: Session, task: int) -> Predictions:
+    """Return the predictions of a session that stands at the end of a task (from 0)."""
+    sizes = [info.num_images for info in session.infos[: task + 1]]
+    return session.evaluate(task, Reporter([], sizes))[0]
+
+
+def remake_predictions(
+    files: RunDirectory, checkpoint: Checkpoint, config: ExperimentConfig, catalogue: Catalogue
+) -> list[str]:
+    """Compute predictions again whose file does not match its checksum; return one line for each.
+
+    Write them only if they match the checksum.
+
+    Args:
+        files: The run.
+        checkpoint: Its newest whole one.
+        config: What is run.
+        catalogue: Where its components come from.
+    """
+    messages = []
+    for task, checksum in enumerate(checkpoint.ledger["predictions"]):
+        name = prediction_name(task)
+        if sha256_of(files.path / name) == checksum:
+            continue
+        end = CheckpointStore(files.checkpoints).of_task(task)
+        session = open_session(config, catalogue, files.read_sources(end.ledger["files"], catalogue))
+        restore(session, end)
+        made = predicted(session, task)
+        if hashlib.sha256(packed(made)).hexdigest() == checksum:
+            files.write_predictions(task, made)
+            messages.append(f"{name} is lost or damaged; written anew from its checkpoint")
+        else:
+            messages.append(
+                f"{name} is lost or damaged, and its checkpoint predicts other bits here; put it back"
+            )
+    return messages

@@ -1,0 +1,317 @@
+"""The run: learn each task (:mod:`lw2g.tasks.learner`), evaluate, write down what happened.
+
+The rest of this module continues from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import attrs
+import torch
+
+from lw2g.base import ranks
+from lw2g.base.boundary import Frozen
+from lw2g.base.progress import Interrupted, Reporter, StopRequest
+from lw2g.config.resolve import Resolved
+from lw2g.config.toml import dump_resolved, to_mapping
+from lw2g.errors import DataError
+from lw2g.files.checkpoint import Checkpoint, CheckpointStore
+from lw2g.files.record import RunDirectory, samples_name
+from lw2g.files.sealed import sha256_of
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.growth import Decision, Evidence
+from lw2g.interfaces.phase import Phase, TrainingPhase
+from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
+from lw2g.lifecycle.ledger import Ledger, build_record
+from lw2g.tasks.flops import count_flops
+from lw2g.tasks.learner import Learner
+from lw2g.tasks.session import Session
+from lw2g.tasks.state import Position, beginning, position_of, require_same, restore, snapshot
+from lw2g.tasks.task_training import Observer
+
+__all__ = ["Run"]
+
+
+class Run(Observer):
+    """One experiment under way.
+
+    Args:
+        resolved: The configuration.
+        session: The components.
+        files: The run's directory.
+        store: Its checkpoints.
+        stop: The request to stop.
+        others: The further ranks; None: there are none, or this is one.
+
+    Attributes:
+        resolved: The same.
+    """
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        session: Session,
+        files: RunDirectory,
+        store: CheckpointStore,
+        stop: StopRequest | None = None,
+        others: ranks.Ranks | None = None,
+    ) -> None:
+        # the directory holds the configuration that runs: the session has settled the precision
+        self.resolved = attrs.evolve(resolved, config=session.config)
+        self._session, self._files = session, files
+        self._store, self._stop = store, stop or StopRequest()
+        self._others = others or ranks.Ranks(1)
+        self._sizes = [len(task.train) for task in session.stream.tasks]
+        self._goal = len(self._sizes)
+        super().__init__(Reporter([], self._sizes))
+        self._ledger = Ledger()
+        self._learner: Learner | None = None
+        self._frozen = Frozen.of(session.backbone)
+        self._resumed = self._standing = False
+        self._checkpoint: Checkpoint | None = None
+        self._complaints: list[str] = []
+
+    def take_up(self, checkpoint: Checkpoint | None, complaints: Sequence[str], standing: bool) -> None:
+        """Continue from a checkpoint; from the beginning where there is none.
+
+        Args:
+            checkpoint: The state.
+            complaints: Warnings for the listeners.
+            standing: Whether the session is in the state of the checkpoint already.
+
+        Raises:
+            DataError: Its data or weights are not those it began with.
+        """
+        if checkpoint is not None:
+            require_same(self._session, checkpoint)
+        self._resumed, self._checkpoint, self._complaints = True, checkpoint, list(complaints)
+        self._standing = standing
+
+    def aim(self, tasks: int | None) -> None:
+        """Set the number of tasks after which the run stops; None: those of the whole stream.
+
+        Raises:
+            ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
+        """
+        done = 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
+        self._goal = self._session.require_goal(done, tasks)
+
+    def follow(self, checkpoint: Checkpoint, join: Callable[[torch.device], None]) -> None:
+        """Go on from a checkpoint as a further rank, which writes nothing.
+
+        Args:
+            checkpoint: Where rank 0 stands.
+            join: Joins it.
+        """
+        position = self._restore(checkpoint)
+        join(self._session.engine.device)
+        self._learn_from(position)
+
+    def write_down(self) -> None:
+        """Write configuration and goal before anything else: a run that is killed now can be resumed."""
+        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
+        self._files.write_config(dump_resolved(self.resolved))
+
+    def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
+        """Run from the current position to the goal, report to the listeners, and return the record."""
+        trackers = [*self._files.listeners(), *listeners]
+        self.reporter = Reporter(trackers, self._sizes[: self._goal])
+        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
+        config = to_mapping(self._session.config)
+        settled = self._session.precision
+        notes = [str(settled)] if settled.asked == "auto" else []
+        notes += self._growth_notes()
+        name = self._files.path.name
+        try:
+            grows = not self._session.fixed
+            self.reporter.send(
+                RunStarted(name=name, config=config, resumed=self._resumed, notes=tuple(notes), grows=grows)
+            )
+            for line in (*self._complaints, *self._session.notes):
+                self.reporter.warn(line)
+            position = self._begin_anew() if self._checkpoint is None else Position()
+            self._others.start(self._files.path)
+            if self._checkpoint is not None:
+                position = self._restore(self._checkpoint)
+            self._others.meet(self._session.engine.device)
+            self._learn_from(position)
+            self._store.wait()
+            record = self._record()
+            self.reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
+        finally:
+            self.reporter.close()
+            self._store.wait()
+        return record
+
+    def _growth_notes(self) -> list[str]:
+        """Return how much memory comes with the classes; nobody would see it in the first tasks."""
+        classes = self._session.infos[self._goal - 1].seen
+        size = self._session.bytes_of(classes) / 2**20
+        if size < 1:
+            return []
+        return [f"statistics of {classes} classes will take {size:,.0f} MiB of memory at the end"]
+
+    def _learn_from(self, position: Position) -> None:
+        for index in range(position.task, self._goal):
+            self._learn(index, position if index == position.task else Position(task=index))
+
+    # -- learning ----------------------------------------------------------------------------------------
+
+    def _learn(self, index: int, position: Position) -> None:
+        """Learn one task from a position within it; evaluate; write record and checkpoint."""
+        session = self._session
+        self._learner = Learner(session, index, self)
+        context = self._learner.learn(position)
+        self._evaluate(index)
+        self._frozen.require_same(session.backbone, f"during task {index + 1}")
+        ranks.require_agreement(session.learned(context.set_id), f"after task {index + 1}")
+        # The record first: a checkpoint of a finished task then always has its record beside it.
+        self._write_record()
+        self._save(Position(task=index + 1), task_done=index)
+        self._learner = None  # and its images
+
+    def decided(self, index: int, evidence: Evidence, decision: Decision, set_id: int) -> None:
+        """Note a decision and report it."""
+        self._ledger.task_to_set = self._session.pool.task_to_set
+        entry = self._ledger.decide(index, evidence, decision, set_id, self._session.policy)
+        if not self._session.fixed:
+            self.reporter.send(TaskDecided(task=index, decision=entry))
+
+    def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
+        """Count the operations of a step, once a run."""
+        if hosts and not self._ledger.flops and self._learner is not None:
+            self._ledger.flops = count_flops(self._session, context, hosts[0], self._learner.images)
+
+    def during(self, phase: Phase) -> AbstractContextManager[object]:
+        """Let a request to stop wait for the end of a batch."""
+        return self._stop.after_batch() if isinstance(phase, TrainingPhase) else nullcontext()
+
+    def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Stop if the user asked for it."""
+        if self._stop.wanted:
+            self.after_epoch(optimizer, position)
+
+    def after_epoch(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Save a checkpoint, and stop if the user asked for it."""
+        position.progress.require_sound()
+        self._save(position, optimizer=optimizer)
+        if self._stop.wanted:
+            raise Interrupted(self._files.path)
+
+    def trained(self, images: int) -> None:
+        """Count training images."""
+        self._ledger.images += images
+
+    def merged(self, lost: float) -> None:
+        """Note what a merge has lost."""
+        self._ledger.decisions[-1]["lost"] = lost
+
+    def absorbed(self, set_id: int) -> None:
+        """Note the ranks of the spaces that a task has extended."""
+        memory = self._session.memory
+        ranks = {**memory.ranks(set_id), **memory.ranks("shared")}
+        # a memory that was restored has its spaces in another order, and the record's hash would tell
+        self._ledger.decisions[-1]["ranks_after"] = dict(sorted(ranks.items()))
+
+    def _evaluate(self, index: int) -> None:
+        """Evaluate all seen classes and write the predictions."""
+        self.reporter.begin(index, "evaluation")
+        with self.reporter.clock("evaluation"):
+            predictions, drift = self._session.evaluate(index, self.reporter)
+        self._store.wait()  # the files of a task lie beside the checkpoint of the task before
+        if not ranks.number():
+            self._ledger.predictions.append(self._files.write_predictions(index, predictions))
+        if self.resolved.config.run.next_domain:
+            self._ledger.ahead.append(self._session.evaluate_next(index, self.reporter))
+        for line in self._session.baseline.warnings(self._session.info(index)):
+            self.reporter.warn(line)
+        accuracies, retrievals = self._ledger.evaluate(self._session, predictions, drift, self.reporter.warn)
+        self.reporter.send(
+            TaskEvaluated(
+                task=index,
+                accuracy=tuple(accuracies),
+                retrieval=None if retrievals is None else tuple(retrievals),
+                metrics=self._ledger.metrics[-1],
+            )
+        )
+
+    # -- writing down and going on -----------------------------------------------------------------------
+
+    def _write_record(self) -> None:
+        if ranks.number():
+            return  # rank 0 writes, and no other
+        self._count_seconds()
+        self._files.write_record(build_record(self.resolved, self._session, self._ledger, self._store.base))
+
+    def _count_seconds(self) -> None:
+        self.reporter.seconds["total"] = self.reporter.elapsed
+        self._ledger.seconds = dict(self.reporter.seconds)
+
+    def _save(
+        self,
+        position: Position,
+        *,
+        task_done: int | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        if ranks.number():
+            return
+        self._count_seconds()
+        protection = self._learner.protection if self._learner is not None and position.within else None
+        ledger, run = self._ledger.as_mapping(), self.resolved.config.run
+        checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
+        # training forks processes that decode images: never do so beside a thread
+        save = self._store.save if run.workers else self._store.save_behind
+        save(attrs.evolve(checkpoint, task_done=task_done))
+
+    def _begin_anew(self) -> Position:
+        """Write the configuration and return the first position."""
+        files, position = self._files, Position()
+        self._ledger.precision = attrs.asdict(self._session.precision)
+        self._ledger.files = {
+            "config.toml": files.write_config(dump_resolved(self.resolved)),
+            **files.write_samples(self._session.evaluator.ids),
+        }
+        self._store.save(beginning(self._session, position, self._ledger.as_mapping()))
+        return position
+
+    def _restore(self, checkpoint: Checkpoint) -> Position:
+        """Restore session, ledger and clocks from a checkpoint; return the run's position."""
+        session = self._session
+        self._ledger = Ledger.restored(checkpoint.ledger)
+        for source, ids in enumerate(session.sample_lists):
+            name = samples_name(source)
+            if sha256_of(self._files.path / name) != self._ledger.files[name]:
+                self.reporter.warn(f"{name} does not match its checksum; written anew")
+                self._files.write_samples(ids, source)
+        if self._ledger.seconds:
+            self.reporter.resume(self._ledger.seconds)
+        finished = checkpoint if checkpoint.task_done is not None else checkpoint.base
+        position = Position()
+        if finished is not None:
+            position = position_of(finished) if self._standing else restore(session, finished)
+            if position.task < self._goal:
+                # the next evaluation measures drift against the features of this one
+                self.reporter.begin(position.task - 1, "evaluation")
+                with self.reporter.clock("evaluation"):
+                    session.evaluate(position.task - 1, self.reporter)
+        if checkpoint is not finished:
+            position = restore(session, checkpoint, begun=position.task)
+        self._ledger.task_to_set = session.pool.task_to_set
+        return position
+
+    def _record(self) -> dict[str, Any]:
+        """Return the record of the finished run; write it anew if it is lost or damaged."""
+        try:
+            record = self._files.read_record()
+            if record["files"] == self._ledger.checksums():
+                return record
+            what = "the record tells of other predictions than the newest whole checkpoint"
+        except DataError as error:
+            what = error.what
+        self.reporter.warn(f"{what}; written anew from the newest checkpoint")
+        self._write_record()
+        return self._files.read_record()

@@ -1,0 +1,95 @@
+"""Images to learn from: a folder for each class."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from lw2g.errors import DataError, shown
+from lw2g.inputs.image_files import EXTENSIONS, examine_image, image_paths
+
+__all__ = ["ClassImages", "digest_of", "read_class_folders", "shared_files"]
+
+_HELD_OUT, _LEAST, _MOST = 5, 5, 10
+
+
+@attrs.frozen(kw_only=True)
+class ClassImages:
+    """The image files of a class, or its vectors.
+
+    Attributes:
+        paths: Sorted; of files with equal bytes the first. Of stored features, the vectors themselves.
+        digests: SHA-256 of each.
+        copies: Number of files that were left out for that.
+    """
+
+    paths: tuple[Any, ...]
+    digests: tuple[str, ...]
+    copies: int
+
+    @property
+    def held_out(self) -> list[bool]:
+        """Which images check the model before they join it: a fifth by content, at most ten, from five."""
+        count = min(len(self.paths) // _HELD_OUT, _MOST) if len(self.paths) >= _LEAST else 0
+        chosen = set(sorted(self.digests)[:count])
+        return [digest in chosen for digest in self.digests]
+
+
+def read_class_folders(folder: Path) -> dict[str, ClassImages]:
+    """Return the images below ``FOLDER/<class>``, by sorted class name.
+
+    Raises:
+        DataError: There is no such folder, or no class in it; a class has no image or a name that cannot be
+            printed; a file is no usable image, or lies in the folders of two classes.
+    """
+    if not folder.is_dir():
+        raise DataError(f"no folder {str(folder)!r}", "give a folder that holds CLASS/IMAGE")
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in EXTENSIONS]
+    names = [entry.name for entry in entries if entry.is_dir()]
+    if loose or not names:
+        what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
+        raise DataError(f"{str(folder)!r}: {what}", "make a folder for each class: FOLDER/CLASS/IMAGE")
+    if unprintable := [name for name in names if not name.isprintable()]:
+        raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
+    owner: dict[str, str] = {}
+    found = {}
+    for name in names:
+        files: dict[str, Path] = {}
+        paths = image_paths(folder / name)
+        for path in paths:
+            digest = examine_image(path).digest.hex()
+            if owner.setdefault(digest, name) != name:
+                raise DataError(
+                    f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
+                )
+            files.setdefault(digest, path)
+        copies = len(paths) - len(files)
+        found[name] = ClassImages(paths=tuple(files.values()), digests=tuple(files), copies=copies)
+    return found
+
+
+def digest_of(images: dict[str, ClassImages]) -> str:
+    """Return a SHA-256 over the sorted checksums of all images."""
+    every = sorted(digest for one in images.values() for digest in one.digests)
+    return hashlib.sha256("".join(every).encode()).hexdigest()
+
+
+def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages]) -> int:
+    """Return how many images that test a model are among those that it learns, by their bytes.
+
+    Raises:
+        DataError: All of them are.
+    """
+    learned = {digest for one in images.values() for digest in one.digests}
+    digests = [digest for one in tested.values() for digest in one.digests]
+    count = sum(digest in learned for digest in digests)
+    if digests and count == len(digests):
+        raise DataError(
+            f"test: all {count} images are among those that are learned",
+            "give others, or leave --test out: then a fifth is held out",
+        )
+    return count

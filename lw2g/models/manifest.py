@@ -1,0 +1,280 @@
+"""What a trained model is made of, written down: all that an answer depends on beside the learned state.
+
+A run notes it in every checkpoint beside its configuration, an export in ``model.json``. Whoever opens either
+reads one :class:`Manifest`, and needs neither data nor the components that only learning needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs.validators import max_len, min_len
+
+from lw2g.config.model import BackboneChoice, Chosen, ModelConfig, RoutingConfig, RunConfig
+from lw2g.config.structure import NONE, structure
+from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
+from lw2g.inputs.preprocessing import Preprocessing
+from lw2g.interfaces.component import Kind
+from lw2g.interfaces.context import TaskInfo
+from lw2g.models.parts import ModelParts
+from lw2g.registry.catalogue import Catalogue
+from lw2g.vit.backbone import BackboneFingerprint
+
+__all__ = ["ComponentOrigin", "Learning", "Manifest", "Step", "TaskNote", "described", "note_of", "sections"]
+
+
+@attrs.frozen(kw_only=True)
+class Section:
+    """A component with its options."""
+
+    name: str
+    options: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class BackboneSection(Section):
+    """The backbone, and the file that its weights were read from; None where it comes by them itself."""
+
+    image_size: int | None = None
+    weights: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ComponentOrigin:
+    """Who offers a component."""
+
+    kind: str
+    name: str
+    plugin: str
+    distribution: str | None
+    version: str | None
+
+
+@attrs.frozen(kw_only=True)
+class TaskNote:
+    """A task that was learned."""
+
+    class_names: list[str]
+    num_images: int
+    targets: list[int] | None = None
+    domain: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class TransformNumbers:
+    """A test transform as numbers."""
+
+    size: int
+    resize: str
+    interpolation: str
+    mean: list[float] = attrs.field(validator=[min_len(3), max_len(3)])
+    std: list[float] = attrs.field(validator=[min_len(3), max_len(3)])
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """What a model has learned at once since it was exported.
+
+    Attributes:
+        time: When, in UTC.
+        lw2g: The version.
+        parent: SHA-256 of the state it started from; empty where it started from nothing.
+        classes: Names of the classes.
+        images: Number of images of each.
+        digest: SHA-256 over the sorted checksums of all image files.
+        checks: What was measured and estimated then.
+    """
+
+    time: str
+    lw2g: str
+    parent: str
+    classes: list[str]
+    images: list[int]
+    digest: str
+    checks: dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Learning:
+    """The history of a model that goes on learning.
+
+    Attributes:
+        tasks: Tasks that were learned before the first step; one task a step follows.
+        num_tasks: Tasks that the model was built for before the first step.
+        num_classes: Classes likewise.
+        names: The class of each number; a number is never given twice.
+        numbers: The number of each target; those of forgotten classes are missing.
+        steps: The steps.
+    """
+
+    tasks: int
+    num_tasks: int
+    num_classes: int
+    names: list[str]
+    numbers: list[int]
+    steps: list[Step] = attrs.field(factory=list)
+
+
+@attrs.frozen(kw_only=True)
+class Manifest:
+    """What a model is made of.
+
+    Attributes:
+        baseline: The method.
+        retrieval: None where it makes no hard choice of a set.
+        backbone: The frozen backbone.
+        benchmark: What makes the test transform where it is no numbers.
+        routing: The options of that section.
+        run: Those of the section ``run`` that an answer depends on.
+        num_tasks: Tasks of the whole stream.
+        num_classes: Classes of the whole stream.
+        tasks: The learned tasks.
+        task_to_set: The set of each.
+        preprocessing: The test transform as numbers; None where it is made of functions.
+        weights_name: The backbone as people call it.
+        fingerprint: The backbone's.
+        state: SHA-256 of its weights as they computed, whatever file they came from; None where unknown.
+        components: Who offers what is used, as far as it is known.
+        learned_from: Name and fingerprint of the stream.
+        files: Of an export: SHA-256 of its other files.
+        learning: Of an export that can learn: its history; else None.
+    """
+
+    baseline: Section
+    retrieval: Section | None = None
+    backbone: BackboneSection
+    benchmark: Section | None = None
+    routing: dict[str, Any]
+    run: dict[str, Any]
+    num_tasks: int
+    num_classes: int
+    tasks: list[TaskNote]
+    task_to_set: list[int]
+    preprocessing: TransformNumbers | None
+    weights_name: str
+    fingerprint: BackboneFingerprint
+    state: str | None = None
+    components: list[ComponentOrigin] = attrs.field(factory=list)
+    learned_from: dict[str, str] = attrs.field(factory=dict)
+    files: dict[str, str] = attrs.field(factory=dict)
+    learning: Learning | None = None
+
+    @property
+    def infos(self) -> tuple[TaskInfo, ...]:
+        """What is known of each learned task."""
+        infos, seen = [], 0
+        for index, task in enumerate(self.tasks):
+            first, seen = seen, seen + len(task.class_names)
+            infos.append(
+                TaskInfo(
+                    index=index,
+                    classes=tuple(range(first, seen)),
+                    class_names=tuple(task.class_names),
+                    seen=seen,
+                    num_images=task.num_images,
+                    targets=tuple(range(first, seen) if task.targets is None else task.targets),
+                    domain=task.domain,
+                )
+            )
+        return tuple(infos)
+
+    def config(
+        self, catalogue: Catalogue, *, device: str | None, batch_size: int | None, weights: Path | None
+    ) -> ModelConfig:
+        """Return the configuration of the model.
+
+        Args:
+            catalogue: Where components come from.
+            device: In place of what is written; likewise the others.
+            batch_size: Images per forward.
+            weights: The backbone's weights.
+
+        Raises:
+            DataError: A component is not installed.
+            ConfigError: An option is no longer there.
+        """
+        chosen = {"device": device, "evaluation_batch": batch_size}
+        run = self.run | {name: value for name, value in chosen.items() if value is not None}
+        written, backbone = self.backbone.weights, self.chosen("backbone", self.backbone, catalogue)
+        return ModelConfig(
+            baseline=self.chosen("baseline", self.baseline, catalogue),
+            retrieval=None if self.retrieval is None else self.chosen("retrieval", self.retrieval, catalogue),
+            backbone=BackboneChoice(
+                name=backbone.name,
+                config=backbone.config,
+                weights=weights or (None if written is None else Path(written)),
+                image_size=self.backbone.image_size,
+            ),
+            routing=_record(RoutingConfig, self.routing, "lw2g"),
+            run=_record(RunConfig, run, "lw2g"),
+        )
+
+    def chosen(self, kind: Kind, section: Section, catalogue: Catalogue) -> Chosen:
+        """Return a component with its options.
+
+        Raises:
+            DataError: It is not installed.
+            ConfigError: It has other options.
+        """
+        origin = self.made_with(kind, section)
+        try:
+            component = catalogue.get(kind, section.name)
+        except (UnknownComponentError, PluginError) as error:
+            raise DataError(f"{origin} cannot be used here", f"install it ({error})") from error
+        return Chosen(name=component.name, config=_record(component.config, section.options, origin))
+
+    def made_with(self, kind: Kind, section: Section) -> str:
+        """Return a component with its origin, for people."""
+        origin = next((origin for origin in self.components if origin.kind == kind), None)
+        if origin is None:
+            return f"{kind} {section.name!r}"
+        whose = f"plugin {origin.plugin!r}"
+        if origin.distribution is not None:
+            whose += f", {origin.distribution} {origin.version}"
+        return f"{kind} {origin.name!r} ({whose})"
+
+
+def described(parts: ModelParts) -> dict[str, Any]:
+    """Return what a configuration does not say of a model, JSON-able and by the names in a manifest."""
+    numbers, context = None, parts.baseline.context
+    if isinstance(parts.still, Preprocessing):
+        numbers = attrs.asdict(parts.still, filter=lambda field, _: field.init)
+    return {
+        "num_tasks": context.num_tasks,
+        "num_classes": context.num_classes,
+        "preprocessing": numbers,
+        "weights_name": parts.backbone.name,
+        "fingerprint": attrs.asdict(parts.backbone.fingerprint),
+    }
+
+
+def note_of(info: TaskInfo) -> dict[str, Any]:
+    """Return a task as a manifest has it."""
+    note = {"class_names": list(info.class_names), "num_images": info.num_images}
+    if info.targets != info.classes:
+        note["targets"] = list(info.targets)
+    return note | ({"domain": info.domain} if info.domain else {})
+
+
+def sections(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of ``config.toml`` that a manifest has, as it has them."""
+    tables = {name: dict(written[name]) for name in ("routing", "run")}
+    for kind in ("baseline", "retrieval", "backbone", "benchmark"):
+        if kind in written:
+            options = dict(written[kind])
+            shared = [name for name in ("weights", "image_size") if kind == "backbone"]
+            known = {name: options.pop(name, NONE) for name in ("name", *shared)}
+            values = {name: None if value == NONE else value for name, value in known.items()}
+            tables[kind] = {**values, "options": options}
+    return tables
+
+
+def _record(cls: type[Any], options: Mapping[str, Any], origin: str) -> Any:
+    value, problems = structure(cls, options)
+    if problems:
+        text = ", ".join(f"{key}: {what}" for key, what in problems)
+        raise ConfigError(text, f"the model was made with another version of {origin}: install that")
+    return value

@@ -1,0 +1,311 @@
+"""A trained model: the run as it stood after a task, as a module that takes images and gives answers."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.errors import DataError
+from lw2g.images.decoding import chunks
+from lw2g.images.pictures import ImageLike, as_list
+from lw2g.images.vectors import as_vectors, named_vectors
+from lw2g.inputs.image_files import pixels_of
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskInfo
+from lw2g.models.answers import Answers
+from lw2g.models.parts import ModelParts
+from lw2g.models.predictor import Predictor, joined
+from lw2g.models.rejection import moments_of, threshold_of
+
+__all__ = ["TrainedModel"]
+
+_SHOWN = 10
+"""Classes that a notebook shows by name."""
+
+
+class TrainedModel(nn.Module):
+    """A run as it stood after a task, for use: images in, logits of the seen classes out.
+
+    Images are paths, PIL images, arrays ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in
+    a list; one array ``[B, H, W, 3]`` or tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
+    *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
+    taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
+
+    A model on stored features takes vectors instead: an array or tensor ``[B, dim]`` of floating numbers, or
+    a file of them, as they come from the backbone that made what it has learned.
+
+    Forwards run in batches of one fixed size, filled up where images are missing, so that an answer has the
+    same bits whatever else was asked. A smaller ``batch_size`` answers few images sooner; the run's own
+    (``run.evaluation_batch``) repeats its stored predictions.
+
+    The model moves with ``model.to(device)``, stays in evaluation mode, and its parameters take no gradient;
+    floating images may require one.
+
+    Args:
+        parts: What it answers with: a restored session, or what an export holds.
+        task: The last task it has learned, counted from 1.
+        guard: What components are called within, so that their errors name them.
+
+    Attributes:
+        task: The same.
+        batch_size: Images per forward.
+        calibration: What ``reject`` needs (:mod:`lw2g.models.rejection`); empty of most models.
+        learner: Lets the model on disk learn; None of one that cannot.
+    """
+
+    def __init__(
+        self, parts: ModelParts, task: int, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        super().__init__()
+        self._guard = guard
+        self._parts, self.task = parts, task
+        self.batch_size = parts.config.run.evaluation_batch
+        self.backbone, self.baseline = parts.backbone, parts.baseline
+        self.sets = nn.ModuleList(parts.pool.sets)
+        self.retrieval = parts.retrieval
+        self._history = parts.infos[:task]
+        self._classes = tuple(dict(_named(self._history)).values())
+        self._numbers: Sequence[int] | None = None
+        self.calibration: Mapping[str, Tensor] = {}
+        self.learner: Callable[..., Any] | None = None
+        self.eval()
+
+    def number(self, names: Sequence[str], numbers: Sequence[int]) -> None:
+        """Give the classes numbers of their own, those that the model had when it was made by others.
+
+        Args:
+            names: The class of each number, forgotten ones too: their logits are minus infinity.
+            numbers: The number of each class that the model knows.
+        """
+        self._classes = tuple(names)
+        self._numbers = None if len(names) == len(numbers) else tuple(numbers)
+
+    def learn(self, folder: str | Path, **options: Any) -> tuple[TrainedModel, dict[str, Any]]:
+        """Learn from a folder of images as :func:`lw2g.learn`; return the new model and the report.
+
+        Raises:
+            DataError: The model was not opened from a learnable export, or as :func:`lw2g.learn`.
+        """
+        if self.learner is None:
+            raise DataError(
+                "this model cannot learn", "lw2g export RUN MODEL --learnable, then lw2g.load(MODEL)"
+            )
+        answer: tuple[TrainedModel, dict[str, Any]] = self.learner(folder, **options)
+        return answer
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the seen classes: the columns of the logits."""
+        return self._classes
+
+    def _repr_html_(self) -> str:
+        """Show a notebook what the model knows; the modules stand in ``repr``."""
+        many = len(self.classes) > _SHOWN
+        facts = {
+            "method": self._parts.config.baseline.name,
+            "backbone": f"{self._parts.config.backbone.name}, {self.backbone.image_size} pixels",
+            "classes": f"{len(self.classes)}: {', '.join(self.classes[:_SHOWN])}{', ...' if many else ''}",
+            "tasks": self.task,
+            "sets": len(self.sets),
+        }
+        rows = (f"<tr><th>{name}</th><td>{html.escape(str(fact))}</td></tr>" for name, fact in facts.items())
+        return f"<table>{''.join(rows)}</table>"
+
+    @property
+    def task_to_set(self) -> tuple[int, ...]:
+        """The set that each task is stored in."""
+        return tuple(self._parts.pool.task_to_set)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.backbone.device
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode: a trained model is used, not trained on."""
+        return super().train(False)
+
+    def transform(self, image: ImageLike) -> Tensor:
+        """Return an image as the network takes it, ``[3, S, S]`` float32: resized, cropped, normalised.
+
+        A vector is returned as it is, ``[dim]``.
+
+        Raises:
+            DataError: It cannot be read, has another shape, or holds values that are no numbers.
+        """
+        if self.backbone.takes_vectors:
+            return as_vectors(image, self.backbone.dim)[0]
+        pixels = image if isinstance(image, Tensor) else pixels_of(image)
+        if pixels.ndim != 3 or pixels.shape[0] != 3:
+            raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
+        if pixels.dtype == torch.uint8:
+            with self._guard():
+                return self._parts.still(pixels.cpu())
+        size = self.backbone.image_size
+        if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
+            raise DataError(
+                f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
+                f"got {pixels.dtype} {list(pixels.shape)}",
+                "model.transform(image) makes them",
+            )
+        if not bool(pixels.isfinite().all()):
+            raise DataError("an image holds values that are no finite numbers", "look at how it was made")
+        return pixels.float()
+
+    def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+        """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
+        return self._answers(images, tasks=False).logits
+
+    def answer(self, images: ImageLike | Sequence[ImageLike]) -> Answers:
+        """Return the model's answers for some images.
+
+        Raises:
+            DataError: Something is no image, or the run's retrieval must be told the task.
+            ComponentError: A component raised an error.
+        """
+        return self._answers(images, tasks=True)
+
+    def _answers(self, images: ImageLike | Sequence[ImageLike], *, tasks: bool) -> Answers:
+        if self.retrieval is not None and self.retrieval.control:
+            raise DataError("retrieval of this run is told the task", "it can only be evaluated, not used")
+        with self._guard():
+            predictor = Predictor.of(self._parts, self.task - 1)
+            answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
+        return joined(answers)
+
+    @torch.no_grad()
+    def features(self, images: ImageLike | Sequence[ImageLike], *, queries: bool = False) -> Tensor:
+        """Return what the head is fed, ``[B, F]`` float32: one forward an image, batches not filled up.
+
+        Args:
+            images: The images.
+            queries: Whether un-prompted features stand to the right, ``[B, F + dim]``, by a forward more
+                where the head is fed others.
+
+        Raises:
+            DataError: As :meth:`answer`.
+        """
+        with self._guard():
+            predictor = Predictor.of(self._parts, self.task - 1)
+            rows = []
+            for part in self._batches(images):
+                batch = self._batch(part)
+                rows.append(predictor.rows(batch, predictor.all_members(len(part))).flatten(1))
+                if queries:
+                    with predictor.autocast():
+                        rows[-1] = torch.cat([rows[-1], batch.query], dim=1)
+        return torch.cat(rows)
+
+    def predict(
+        self, images: ImageLike | Sequence[ImageLike], top_k: int = 1, reject: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
+
+        An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
+        ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
+        best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
+        hard choice).
+
+        Args:
+            images: The images.
+            top_k: How many classes to name.
+            reject: Share of known images that may be called unknown. Then an entry has ``score``,
+                ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
+                Probabilities are those at the fitted temperature, if there is one.
+
+        Raises:
+            DataError: As :meth:`answer`.
+            ConfigError: The model cannot reject at this rate.
+        """
+        listed, names = self._listed(images)
+        threshold = None if reject is None else threshold_of(self.calibration, reject)
+        with torch.no_grad():
+            answers = self.answer(listed)
+        if threshold is not None and "temperature" in self.calibration:
+            answers = attrs.evolve(answers, logits=answers.logits / float(self.calibration["temperature"]))
+        live = len(self.classes if self._numbers is None else self._numbers)
+        probabilities, classes = (tensor.tolist() for tensor in answers.top(min(top_k, live)))
+        tasks, sets = (
+            [None] * len(listed) if chosen is None else chosen.tolist()
+            for chosen in (answers.tasks, answers.sets)
+        )
+        rows = []
+        for row, name in enumerate(names):
+            top = [
+                {"class": self.classes[index], "class_index": index, "probability": probability}
+                for index, probability in zip(classes[row], probabilities[row], strict=True)
+            ]
+            rows.append({"path": name, **top[0], "top": top, "task": tasks[row], "set": sets[row]})
+        if threshold is not None:
+            for entry, score in zip(rows, self._scores(answers.features), strict=True):
+                rejected = score < threshold
+                entry |= {
+                    "score": score,
+                    "threshold": threshold,
+                    "rejected": rejected,
+                    "best": entry["class"],
+                }
+                entry["class"] = None if rejected else entry["best"]
+        return rows
+
+    def _scores(self, features: Tensor) -> list[float]:
+        """Return how known images with these features are."""
+        head: Any = self.baseline.closed_form
+        gaussians = moments_of(head, self._history[-1].seen)
+        assert gaussians is not None
+        scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
+        return scores
+
+    def _listed(
+        self, images: ImageLike | Sequence[ImageLike]
+    ) -> tuple[Sequence[ImageLike], list[str | None]]:
+        """Return images, or vectors where the backbone takes these, one by one with what they are called."""
+        if not self.backbone.takes_vectors:
+            listed = as_list(images)
+            return listed, [str(image) if isinstance(image, str | Path) else None for image in listed]
+        return named_vectors(images, self.backbone.fingerprint)
+
+    def _batches(self, images: ImageLike | Sequence[ImageLike]) -> Iterator[Tensor]:
+        """Yield transformed images on the device, at most ``batch_size`` together."""
+        listed, _ = self._listed(images)
+        for positions in chunks(range(len(listed)), self.batch_size):
+            rows = [self.transform(listed[position]).to(self.device) for position in positions]
+            yield torch.stack(rows)
+
+    def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
+        filled = images[:1].expand(self.batch_size - len(images), *images.shape[1:])
+        batch = self._batch(torch.cat([images, filled]))
+        names = [str(row) for row in range(len(images))]
+        answers = predictor(batch, names, tasks=tasks)
+        logits = answers.logits.float()
+        if self._numbers is not None:
+            known, logits = logits, logits.new_full((len(logits), len(self._classes)), float("-inf"))
+            logits[:, list(self._numbers)] = known
+        return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
+
+    def _batch(self, images: Tensor) -> Batch:
+        norm = self.retrieval is None or self.retrieval.query_norm
+
+        @torch.no_grad()
+        def query() -> Tensor:
+            return self.backbone.features(images, norm=norm).float()
+
+        return Batch(
+            labels=torch.zeros(len(images), dtype=torch.int64, device=self.device),
+            samples=torch.arange(len(images)),
+            images=lambda: images,
+            query=query,
+        )
+
+
+def _named(history: Sequence[TaskInfo]) -> Iterator[tuple[int, str]]:
+    """Yield target and name of each class."""
+    for info in history:
+        yield from zip(info.targets, info.class_names, strict=True)

@@ -1,0 +1,135 @@
+"""Where a new model is written: a folder that is kept for one process, and what killed processes left there.
+
+Beside the folder ``MODEL`` stand, while it is made, ``.MODEL.<digits>.lw2g-part`` with its files and the lock
+``.MODEL.lw2g-lock``. Both go when the model has its name. A killed process leaves them, and whoever makes the
+next model in the same place removes them: the operating system has freed their lock.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from lw2g.config.directory import UNFINISHED
+from lw2g.errors import ConfigError, DataError
+from lw2g.files.lock import BusyError, held
+
+__all__ = ["free_folder", "part_of", "require_free", "reserved"]
+
+_PART = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(UNFINISHED)}")
+_LOCK = ".lw2g-lock"
+
+
+def require_free(out: Path) -> None:
+    """Refuse a folder that is in use.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if out.is_symlink() or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
+        raise ConfigError(f"{str(out)!r} is there already", "choose another folder")
+
+
+def free_folder(directory: Path) -> Path:
+    """Return the next free ``MODEL-2``, ``MODEL-3`` beside a model."""
+    directory = Path(directory.absolute())
+    stem, number = directory.name, 2
+    if match := re.fullmatch(r"(.+)-(\d{1,6})", stem):
+        stem, number = match[1], int(match[2]) + 1
+    while _is_there(found := directory.with_name(f"{stem}-{number}")):
+        number += 1
+    return found
+
+
+@contextmanager
+def reserved(out: Path | None, model: Path | None = None) -> Iterator[Path]:
+    """Keep a folder for a new model within the block, and remove what killed processes left beside it.
+
+    Args:
+        out: The folder that the user has named; None for the next free one, which passes over those that
+            other processes are making.
+        model: The model that the free one is named after.
+
+    Yields:
+        The folder, which is free.
+
+    Raises:
+        ConfigError: The named folder is in use.
+        BusyError: Another process is making it.
+        DataError: The file system has no locks.
+    """
+    with ExitStack() as stack:
+        if out is not None:
+            require_free(out)
+            stack.enter_context(_kept(out))
+            require_free(out)  # whoever held the lock may have made it
+        else:
+            out = _keep_next(stack, Path("model") if model is None else model)
+        _remove_leftovers(out)
+        yield out
+
+
+def part_of(out: Path) -> Path:
+    """Return where the files of a model are written before it gets its name; nobody can foresee the path."""
+    return out.with_name(f".{out.name}.{secrets.token_hex(8)}{UNFINISHED}")
+
+
+def _keep_next(stack: ExitStack, model: Path) -> Path:
+    """Keep the next free folder after a model until the stack ends, and return it."""
+    out = free_folder(model)
+    while True:
+        with ExitStack() as own, suppress(BusyError):
+            own.enter_context(_kept(out))
+            if not _is_there(out):  # whoever held the lock may have made it
+                stack.push(own.pop_all())
+                return out
+        out = free_folder(out)
+
+
+@contextmanager
+def _kept(out: Path) -> Iterator[None]:
+    """Hold the lock of a folder within the block; folders above it are made, and stay if they are used.
+
+    Raises:
+        BusyError: Another process holds it.
+    """
+    above = [folder for folder in out.parents if not folder.exists()]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(_lock_of(out.parent, out.name)))
+            except BusyError as error:
+                raise BusyError(
+                    f"{str(out)!r} is being made by {error}", "wait for it, or choose another folder"
+                ) from error
+            yield
+    finally:
+        for folder in above:
+            with suppress(OSError):  # not empty: the model lies there
+                folder.rmdir()
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Remove the unfinished folders beside a kept one that no living process makes."""
+    for part in out.parent.glob(f".*{UNFINISHED}"):
+        match = _PART.fullmatch(part.name)
+        if match is None or part.is_symlink() or not part.is_dir():
+            continue
+        if match["name"] == out.name:  # this process holds its lock
+            shutil.rmtree(part, ignore_errors=True)
+            continue
+        with suppress(DataError), held(_lock_of(part.parent, match["name"])):
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _lock_of(folder: Path, name: str) -> Path:
+    return folder / f".{name}{_LOCK}"
+
+
+def _is_there(out: Path) -> bool:
+    return out.exists() or out.is_symlink()

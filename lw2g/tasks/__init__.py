@@ -1,0 +1,1 @@
+"""Learning one task: evidence, decision, training under constraints, spaces."""

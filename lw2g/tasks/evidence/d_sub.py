@@ -1,0 +1,223 @@
+"""The sample D_sub of a new task, and the pre-trained spaces at its sites.
+
+Reading it changes nothing of the training state: no parameter, buffer, gradient, optimizer or generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from lw2g.config.model import GrowthConfig
+from lw2g.devices.engine import Engine
+from lw2g.geometry.moments import SecondMoment
+from lw2g.geometry.subspace import Subspace
+from lw2g.images.decoding import chunks
+from lw2g.images.image_set import ImageSet
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskInfo, derive_seed
+from lw2g.interfaces.memory import SpaceOptions
+from lw2g.interfaces.site import Site
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.room import bytes_per_image
+from lw2g.vit.taps import Tap
+
+__all__ = ["GROUPS", "DSub", "balanced", "merged", "moments_of", "undisturbed"]
+
+R = TypeVar("R")
+
+GROUPS = 16
+"""Groups of the images of D_sub; standard errors come from one gradient per group."""
+
+_BATCH = 64
+_BYTES = 2**31
+"""Bytes that a batch may keep for its backward; a group of images that needs more goes alone."""
+
+
+@contextmanager
+def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Keep generators, train modes and requires_grad flags as they are on leaving the block."""
+    training = [(module, module.training) for root in modules for module in root.modules()]
+    flags = [(parameter, parameter.requires_grad) for root in modules for parameter in root.parameters()]
+    cuda = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=cuda):
+        for root in modules:
+            root.eval()
+        try:
+            yield
+        finally:
+            for module, mode in training:
+                module.training = mode
+            for parameter, flag in flags:
+                parameter.requires_grad_(flag)
+
+
+def tap_heads(tap: Tap, backbone: Backbone, options: GrowthConfig) -> int:
+    """Return the number of heads whose spaces a tap's space is the direct sum of."""
+    return backbone.heads if tap.kind == "query" and options.heads == "per-head" else 1
+
+
+def moments_of(
+    taps: Sequence[Tap],
+    batches: Iterable[tuple[Batch, Sequence[int]]],
+    forward: Callable[[Batch], object],
+    backbone: Backbone,
+    engine: Engine,
+    options: GrowthConfig,
+) -> Iterator[dict[Tap, list[SecondMoment]]]:
+    """Yield the second moments of one batch after another at the given taps, one per part of the batch.
+
+    Args:
+        taps: Where to read, all in one forward that ends at the deepest of them.
+        batches: The batches, each with the number of images of its parts.
+        forward: Runs the backbone on a batch, with whatever is injected.
+        backbone: The backbone.
+        engine: Device and precision.
+        options: Per head or joint.
+    """
+    for batch, sizes in batches:
+        with engine.autocast():
+            seen = backbone.read(taps, lambda batch=batch: forward(batch))  # type: ignore[misc]
+        moments: dict[Tap, list[SecondMoment]] = {tap: [] for tap in taps}
+        for tap in taps:
+            for rows in torch.split(seen[tap], list(sizes)):
+                heads = tap_heads(tap, backbone, options)
+                moment = SecondMoment(rows.shape[-1], heads, device=engine.device)
+                moment.update(rows)
+                moments[tap].append(moment)
+        yield moments
+
+
+def merged(moments: Sequence[SecondMoment]) -> SecondMoment:
+    """Return the sum of at least one second moment."""
+    total = moments[0]
+    for moment in moments[1:]:
+        total = total.merge(moment)
+    return total
+
+
+class DSub:
+    """A task's D_sub: a seeded sample of training images under the test transform, cut into groups.
+
+    Sample and groups are balanced over the task's classes.
+
+    Args:
+        task: The task that has arrived.
+        images: Its training images under the test transform.
+        backbone: The frozen backbone.
+        engine: Device and precision.
+        options: Sample size, energies, per head or joint.
+        seed: The run's seed.
+        taps: Returns the taps of all sites; the first request reads all of them.
+    """
+
+    def __init__(
+        self,
+        task: TaskInfo,
+        images: ImageSet,
+        backbone: Backbone,
+        engine: Engine,
+        options: GrowthConfig,
+        seed: int,
+        taps: Callable[[], Iterable[Tap]] = tuple,
+    ) -> None:
+        self.task, self._images, self._backbone = task, images, backbone
+        self.engine, self.options, self.seed = engine, options, seed
+        chosen = balanced(images.labels, options.images, self.generator("probe"))
+        groups = min(GROUPS, len(chosen))
+        self.groups = [chosen[start::groups] for start in range(groups)]
+        self._taps = taps
+        self._moments: dict[Tap, list[SecondMoment]] = {}
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Return a CPU generator of its own for one purpose within the task."""
+        return torch.Generator().manual_seed(derive_seed(self.seed, "task", self.task.index, purpose))
+
+    @property
+    def sample(self) -> list[int]:
+        """Positions of all images of D_sub, group by group."""
+        return [position for group in self.groups for position in group]
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of all images of D_sub, group by group, ``[n]`` int64."""
+        return self._images.labels[self.sample]
+
+    @property
+    def queries(self) -> Tensor:
+        """Un-prompted features of all images of D_sub, group by group, ``[n, dim]`` float32 on the CPU."""
+        return torch.cat([batch.query for batch, _ in self.batches()]).float().cpu()
+
+    @property
+    def left_out(self) -> float:
+        """Share of the task's training images that D_sub leaves out."""
+        return 1 - len(self.sample) / len(self._images)
+
+    @property
+    def pretrained_options(self) -> SpaceOptions:
+        """How pre-trained spaces are built."""
+        options = self.options
+        energy = options.energy if options.energy_pre is None else options.energy_pre
+        return SpaceOptions(energy=energy, power=options.energy_power, rule=options.rule)
+
+    @property
+    def _chunks(self) -> list[list[list[int]]]:
+        """Groups that share a batch."""
+        kept = self._backbone.depth * bytes_per_image(self._backbone.model)
+        images = min(_BATCH, _BYTES // kept)
+        numbers = chunks(range(len(self.groups)), max(1, images // len(self.groups[0])))
+        return [[self.groups[number] for number in some] for some in numbers]
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches :meth:`batches` yields."""
+        return len(self._chunks)
+
+    def batches(self) -> Iterator[tuple[Batch, list[int]]]:
+        """Yield D_sub in batches of whole groups, each with the sizes of its groups."""
+        together = self._chunks
+        joined = [[position for group in groups for position in group] for groups in together]
+        for batch, groups in zip(self._images.batches(joined), together, strict=True):
+            yield batch, [len(group) for group in groups]
+
+    def moments(self, taps: Sequence[Tap]) -> dict[Tap, list[SecondMoment]]:
+        """Return the un-prompted activations' second moments, one per group, all read in one pass."""
+        if not self._moments.keys() >= set(taps):
+            missing = [tap for tap in dict.fromkeys((*taps, *self._taps())) if tap not in self._moments]
+            forward = self._backbone.features
+            parts = moments_of(
+                missing,
+                self.batches(),
+                lambda batch: forward(batch.images),
+                self._backbone,
+                self.engine,
+                self.options,
+            )
+            listed = list(parts)
+            for tap in missing:
+                self._moments[tap] = [moment for part in listed for moment in part[tap]]
+        return {tap: self._moments[tap] for tap in taps}
+
+    def pretrained_space(self, site: Site) -> Subspace:
+        """Return the pre-trained space at a site from the whole of D_sub (for CPK); never centred."""
+        tap = site.activation.tap
+        return site.activation.space(merged(self.moments([tap])[tap]), self.pretrained_options.build)
+
+
+def balanced(labels: Tensor, count: int, generator: torch.Generator) -> list[int]:
+    """Return positions of ``count`` images, balanced over the classes as far as they have images, by class.
+
+    Every n-th of them deals each class round robin.
+    """
+    order = torch.randperm(len(labels), generator=generator)
+    turns = torch.empty(len(labels), dtype=torch.long)  # an image's place among those of its class
+    for label in set(labels.tolist()):
+        own = order[labels[order] == label]
+        turns[own] = torch.arange(len(own))
+    # ties between classes are broken by the random order
+    chosen = order[turns[order].argsort(stable=True)][:count]
+    return cast(list[int], chosen[labels[chosen].argsort(stable=True)].tolist())

@@ -1,0 +1,73 @@
+"""A closed-form head fitted to features, for gradients that do not depend on a random head.
+
+The mean of the gradient over random heads is zero, so that its direction says nothing. Here the logits are
+cosines with class means, fitted on one half of D_sub and evaluated on the other, at the temperature that
+fits best.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lw2g.interfaces.batch import Batch
+from lw2g.tasks.evidence.d_sub import DSub
+
+__all__ = ["FittedHead"]
+
+_SCALES = torch.logspace(0, 1.2, 16)
+"""Of cosines; a larger one makes the loss of classes far apart 0, and their gradient noise."""
+
+
+class FittedHead:
+    """The loss of each image of D_sub under class means of the other half of its groups.
+
+    Args:
+        d_sub: The task's D_sub.
+        features: Of all its images under one set, in its order, ``[n, F]``.
+    """
+
+    def __init__(self, d_sub: DSub, features: Tensor) -> None:
+        sample = d_sub.sample
+        self._classes = torch.tensor(d_sub.task.classes)
+        groups = torch.tensor([number for number, group in enumerate(d_sub.groups) for _ in group])
+        side = groups % 2  # neighbouring groups go to different halves
+        places = torch.zeros(max(sample) + 1, dtype=torch.long)
+        places[torch.tensor(sample)] = side
+        self._side = places
+        self._heads = [self._fit(features[side != half], d_sub.labels[side != half]) for half in (0, 1)]
+        logits = [self._cosines(features[side == half], half) for half in (0, 1)]
+        wanted = [self._targets(d_sub.labels[side == half]) for half in (0, 1)]
+        losses = [
+            sum(float(functional.cross_entropy(scale * a, b)) for a, b in zip(logits, wanted, strict=True))
+            for scale in _SCALES
+        ]
+        self._scale = float(_SCALES[int(torch.tensor(losses).argmin())])
+
+    def _fit(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the common mean and the directions of the class means; of a class without images, none."""
+        common = features.mean(dim=0)
+        means = [
+            features[labels == label].mean(dim=0) - common
+            if (labels == label).any()
+            else torch.zeros_like(common)
+            for label in self._classes
+        ]
+        return common, functional.normalize(torch.stack(means), dim=1)
+
+    def _cosines(self, features: Tensor, side: int) -> Tensor:
+        common, directions = (part.to(features) for part in self._heads[side])
+        return functional.normalize(features - common, dim=1) @ directions.T
+
+    def _targets(self, labels: Tensor) -> Tensor:
+        return (labels.cpu()[:, None] == self._classes).int().argmax(dim=1)
+
+    def __call__(self, features: Tensor, batch: Batch) -> Tensor:
+        """Return the mean loss of some images of D_sub."""
+        sides = self._side[batch.samples.cpu()].to(features.device)[:, None]
+        features = features.float()
+        cosines = torch.where(sides == 0, self._cosines(features, 0), self._cosines(features, 1))
+        return functional.cross_entropy(
+            self._scale * cosines, self._targets(batch.labels).to(features.device)
+        )

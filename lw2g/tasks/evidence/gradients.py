@@ -1,0 +1,261 @@
+"""Gradients of the probe loss at candidate sets, by draw of the head and group of images of D_sub.
+
+Several groups share a forward: each has its own copy of the set and its own row of the shared parameters, so
+that their gradients stay apart.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.pool import Pool, Routing
+from lw2g.interfaces.site import Site
+from lw2g.tasks.evidence.d_sub import DSub
+from lw2g.tasks.evidence.draws import head_draws
+
+__all__ = ["GroupGradients", "Way", "each_its_own", "group_gradients", "set_features"]
+
+Loss = Callable[[Tensor, Batch], Tensor]
+"""The mean loss of features of some images."""
+
+GroupGradients = list[Tensor]
+"""One tensor ``[draws, groups, rows, dim]`` per site: sums over a group's images, by draw of the head."""
+
+_Seen = tuple[list[Tensor], list[list[Tensor]]]
+"""Features part by part, and the gradients of each group at all sites."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Way:
+    """How some groups of images go through a baseline in one forward.
+
+    Attributes:
+        baseline: Whose forward it is.
+        routing: Gives each image its set.
+        sites: Where each group's gradient is found.
+        shared: Shared parameters by identity, with a row per group in front.
+        chosen: The group of each image, ``[B]`` int64.
+    """
+
+    baseline: Baseline
+    routing: Routing
+    sites: list[list[Site]]
+    shared: Mapping[int, nn.Parameter] = attrs.field(factory=dict)
+    chosen: Tensor | None = None
+
+    def features(self, batch: Batch) -> Tensor:
+        """Return the features of all groups, ``[B, F]``."""
+        with self._a_row_each():
+            return self.baseline.features(batch, self.routing)
+
+    @contextmanager
+    def _a_row_each(self) -> Iterator[None]:
+        """Let each image meet its group's row of the shared parameters within the block."""
+        places = [
+            (module._parameters, name, value)
+            for module in (self.baseline.modules() if self.shared else ())
+            for name, value in module._parameters.items()
+            if id(value) in self.shared
+        ]
+        try:
+            for owned, name, value in places:
+                owned[name] = self.shared[id(value)][self.chosen]  # type: ignore[assignment]
+            yield
+        finally:
+            for owned, name, value in places:
+                owned[name] = value
+
+
+def each_its_own(
+    baseline: Baseline, parameters: nn.Module, sites: Sequence[Site], sizes: Sequence[int]
+) -> Way:
+    """Return the way on which each group of images has a copy of a set.
+
+    Args:
+        baseline: The baseline.
+        parameters: The set.
+        sites: Of the set, and shared ones that say ``per_sample``.
+        sizes: Images of each group, in the order of the batch.
+    """
+    copies = tuple(copy.deepcopy(parameters) for _ in sizes)
+    groups = torch.arange(len(sizes)).repeat_interleave(torch.tensor(list(sizes)))
+    chosen = groups.to(baseline.context.device)
+    shared = {
+        id(site.parameter): nn.Parameter(
+            torch.stack([site.parameter.detach()] * len(sizes)), requires_grad=False
+        )
+        for site in sites
+        if site.owner == "shared"
+    }
+    own = [{site.name: site for site in baseline.sites(parameters)} for parameters in copies]
+
+    def of_group(group: int, site: Site) -> Site:
+        if site.owner == "set":
+            return own[group][site.name]
+        return attrs.evolve(site, parameter=shared[id(site.parameter)], index=(group, *site.index))
+
+    return Way(
+        baseline=baseline,
+        routing=Routing(sets=copies, chosen=chosen),
+        sites=[[of_group(group, site) for site in sites] for group in range(len(sizes))],
+        shared=shared,
+        chosen=chosen,
+    )
+
+
+def group_gradients(
+    d_sub: DSub,
+    baseline: Baseline,
+    pool: Pool,
+    sites: Mapping[int, Sequence[Site]],
+    step: Callable[[], None] = lambda: None,
+    seen: Callable[[int, Tensor], object] = lambda candidate, features: None,
+    fitted: Callable[[int], Loss] | None = None,
+) -> dict[int, GroupGradients]:
+    """Return each candidate's gradients of the probe loss.
+
+    All candidates share the draws. One forward serves all draws and several groups, and all candidates where
+    it does not depend on them. A candidate's gradients never depend on the other candidates.
+
+    Args:
+        d_sub: The task's D_sub.
+        baseline: Provides the loss.
+        pool: The live sets.
+        sites: The measured sites of each candidate, shared ones included.
+        step: Called once a batch and pass.
+        seen: Told each candidate's features of some images ``[B, F]``, in the order of D_sub.
+        fitted: Gives the loss of a candidate in place of the probe loss under draws of the head: then there
+            is one draw.
+    """
+    scope = baseline.scope
+    passes = scope.passes(list(sites))
+    collected: dict[int, list[list[Tensor]]] = {candidate: [] for candidate in sites}
+
+    def read(batch: Batch, sizes: Sequence[int], together: Sequence[int]) -> _Seen:
+        wanted = [site for candidate in together for site in sites[candidate]]
+        parts: list[Tensor] = []
+        groups: list[list[Tensor]] = []
+        for part, own in _parts(batch, sizes, joint=_separable(baseline, wanted)):
+            if len(own) > 1:
+                way = each_its_own(baseline, pool[together[0]], wanted, own)
+            else:
+                way = Way(baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted])
+            features, gradients = _gradients(d_sub, way, part, losses(together[0]))
+            parts.append(features)
+            groups += gradients
+        return parts, groups
+
+    with _losses(d_sub, baseline, fitted) as losses:
+        for batch, sizes in d_sub.batches():
+            for together in passes:
+                parts, groups = read(batch, sizes, together)
+                for features in parts:
+                    for candidate in together:
+                        seen(candidate, features)
+                at = 0
+                for candidate in together:
+                    last = at + len(sites[candidate])
+                    collected[candidate] += [rows[at:last] for rows in groups]
+                    at = last
+                step()
+    return {
+        candidate: [torch.stack(parts, dim=1) for parts in zip(*groups, strict=True)]
+        for candidate, groups in collected.items()
+    }
+
+
+@torch.no_grad()
+def set_features(
+    d_sub: DSub,
+    baseline: Baseline,
+    pool: Pool,
+    candidates: Sequence[int],
+    step: Callable[[], None] = lambda: None,
+) -> dict[int, list[Tensor]]:
+    """Return each candidate's features of D_sub, by batch; computed once where they are the same for all."""
+    collected: dict[int, list[Tensor]] = {candidate: [] for candidate in candidates}
+    passes = baseline.scope.passes(candidates)
+
+    def read(batch: Batch, together: Sequence[int]) -> Tensor:
+        with d_sub.engine.autocast():
+            return baseline.features(batch, baseline.scope.force(pool, together[0]))
+
+    for batch, _ in d_sub.batches() if passes else ():
+        for together in passes:
+            features = read(batch, together)
+            for candidate in together:
+                collected[candidate].append(features)
+            step()
+    return collected
+
+
+@contextmanager
+def _losses(
+    d_sub: DSub, baseline: Baseline, fitted: Callable[[int], Loss] | None
+) -> Iterator[Callable[[int], Sequence[Loss]]]:
+    """Yield functions that return a candidate's losses: a fitted one, or the probe loss under each draw."""
+    if fitted is not None:
+        yield lambda candidate: [fitted(candidate)]
+        return
+    with head_draws(baseline, d_sub.task, d_sub.options, d_sub.seed) as heads:
+
+        def under(put: Callable[[], None]) -> Loss:
+            def loss(features: Tensor, batch: Batch) -> Tensor:
+                put()
+                return baseline.probe_loss(features, batch, d_sub.task)
+
+            return loss
+
+        draws = [under(put) for put in heads]
+        yield lambda candidate: draws
+
+
+def _gradients(
+    d_sub: DSub, way: Way, batch: Batch, losses: Sequence[Loss]
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
+    every = [site for own in way.sites for site in own]
+    parameters = list({id(site.parameter): site.parameter for site in every}.values())
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    with torch.enable_grad(), d_sub.engine.autocast():
+        features = way.features(batch)
+    by_draw: list[list[Tensor]] = []
+    for number, of in enumerate(losses):
+        with torch.enable_grad(), d_sub.engine.autocast():
+            loss = of(features, batch)
+        raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=number + 1 < len(losses))
+        by_id = {
+            id(parameter): torch.zeros_like(parameter) if gradient is None else gradient
+            for parameter, gradient in zip(parameters, raw, strict=True)
+        }
+        # The loss is a mean over the batch; groups may differ by one image.
+        by_draw.append([site.rows(by_id[id(site.parameter)]).detach() * len(batch) for site in every])
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    stacked = iter([torch.stack(draws) for draws in zip(*by_draw, strict=True)])
+    return features.detach(), [[next(stacked) for _ in own] for own in way.sites]
+
+
+def _separable(baseline: Baseline, sites: Sequence[Site]) -> bool:
+    """Whether one forward can give the gradients of several groups."""
+    copies = baseline.scope.choice and baseline.takes_copies
+    return copies and all(site.owner == "set" or site.per_sample for site in sites)
+
+
+def _parts(batch: Batch, sizes: Sequence[int], *, joint: bool) -> Iterator[tuple[Batch, list[int]]]:
+    """Yield the groups of each forward: all groups of a batch, or one after the other."""
+    if joint or len(sizes) == 1:
+        yield batch, list(sizes)
+        return
+    for end, size in zip(accumulate(sizes), sizes, strict=True):
+        yield batch.part(slice(end - size, end)), [size]

@@ -1,0 +1,90 @@
+"""Absorbing a finished task: its activations extend the spaces that protect it from later tasks.
+
+There are two kinds of spaces: those of the memory, by set, and those that a constraint keeps for itself. Each
+is built only if a component reads it, from one pass over the task's sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lw2g.base.progress import Steps
+from lw2g.geometry.moments import SecondMoment
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.site import Site
+from lw2g.tasks.evidence.d_sub import DSub, merged, moments_of, undisturbed
+from lw2g.tasks.session import Session
+from lw2g.vit.taps import Tap
+
+__all__ = ["absorb_task"]
+
+
+def absorb_task(
+    session: Session,
+    context: TaskContext,
+    d_sub: DSub,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Extend spaces by the activations of the finished task's images under the task's set.
+
+    Under ``protect = "visible"`` the task extends the memory's spaces of every live set, because where sets
+    are summed, or each of them answers, it passes through all of them.
+
+    Args:
+        session: The run.
+        context: The finished task.
+        d_sub: Its sample of images.
+        progress: Called with the number of finished batches and spaces, and their total.
+    """
+    baseline = session.baseline
+    trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
+    kept = _kept_sites(session, context) if session.keeps_memory else []
+    # the sites to read under each set: where each set answers, those of others under their own
+    under: dict[int, list[Site]] = {context.set_id: [*trained]}
+    for owner, site in kept:
+        reader = context.set_id if owner is None else baseline.scope.reader(owner, context.set_id)
+        under.setdefault(reader, []).append(site)
+    if not any(under.values()):
+        return
+    absorbing = [constraint for constraint in session.constraints.values() if constraint.absorbs]
+    step = Steps(len(under) * d_sub.num_batches + len(kept) + len(absorbing) * len(trained), progress)
+    moments = {
+        set_id: _moments(session, d_sub, set_id, [site.activation.tap for site in sites], step)
+        for set_id, sites in under.items()
+    }
+    own = moments[context.set_id]
+    # tapped activations first: the space of a mapped one is the image of theirs
+    for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
+        read = own if owner is None or owner not in moments else moments[owner]
+        session.memory.absorb(owner, site, read[site.activation.tap])
+        step()
+    for constraint in absorbing:
+        for site in trained:
+            constraint.absorb(site, own[site.activation.tap], context)
+            step()
+
+
+def _moments(
+    session: Session, d_sub: DSub, set_id: int, taps: Sequence[Tap], step: Callable[[], None]
+) -> dict[Tap, SecondMoment]:
+    """Return the second moments of a task's sample at some taps under a set."""
+    routing, wanted = session.pool.force(set_id), list(dict.fromkeys(taps))
+
+    def forward(batch: Batch) -> object:
+        return session.baseline.features(batch, routing)
+
+    parts, whole = [], ((batch, [len(batch)]) for batch, _ in d_sub.batches())
+    with undisturbed(session.modules):
+        for part in moments_of(wanted, whole, forward, session.backbone, session.engine, d_sub.options):
+            parts.append(part)
+            step()
+    return {tap: merged([moment for part in parts for moment in part[tap]]) for tap in wanted}
+
+
+def _kept_sites(session: Session, context: TaskContext) -> list[tuple[int | None, Site]]:
+    """Return the sites that the memory extends, with the set that owns them (None: shared)."""
+    pool, baseline = session.pool, session.baseline
+    owners = pool.ids if session.config.growth.protect == "visible" else (context.set_id,)
+    own = [(owner, site) for owner in owners for site in baseline.sites(pool[owner])]
+    return [*own, *((None, site) for site in baseline.shared_sites())]

@@ -1,0 +1,112 @@
+"""Trials: train copies for a few steps on a task, with a new set or with an old one.
+
+Copies go through the phases of a run up to the last one that trains the set, under the same constraints and
+with the same batches, for a few steps each. The losses are those of held-out training images.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from lw2g.base.progress import Reporter
+from lw2g.images.decoding import chunks
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.stream import TaskData
+from lw2g.tasks.evidence.d_sub import DSub, balanced
+from lw2g.tasks.session import Session
+from lw2g.tasks.task_training import Observer, TaskTraining
+
+__all__ = ["Trials"]
+
+_HELD = 256
+_SHARE = 4
+
+
+class Trials:
+    """Trains copies of everything that learns, for a few steps.
+
+    Args:
+        session: The run, before the task has its set.
+        d_sub: The task's D_sub. Held-out images lie outside it where there are enough.
+    """
+
+    def __init__(self, session: Session, d_sub: DSub) -> None:
+        self._session, self._d_sub, self._index = session, d_sub, d_sub.task.index
+        data = session.stream.tasks[self._index].train
+        labels = torch.tensor(np.asarray(data.labels))
+        free = torch.ones(len(data), dtype=torch.bool)
+        free[d_sub.sample] = False
+        count = min(_HELD, len(data) // _SHARE)
+        if int(free.sum()) < count:
+            free[:] = True
+        places = free.nonzero()[:, 0]
+        chosen = places[balanced(labels[places], count, d_sub.generator("trial"))]
+        kept = torch.ones(len(data), dtype=torch.bool)
+        kept[chosen] = False
+        self._held, self._training = _part(data, chosen), _part(data, kept.nonzero()[:, 0])
+        self._still = self._moving = session.image_set([self._training], train=False)
+        if not session.transforms.train_is_deterministic:
+            self._moving = session.image_set(self._still.originals, train=True)
+
+    def __call__(self, set_id: int | None, steps: int, draw: int) -> Tensor:
+        """Return the loss of each held-out image after some steps, ``[n]`` float32.
+
+        Args:
+            set_id: The set that is reused; None for a new one.
+            steps: Of the optimizer, in each phase up to the last host phase; 0 tells the losses of the
+                beginning.
+            draw: Number of the draw of the new classes' head; the same for all sets.
+        """
+        session, index = self._copy(), self._index
+        torch.manual_seed(session.seed_of(index, "new set"))
+        if set_id is None:
+            session.pool.grow(session.new_set(session.baseline.source_of(session.pool)))
+        else:
+            session.pool.reuse(set_id)
+        torch.manual_seed(session.seed_of(index, f"trial {draw}"))
+        with torch.no_grad():
+            session.baseline.draw_head(self._d_sub.task)
+        context = session.task_context(index, self._still, self._d_sub)
+        if steps:
+            observer = Observer(Reporter([], [info.num_images for info in session.infos]))
+            training = TaskTraining(session, context, self._moving, observer, steps)
+            with torch.enable_grad():
+                training.begin()
+                training.run(to_hosts=True)
+        return self._losses(session, context)
+
+    def _copy(self) -> Session:
+        """Return the session with copies of all that learns, and the same backbone."""
+        session = self._session
+        backbone = session.backbone
+        parts = (session.baseline, session.retrieval, session.pool, session.memory, session.constraints)
+        baseline, retrieval, pool, memory, constraints = copy.deepcopy(parts, {id(backbone): backbone})
+        return attrs.evolve(
+            session, baseline=baseline, retrieval=retrieval, pool=pool, memory=memory, constraints=constraints
+        )
+
+    @torch.no_grad()
+    def _losses(self, session: Session, context: TaskContext) -> Tensor:
+        """Return the probe loss of each held-out image."""
+        baseline = session.baseline
+        routing = baseline.scope.force(session.pool, context.set_id)
+        images = session.image_set([self._held], train=False)
+        losses = []
+        for batch in images.batches(chunks(range(len(images)), session.config.run.evaluation_batch)):
+            with session.engine.autocast():
+                features = baseline.features(batch, routing)
+                losses += [
+                    baseline.probe_loss(features[i : i + 1], batch.part(slice(i, i + 1)), context.task)
+                    for i in range(len(batch))
+                ]
+        return torch.stack(losses).float().cpu()
+
+
+def _part(data: TaskData, places: Tensor) -> TaskData:
+    at = places.numpy()
+    return attrs.evolve(data, indices=np.asarray(data.indices)[at], labels=np.asarray(data.labels)[at])

@@ -1,0 +1,115 @@
+"""Floating point operations per image, counted by torch on one real step and one real prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from lw2g.base.checks import require_graph
+from lw2g.images.image_set import ImageSet
+from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.phase import TrainingPhase
+from lw2g.models.expert import expert_of
+from lw2g.tasks.evidence.d_sub import undisturbed
+from lw2g.tasks.phases import only_trainable
+from lw2g.tasks.session import Session
+
+__all__ = ["count_flops"]
+
+
+def _product(rows: Sequence[int], weight: Sequence[int], *others: Any, **out: Any) -> int:
+    """Count a product of rows ``[..., in]`` and a weight ``[out, in]``."""
+    return 2 * math.prod(rows) * weight[0]
+
+
+_COUNTED: dict[Any, Any] = (
+    {torch.ops.mkldnn._linear_pointwise: _product}
+    if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    else {}
+)
+"""What torch does not count by itself: the products of :mod:`lw2g.vit.products`."""
+
+
+def count_flops(
+    session: Session, context: TaskContext, phase: TrainingPhase, images: ImageSet
+) -> dict[str, float | None]:
+    """Return ``training_per_image`` (the host phase's step, backward included) and ``inference_per_image``.
+
+    ``expert_per_image`` beside them is the part of the second that a frozen expert alone asks for: 0 where
+    the query is computed anyway.
+
+    The un-prompted pass that gives the query counts in both where it is used, whether or not the run caches
+    it. Nothing of the training state changes.
+
+    Args:
+        session: The run.
+        context: The task.
+        phase: The host phase, joined by retrieval and constraints.
+        images: The task's training images under the test transform.
+    """
+    positions = list(range(min(2, len(images))))
+    source = next(iter(images.batches([positions])))
+    modules = session.modules
+    with undisturbed(modules), sdpa_kernel(SDPBackend.MATH):
+        with only_trainable(modules, phase.trained):
+            training = _count(session, source, lambda batch: _train(phase, batch, session.names[0]))
+        with torch.no_grad():
+            inference = _count(session, source, lambda batch: _ask(session, batch))
+            per_forward = _count(session, source, lambda batch: _predict(session, context, batch))
+            inference += (
+                session.passes(len(session.stream.tasks)) * per_forward
+            )  # as many as there can be sets
+            counts: dict[str, float | None] = {"training_per_image": training}
+            if expert_of(session.baseline) is not None:
+                answer = partial(_answer, session, context)
+                own = _count(session, source, partial(answer, heard=True)) - _count(session, source, answer)
+                counts["expert_per_image"] = own
+                inference += own
+    return counts | {"inference_per_image": inference}
+
+
+def _count(session: Session, source: Batch, work: Callable[[Batch], object]) -> float:
+    images = source.images
+
+    def query() -> Tensor:
+        with torch.no_grad():
+            return session.backbone.features(images)
+
+    batch = Batch(labels=source.labels, samples=source.samples, images=lambda: images, query=query)
+    with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter, session.engine.autocast():
+        work(batch)
+    return float(counter.get_total_flops()) / len(source)
+
+
+def _train(phase: TrainingPhase, batch: Batch, owner: str) -> None:
+    loss = phase.step(batch).loss
+    require_graph(loss, phase.name, owner)
+    torch.autograd.grad(loss, phase.trained, allow_unused=True)
+
+
+def _ask(session: Session, batch: Batch) -> None:
+    if session.retrieval is not None and not session.retrieval.control:
+        session.retrieval.query(batch)  # the pass counts; comparing with keys or centroids does not
+
+
+def _answer(session: Session, context: TaskContext, batch: Batch, *, heard: bool = False) -> None:
+    """Predict as without an expert, and let it have its query if it is heard; a batch computes it once."""
+    _ask(session, batch)
+    _predict(session, context, batch)
+    if heard:
+        _ = batch.query
+
+
+def _predict(session: Session, context: TaskContext, batch: Batch) -> None:
+    features = session.baseline.features(batch, context.pool.force(context.set_id))
+    if session.baseline.scope.each:
+        features = features[:, None].expand(-1, session.passes(len(context.pool)), -1)
+    session.baseline.logits(features)

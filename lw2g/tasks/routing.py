@@ -1,0 +1,87 @@
+"""What is fitted to a task's held-back images: the mix of several sets' answers, or a head's temperature."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from lw2g.base.progress import Reporter
+from lw2g.images.decoding import chunks
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.models.expert import expert_of
+from lw2g.models.mixing import Mixer, owned_classes
+from lw2g.models.predictor import Predictor, joined
+from lw2g.tasks.session import Session
+
+__all__ = ["learn_routing", "learn_temperature"]
+
+
+@torch.no_grad()
+def learn_routing(session: Session, context: TaskContext, reporter: Reporter) -> None:
+    """Calibrate retrieval and fit the mix after a task's phases, on images that were held back.
+
+    Args:
+        session: The run's parts, with a mixer.
+        context: The task.
+        reporter: Told about the progress.
+    """
+    retrieval, mixer = cast(RetrievalStrategy, session.retrieval), cast(Mixer, session.mixer)
+    with session.engine.autocast():
+        retrieval.calibrate(context)
+    held = session.held_back[context.task.index]
+    if held is None:
+        return
+    images = session.image_set([held], train=False)
+    predictor = Predictor.of(session, context.task.index)
+    batches = images.batches(chunks(range(len(images)), session.config.run.evaluation_batch))
+    choice = joined([predictor.choose(batch)[0] for batch in batches])
+    count, answering = choice.sets.shape
+    rows = predictor.pair_features(
+        images,
+        np.repeat(np.arange(count), answering),
+        choice.sets.flatten().cpu().numpy(),
+        session.config.run.evaluation_batch,
+        reporter.advance,
+    )
+    logits = session.baseline.logits(torch.cat([features for _, features in rows]))
+    mixer.fit(
+        logits[:, : context.task.seen].reshape(count, answering, -1),
+        cast(Tensor, choice.log_sets),
+        owned_classes(choice.sets, predictor.owner, predictor.task_of_class),
+        cast(Tensor, choice.prior),
+        images.labels,
+    )
+
+
+@torch.no_grad()
+def learn_temperature(session: Session, context: TaskContext) -> None:
+    """Fit the temperature of the head beside a frozen expert, on a task's images that were held back.
+
+    Losses add up over tasks: an old task's images speak for the head as it was when they were there.
+
+    Args:
+        session: The run's parts, with an expert that has a temperature.
+        context: The task.
+    """
+    held, expert = session.held_back[context.task.index], expert_of(session.baseline)
+    if held is None or expert is None:
+        return
+    images = session.image_set([held], train=False)
+    predictor = Predictor.of(session, context.task.index)
+    alone = attrs.evolve(predictor, expert=None)
+    size = session.config.run.evaluation_batch
+    for part, batch in zip(
+        chunks(range(len(images)), size), images.batches(chunks(range(len(images)), size)), strict=True
+    ):
+        names = [images.ids[place] for place in part]
+        if alone.retrieval is not None and alone.retrieval.control:
+            choice = alone.of_tasks(torch.full((len(batch),), context.task.index, device=predictor.device))
+            answers = alone.answer(alone.rows(batch, choice), choice, names)
+        else:
+            answers = alone(batch, names, tasks=False)
+        expert.observe(answers.logits, predictor.targets[batch.labels])

@@ -1,0 +1,196 @@
+"""From a session to a checkpoint and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from lw2g.errors import DataError
+from lw2g.files.checkpoint import Checkpoint, part, under
+from lw2g.interfaces.pool import Pool
+from lw2g.models.manifest import described, note_of
+from lw2g.models.parts import fill, tensors_of, widened
+from lw2g.tasks.phases import PhaseProgress, optimizer_tensors
+from lw2g.tasks.protection import Protection
+from lw2g.tasks.session import Session
+
+__all__ = [
+    "Position",
+    "beginning",
+    "fingerprints",
+    "kept_numbers",
+    "position_of",
+    "require_same",
+    "restore",
+    "snapshot",
+]
+
+
+@attrs.define(kw_only=True)
+class Position:
+    """Where a run stands.
+
+    Attributes:
+        task: The task to go on with.
+        within: Whether that task has its set already.
+        phase: The phase to go on with.
+        progress: Where that phase stands.
+        protection: State of the task's protection, empty at its beginning.
+    """
+
+    task: int = 0
+    within: bool = False
+    phase: int = 0
+    progress: PhaseProgress = attrs.field(factory=PhaseProgress)
+    protection: dict[str, Tensor] = attrs.field(factory=dict)
+
+
+def snapshot(
+    session: Session,
+    position: Position,
+    ledger: Mapping[str, Any],
+    protection: Protection | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    base: Mapping[str, Tensor] | None = None,
+) -> Checkpoint:
+    """Return a checkpoint with everything that a continuation needs.
+
+    Args:
+        session: The run.
+        position: Where it stands.
+        ledger: What it has found.
+        protection: That of the task under way.
+        optimizer: That of the phase under way.
+        base: The tensors at the end of the task before. Those of sets are taken from there, for learning a
+            task changes no set but its own, and within a task those of the memory, which grows at its end.
+    """
+    base = {} if base is None else base
+    tensors = {
+        **tensors_of(session, _sets(session.pool, base)),
+        **under("evidence", session.stored.state_dict()),
+        **under("merging", session.merging),
+        **(_of(base, "memory") if position.within and base else under("memory", session.memory.state_dict())),
+    }
+    for name, constraint in session.constraints.items():
+        tensors |= under(f"constraint.{name}", constraint.state_dict())
+    if protection is not None:
+        tensors |= under("protection", protection.state_dict())
+    if optimizer is not None:
+        tensors |= under("optimizer", optimizer_tensors(optimizer))
+    return attrs.evolve(beginning(session, position, ledger), tensors=tensors)
+
+
+def kept_numbers(session: Session, base: Mapping[str, Tensor] | None = None) -> int:
+    """Return the number of values that a session keeps from task to task, those of kept pixels included.
+
+    Args:
+        session: The run.
+        base: As for :func:`snapshot`.
+    """
+    tensors = snapshot(session, Position(), {}, base=base).tensors.values()
+    return sum(
+        tensor.numel() for tensor in tensors if tensor.is_floating_point() or tensor.dtype == torch.uint8
+    )
+
+
+def _sets(pool: Pool, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of all sets: as they are of the last task's set and of those new to the base."""
+    held = _of(base, "pool")
+    owners = {name: int(name[len("pool/") :].partition(".")[0]) for name in held}
+    moving = {*pool.task_to_set[-1:], *(set(pool.ids) - set(owners.values()))}
+    still = {name: value for name, value in held.items() if owners[name] not in moving}
+    return still | under("pool", pool.state_dict(sorted(moving)))
+
+
+def _of(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if name.startswith(f"{prefix}/")}
+
+
+def beginning(session: Session, position: Position, ledger: Mapping[str, Any]) -> Checkpoint:
+    """Return a checkpoint of a newly opened session, without any state."""
+    progress = {
+        "position": {
+            "task": position.task,
+            "within": position.within,
+            "phase": position.phase,
+            "epoch": position.progress.epoch,
+            "step": position.progress.step,
+        },
+        "fingerprints": fingerprints(session),
+        "model": described(session),
+    }
+    begun = session.infos[: position.task + int(position.within)]
+    entries = {**ledger, "tasks": [note_of(info) for info in begun]}
+    return Checkpoint(tensors={}, progress=progress, ledger=entries)
+
+
+def require_same(session: Session, checkpoint: Checkpoint) -> None:
+    """Refuse data or weights other than those the run began with.
+
+    Raises:
+        DataError: The benchmark or the weights are not those the run began with.
+    """
+    before = checkpoint.progress["fingerprints"]
+    beginnings = {source.fingerprint for source in session.sources[:-1]}
+    for what, now in fingerprints(session).items():
+        if before[what] != now and not (what == "benchmark" and before[what] in beginnings):
+            raise DataError(
+                f"the {what} has changed since the run began (fingerprint {now[:12]} instead of "
+                f"{before[what][:12]})",
+                "restore it, or start a new run",
+            )
+
+
+def restore(session: Session, checkpoint: Checkpoint, begun: int = 0) -> Position:
+    """Restore a session from a checkpoint and return the run's position.
+
+    Args:
+        session: A new session, or one that was restored to an earlier task.
+        checkpoint: The state.
+        begun: The tasks that the session has begun already.
+
+    Raises:
+        DataError: The benchmark or the weights are not those the run began with.
+        ConfigError: The checkpoint knows fewer sources than the session, and its state cannot grow with them.
+    """
+    require_same(session, checkpoint)
+    narrow = checkpoint.progress["fingerprints"]["benchmark"] != session.stream.fingerprint
+
+    def adapt(state: dict[str, Tensor], module: nn.Module, whose: str) -> dict[str, Tensor]:
+        return widened(state, module.state_dict(), whose) if narrow else state
+
+    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
+    for index in range(begun, place["task"] + int(place["within"])):
+        session.begin_task(index)
+    if tensors:
+        fill(session, tensors, checkpoint.ledger["task_to_set"], adapt)
+        session.memory.load_state_dict(part(tensors, "memory"), session.engine.device)
+        session.stored.load_state_dict(part(tensors, "evidence"), session.measures.keys())
+        before = part(tensors, "merging").items()
+        session.merging.update({name: value.to(session.engine.device) for name, value in before})
+        for name, constraint in session.constraints.items():
+            constraint.load_state_dict(part(tensors, f"constraint.{name}"))
+    return position_of(checkpoint)
+
+
+def position_of(checkpoint: Checkpoint) -> Position:
+    """Return the run's position in a checkpoint."""
+    tensors, place = checkpoint.tensors, checkpoint.progress["position"]
+    return Position(
+        task=place["task"],
+        within=place["within"],
+        phase=place["phase"],
+        progress=PhaseProgress(
+            epoch=place["epoch"], step=place["step"], optimizer=part(tensors, "optimizer")
+        ),
+        protection=part(tensors, "protection"),
+    )
+
+
+def fingerprints(session: Session) -> dict[str, str]:
+    """Return what identifies a run's data and weights."""
+    return {"benchmark": session.stream.fingerprint, "backbone": session.backbone.fingerprint.sha256}

@@ -1,0 +1,181 @@
+"""Training on one task that has its set: the phases of retrieval strategy and baseline, under constraints.
+
+A run, a trial, a dry run and the contract kit train by this module. They differ in the number of steps a
+phase, and in their :class:`Observer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from lw2g.base.checks import require_several_classes
+from lw2g.base.progress import Reporter
+from lw2g.images.image_set import ImageSet
+from lw2g.interfaces.context import TaskContext
+from lw2g.interfaces.growth import Decision, Evidence
+from lw2g.interfaces.phase import Phase, TrainingPhase
+from lw2g.tasks.phases import PhaseProgress, held, only_trainable, train_phase
+from lw2g.tasks.protection import Protection
+from lw2g.tasks.session import Session
+from lw2g.tasks.state import Position
+
+__all__ = ["Observer", "TaskTraining"]
+
+
+class Observer:
+    """Observes how a task is learned. The base class keeps the clocks; a run also writes files.
+
+    Attributes:
+        reporter: Keeps the clocks and passes events to listeners.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    def decided(self, index: int, evidence: Evidence, decision: Decision, set_id: int) -> None:
+        """Called when a task has its set, with the evidence."""
+
+    def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
+        """Called before a task's first phase with its host phases, joined by retrieval and constraints."""
+
+    def during(self, phase: Phase) -> AbstractContextManager[object]:
+        """Return the context manager that a phase runs within."""
+        return nullcontext()
+
+    def after_step(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Called after a step, except an epoch's last; may raise to stop there."""
+
+    def after_epoch(self, optimizer: torch.optim.Optimizer, position: Position) -> None:
+        """Called after an epoch; may raise to stop there."""
+
+    def trained(self, images: int) -> None:
+        """Called after a phase with the number of images that it trained on."""
+
+    def merged(self, lost: float) -> None:
+        """Called when a task's set is merged, with the share of its low-rank energy that the rank loses."""
+
+    def absorbed(self, set_id: int) -> None:
+        """Called when a task with this set has extended the spaces of old tasks."""
+
+
+class TaskTraining:
+    """Trains on one task, from the beginning or from a position.
+
+    Args:
+        session: The run.
+        context: The task, which has its set.
+        images: Its training images under the training transform.
+        observer: Called at every step.
+        steps: How many optimizer steps each training phase takes at most; None: all of them.
+        after_hosts: Called when the last host phase ends.
+
+    Attributes:
+        protection: The constraints at the sites that the host phases train; empty before these.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        context: TaskContext,
+        images: ImageSet,
+        observer: Observer,
+        steps: int | None = None,
+        after_hosts: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._session, self._context, self._images = session, context, images
+        self._observer, self._steps, self._after_hosts = observer, steps, after_hosts
+        self.protection = Protection()
+
+    def begin(self, *, resumed: bool = False) -> None:
+        """Tell retrieval and constraints that the task begins; after a resume, the constraints alone."""
+        session = self._session
+        if session.retrieval is not None and not resumed:
+            torch.manual_seed(session.seed_of(self._context.task.index, "retrieval"))
+            session.retrieval.begin_task(self._context)
+        with self._observer.reporter.clock("subspace"):
+            for constraint in session.constraints.values():
+                constraint.begin_task(self._context)
+
+    def run(self, position: Position | None = None, *, to_hosts: bool = False) -> None:
+        """Run the phases in order.
+
+        Args:
+            position: Where to go on; None: at the first phase.
+            to_hosts: Whether to stop after the last host phase; without a host phase, nothing runs then.
+        """
+        session, context, reporter = self._session, self._context, self._observer.reporter
+        start = Position() if position is None else position
+        torch.set_grad_enabled(True)  # an earlier component may have switched it off
+        phases = session.phases(context)
+        hosts = {
+            number: phase
+            for number, (_, phase) in enumerate(phases)
+            if isinstance(phase, TrainingPhase) and phase.host
+        }
+        if hosts:
+            require_several_classes(context.task.index, len(context.task.classes), session.names[0])
+        if to_hosts:
+            phases = phases[: max(hosts, default=-1) + 1]
+        protect_at = max(min(hosts, default=len(phases)), start.phase)
+        self._observer.planned(context, list(hosts.values()))
+        reporter.plan({phase.name: getattr(phase, "epochs", 0) for _, phase in phases})
+        for number, (owner, phase) in enumerate(phases):
+            if number < start.phase:
+                continue
+            if number == protect_at:
+                # not earlier: a phase before it may design the set (InfLoRA)
+                self._protect(list(hosts.values()), start)
+            begin = start.progress if number == start.phase else PhaseProgress()
+            share = begin.epoch / phase.epochs if isinstance(phase, TrainingPhase) else 0.0
+            reporter.begin(context.task.index, phase.name, share)
+            with reporter.clock("training"), self._observer.during(phase):
+                if isinstance(phase, TrainingPhase):
+                    self._train(phase, number, owner, begin)
+                else:
+                    torch.manual_seed(session.seed_of(context.task.index, phase.name))
+                    phase.run(reporter.advance)
+            if number == max(hosts, default=-1):
+                self._after_hosts()
+        if not held(context, session.constraints):
+            session.pool.touch(context.set_id)
+
+    def _protect(self, hosts: Sequence[TrainingPhase], position: Position) -> None:
+        """Gather the constraints' rules at the sites that the host phases train."""
+        session = self._session
+        with self._observer.reporter.clock("subspace"):
+            self.protection = Protection.for_task(
+                list(session.constraints.values()),
+                [*session.baseline.sites(self._context.parameters), *session.baseline.shared_sites()],
+                self._context,
+                [parameter for phase in hosts for parameter in phase.trained],
+            )
+        if position.protection:
+            self.protection.load_state_dict(position.protection)
+
+    def _train(self, phase: TrainingPhase, number: int, owner: str, begin: PhaseProgress) -> None:
+        """Run one training phase."""
+        index, observer = self._context.task.index, self._observer
+
+        def at_position(see: Callable[[torch.optim.Optimizer, Position], None]) -> Callable[..., None]:
+            return lambda optimizer, at: see(
+                optimizer, Position(task=index, within=True, phase=number, progress=at)
+            )
+
+        with only_trainable(self._session.learning(self._context.set_id), phase.trained):
+            images = train_phase(
+                phase,
+                self._context,
+                self._images,
+                owner=owner,
+                engine=self._session.engine,
+                protection=self.protection,
+                reporter=observer.reporter,
+                progress=begin,
+                after_step=at_position(observer.after_step),
+                after_epoch=at_position(observer.after_epoch),
+                steps=self._steps,
+            )
+        observer.trained(images)

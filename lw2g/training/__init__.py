@@ -1,1 +1,0 @@
-"""Runs an experiment: evidence, decision, training under constraints, evaluation, record and checkpoint."""

@@ -1,0 +1,1 @@
+"""Trained models that go on learning: start, learn, unlearn."""

@@ -1,0 +1,174 @@
+"""What a run would cost: exact where it can be, else a range, and nothing where parts are missing."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from lw2g.config.resolve import resolve
+from lw2g.errors import ConfigError, DataError
+from lw2g.estimate import estimate as module
+from lw2g.estimate import rehearsal
+from lw2g.estimate.estimate import Range, estimate, missing_parts
+from lw2g.estimate.rehearsal import Rehearsal
+from lw2g.interfaces.phase import ComputePhase
+from lw2g.lifecycle.runner import start
+from lw2g.tasks.session import open_session
+
+
+@pytest.fixture(scope="module")
+def run(catalogue, quick, tmp_path_factory):
+    """An estimate, the record and the directory of the run that it is of, and its experiment."""
+    resolved, directory = quick(policy="always"), tmp_path_factory.mktemp("estimated") / "run"
+    cost = estimate(resolved.config, catalogue)
+    return cost, start(resolved, catalogue, directory), directory, resolved
+
+
+def test_what_can_be_counted_is_exact(run):
+    """Sets, stored parameters, tasks and FLOPs are those of the run; no range is left."""
+    cost, record, *_ = run
+    assert cost.sets == Range(3, 3)
+    assert cost.stored == Range(*[record["storage"]["parameters"]] * 2)
+    assert cost.flops == record["flops"]
+    assert (cost.tasks, cost.images) == (3, (90, 48))
+    assert cost.trained > 0
+
+
+def test_disk_is_that_of_checkpoints_and_predictions(run):
+    """Within a tenth of what the run has written, its log and record aside."""
+    cost, _, directory, _ = run
+    files = [*directory.glob("checkpoints/*"), *directory.glob("predictions/*"), directory / "samples.json"]
+    written = sum(path.stat().st_size for path in files)
+    assert cost.disk.least == cost.disk.most == pytest.approx(written, rel=0.1)
+
+
+def test_parts_add_up(run):
+    """The time is that of its parts, each of which took some where there was work of its kind."""
+    cost, *_ = run
+    assert cost.seconds.least == pytest.approx(sum(part.least for part in cost.parts.values()))
+    worked = {name for name, part in cost.parts.items() if part.least > 1e-3}
+    assert worked >= {"data", "training", "evaluation", "checkpoints"}
+    assert "evidence" not in worked
+    assert cost.memory > 50 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("names", "plans"),
+    [
+        ({"policy": "always"}, [(0, 1, 2)]),
+        ({"policy": "one"}, [(0, 0, 0)]),
+        ({"policy": "min"}, [(0, 1, 2), (0, 0, 0)]),
+        ({"baseline": "l2p", "policy": "always"}, [(0, 0, 0)]),
+    ],
+)
+def test_sets_are_known_as_far_as_the_policy_tells(session_of, names, plans):
+    """A policy that reads no evidence is asked; for one that does, the two extremes bound the rest."""
+    assert module._plans(session_of(**names), 3) == plans
+
+
+def test_a_policy_that_reads_evidence_has_a_range(catalogue, quick):
+    """One set or one per task: in parameters, disk and seconds; evidence grows with the sets."""
+    cost = estimate(quick(policy="min").config, catalogue)
+    assert cost.sets == Range(1, 3)
+    for of in (cost.stored, cost.disk, cost.seconds, cost.parts["evidence"]):
+        assert of.most > of.least > 0
+
+
+def test_a_slow_machine_goes_through_few_images(catalogue, quick, monkeypatch):
+    """Evidence is measured at two sizes then; what does not depend on images is the same."""
+    wanted = {"growth.images": 64, "benchmark.train": 40, "benchmark.tasks": 2}
+    config = quick(wanted, policy="min").config
+    whole = estimate(config, catalogue)
+    halves, halve = [], Rehearsal._halve
+    monkeypatch.setattr(Rehearsal, "_halve", lambda self: halve(self) or halves.append(self._half))
+    monkeypatch.setattr(rehearsal, "_seconds_per_image", lambda session: 1.0)
+    cost = estimate(config, catalogue)
+    assert (cost.tasks, cost.images, cost.flops) == (whole.tasks, whole.images, whole.flops)
+    assert (cost.stored, cost.trained, cost.sets) == (whole.stored, whole.trained, whole.sets)
+    assert cost.parts["evidence"].most > 0
+    assert [half and half[1] for half in halves] == [None, 16]
+
+
+@pytest.mark.parametrize("baseline", ["hide-prompt", "coda-prompt", "inflora", "sema", "ranpac", "joint"])
+def test_every_shape_of_method_is_priced(catalogue, baseline):
+    """Several phases, weighted sets, designed sets, expansion, first session, closed form, one task."""
+    names = {"baseline": baseline, "benchmark": "tiny", "backbone": "tiny"}
+    options = {"run.device": "cpu", "growth.images": 16}
+    cost = estimate(resolve(catalogue, overrides=options, **names).config, catalogue)
+    assert 0 < cost.seconds.least <= cost.seconds.most < math.inf
+    assert cost.parts["training"].least > 0
+
+
+def test_some_tasks_and_several_seeds_count(catalogue, run):
+    """Two of three tasks, and twice that for two seeds; what a run refuses is refused."""
+    config = run[3].config
+    cost = estimate(config, catalogue, tasks=2)
+    assert (cost.tasks, cost.images, cost.sets) == (2, (64, 34), Range(2, 2))
+    twice = cost.times(2)
+    assert (twice.runs, twice.seconds, twice.disk) == (2, cost.seconds.times(2), cost.disk.times(2))
+    assert (twice.memory, twice.parts["data"]) == (cost.memory, cost.parts["data"].times(2))
+    with pytest.raises(ConfigError, match="cannot stop after task 4: the stream has 3"):
+        estimate(config, catalogue, tasks=4)
+
+
+def test_more_processes_than_the_machine_has_are_refused(catalogue, quick):
+    """As a run refuses them."""
+    with pytest.raises(ConfigError, match=r"run.devices: 1000 is too many"):
+        estimate(quick({"run.devices": 1000}).config, catalogue)
+
+
+def test_what_is_missing_is_listed_and_nobody_is_asked(catalogue, monkeypatch, tmp_path):
+    """Data and weights each with a remedy, without a look at the network; then nothing is priced."""
+    asked = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **options: asked.append(given))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    names = {"baseline": "simple-cil", "benchmark": "cifar100", "backbone": "vit-tiny"}
+    config = resolve(catalogue, overrides={"benchmark.root": str(tmp_path)}, **names).config
+    data, weights = missing_parts(config, catalogue)
+    assert "lw2g data get cifar100" in data
+    assert "--weights FILE" in weights
+    with pytest.raises(DataError):
+        estimate(config, catalogue)
+    assert asked == []
+
+
+def test_work_grows_with_images_where_it_reads_them(catalogue, quick, monkeypatch, tmp_path):
+    """A phase that pulls images is continued in proportion; another is cut short, and continued likewise."""
+    session = open_session(quick(policy="always").config, catalogue)
+    small = Rehearsal(session, tmp_path, (0, 1, 2))._small
+    clock = rehearsal._Clock(small, 0, 10 * len(small.stream.tasks[0].train))
+    now = iter(np.arange(100.0))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(now)))
+    phase = ComputePhase(name="statistics", run=lambda progress: None)
+    with clock.during(phase):
+        small.noted["pulled"] = 4
+    assert clock.seconds == 10
+    with clock.during(phase):
+        clock.reporter.advance(1, 20)
+        pytest.fail("one step took longer than its patience")
+    assert clock.seconds == 10 + 20
+
+
+def test_fitting_a_mix_is_priced(catalogue, quick, monkeypatch):
+    """Work on images that were held back belongs to the training of each task."""
+    clock, real = [0.0], time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + clock[0])
+
+    def learn_routing(session, context, reporter):
+        clock[0] += 1000.0
+
+    monkeypatch.setattr("lw2g.tasks.learner.learn_routing", learn_routing)
+    overrides = {"routing.mix": 2, "routing.held_back": 4, "benchmark.tasks": 2}
+    cost = estimate(quick(overrides, policy="always").config, catalogue)
+    assert cost.parts["training"].least == pytest.approx(2000, rel=0.05)
+
+
+def test_tasks_to_come_lie_on_the_line_through_the_first_two():
+    """What grows goes on growing; what has fallen once stays where it is."""
+    assert module._sum_of_line([1, 3], 4) == 1 + 3 + 5 + 7
+    assert module._sum_of_line([3, 1], 4) == 3 + 1 + 1 + 1
+    assert (module._sum_of_line([3], 4), module._end_of_line([3], 4)) == (12, 3)

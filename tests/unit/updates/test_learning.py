@@ -1,0 +1,506 @@
+"""Learning from new images alone: equal to the stream, taken back to the bit, checked, refused in a line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+import lw2g
+from lw2g.cli.main import main
+from lw2g.errors import ConfigError, DataError
+from lw2g.models import exported
+from lw2g.models.class_folders import read_class_folders
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.updates import learning
+
+NAMES = ("ant", "bee", "cat", "dog")
+SMALL: dict[str, Any] = {
+    "benchmark": "glyphs",
+    "benchmark.classes_per_family": 1,
+    "benchmark.increment": 5,
+    "benchmark.train_per_class": 6,
+    "benchmark.test_per_class": 2,
+    "device": "cpu",
+    "precision": "32-true",
+    "progress": False,
+}
+
+
+@pytest.fixture(scope="module")
+def glyphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Glyphs as files: `first` with two classes, `bee2`, `cat` and `dog` with one each."""
+    root = tmp_path_factory.mktemp("glyphs")
+    stream = load_catalogue().get("benchmark", "glyphs")
+    tasks = stream.build(stream.config(train_per_class=24, test_per_class=6)).stream().tasks
+    for number, name in enumerate(NAMES):
+        task = tasks[number]
+        for split, data in (("train", task.train), ("test", task.test)):
+            rows = data.indices[data.labels == task.classes[0]]
+            for place, row in enumerate(rows.tolist()):
+                pixels = data.source.image(row).permute(1, 2, 0).numpy()
+                folders = {"ant": ["first"], "bee": ["first", "bee"]}.get(name, [name])
+                if split == "test":
+                    folder = root / "test" / name
+                else:
+                    folder = root / folders[-1 if place >= 12 else 0] / name
+                folder.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(folder / f"{place:02d}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def models(glyphs: Path) -> dict[str, Path]:
+    """A model of ant and bee; then cat; then dog; then more bees."""
+    root = glyphs / "models"
+    made = {name: root / name for name in ("first", "cat", "dog", "bee")}
+    lw2g.start(glyphs / "first", made["first"], device="cpu")
+    before = "first"
+    for name in ("cat", "dog", "bee"):
+        lw2g.learn(made[before], glyphs / name, out=made[name], device="cpu")
+        before = name
+    return made
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def sums(model: Path) -> dict[str, torch.Tensor]:
+    return exported.read_export(model)[1]
+
+
+def same(one: Path, other: Path) -> bool:
+    first, second = sums(one), sums(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("head", ["lda", "lda and expert", "cosine", "mahalanobis", "ridge"])
+def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> None:
+    """A run over two classes, exported, that learns the others has the scores of the run over all of them."""
+    data = tmp_path / "data"
+    for name in NAMES:
+        for split, folder in (("train", "first" if name in ("ant", "bee") else name), ("test", "test")):
+            shutil.copytree(glyphs / folder / name, data / split / name)
+    head, _, expert = head.partition(" and ")
+    shared = {"benchmark.root": str(data), "benchmark.increment": 1, "baseline.head": head}
+    shared["run.precision"] = "32-true"  # what `auto` measures may differ between the two runs
+    if expert:
+        shared["routing.expert"] = "frozen"
+    if head == "ridge":
+        shared["baseline.head_features"] = 40
+    options: dict[str, Any] = {
+        "baseline": "simple-cil",
+        "benchmark": "folder",
+        "device": "cpu",
+        "precision": "32-true",
+        "progress": False,
+    }
+    for out, tasks in (("whole", 4), ("part", 2)):
+        lw2g.run(out=tmp_path / out, tasks=tasks, **options, **shared, **{"benchmark.order": "natural"})
+    lw2g.export(tmp_path / "part", tmp_path / "model", learnable=head == "lda")
+    for number, name in enumerate(("cat", "dog")):
+        lw2g.learn(tmp_path / ("model" if not number else "model-2"), glyphs / name, device="cpu")
+    images = sorted((glyphs / "test").rglob("*.png"))
+    expected, found = (lw2g.load(tmp_path / name, device="cpu") for name in ("whole", "model-3"))
+    assert found.classes == expected.classes == NAMES
+    one, other = expected.baseline.closed_form, found.baseline.closed_form
+    rows = expected.features(images).double()
+    torch.testing.assert_close(other.scores(rows, 4), one.scores(rows, 4), rtol=1e-10, atol=1e-10)
+    if expert:
+        one, other = expected.baseline.frozen_expert, found.baseline.frozen_expert
+        said = one.log_posterior(rows, range(4))
+        torch.testing.assert_close(other.log_posterior(rows, range(4)), said, rtol=1e-6, atol=1e-6)
+        assert not torch.equal(expected.answer(images).logits, one.product(said, torch.zeros_like(said)))
+    assert [row["class"] for row in found.predict(images)] == [
+        row["class"] for row in expected.predict(images)
+    ]
+
+
+def test_a_step_taken_back_leaves_the_bits_of_before(models: dict[str, Path], tmp_path: Path) -> None:
+    """`unlearn --last` gives the model of before, one step after the other."""
+    for now, before in (("bee", "dog"), ("dog", "cat"), ("cat", "first")):
+        done = command("unlearn", models[now], "--last", "--out", tmp_path / now, "--device", "cpu")
+        assert done.exit_code == 0, done.output
+        assert same(tmp_path / now, models[before])
+        _, report = lw2g.unlearn(models[now], out=tmp_path / f"{now}-again", device="cpu")
+        assert report["classes"] == list(lw2g.load(models[before]).classes)
+
+
+def test_a_forgotten_class_was_never_learned(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Forgetting the middle one leaves the sums of a model without it; other classes keep their numbers."""
+    lw2g.learn(models["first"], glyphs / "dog", out=tmp_path / "never", device="cpu")
+    lw2g.unlearn(models["dog"], "cat", out=tmp_path / "without", device="cpu")
+    assert same(tmp_path / "never", tmp_path / "without")
+    model = lw2g.load(tmp_path / "without", device="cpu")
+    image = next((glyphs / "test/dog").iterdir())
+    assert model.classes == NAMES
+    assert model.predict(image, top_k=9)[0]["class_index"] == 3
+    assert len(model.predict(image, top_k=9)[0]["top"]) == 3
+    assert model(image)[0, 2] == -torch.inf
+    # the number is not given again, and taking a step back does not bring it back either
+    again, report = lw2g.learn(tmp_path / "without", glyphs / "cat", out=tmp_path / "again", device="cpu")
+    assert again.classes == (*NAMES, "cat")
+    assert "a class of this name was forgotten" in " ".join(report["warnings"])
+    lw2g.unlearn(tmp_path / "again", out=tmp_path / "undone", device="cpu")
+    assert same(tmp_path / "undone", tmp_path / "without")
+
+
+def test_more_images_of_a_known_class_are_one_class(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """Bees in two steps are the bees of one step, up to rounding, and can be forgotten from both."""
+    whole = tmp_path / "whole"
+    shutil.copytree(glyphs / "first", whole)
+    shutil.copytree(glyphs / "bee/bee", whole / "bee", dirs_exist_ok=True)
+    lw2g.start(whole, tmp_path / "one", device="cpu")
+    two, report = lw2g.learn(models["first"], glyphs / "bee", out=tmp_path / "two", device="cpu")
+    assert [entry["new"] for entry in report["classes"]] == [False]
+    images = sorted((glyphs / "test").rglob("*.png"))
+    torch.testing.assert_close(
+        two(images), lw2g.load(tmp_path / "one", device="cpu")(images), rtol=1e-5, atol=1e-4
+    )
+    left, _ = lw2g.unlearn(models["bee"], "bee", out=tmp_path / "left", device="cpu")
+    assert {row["class"] for row in left.predict(images)} <= set(NAMES) - {"bee"}
+
+
+def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
+    """Of a run, cosine and mahalanobis forget a class exactly; lda has added it to sums that all share."""
+    for head in ("lda", "cosine", "mahalanobis"):
+        lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
+        lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
+    name = lw2g.load(tmp_path / "cosine-model").classes[1]
+    with pytest.raises(ConfigError, match="in sums that it shares with other classes; only heads cosine"):
+        lw2g.unlearn(tmp_path / "lda-model", name)
+    for head in ("cosine", "mahalanobis"):
+        less, report = lw2g.unlearn(tmp_path / f"{head}-model", name, device="cpu")
+        assert report["out"].endswith(f"{head}-model-2")
+        before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.rand(5, 3, 32, 32)
+        kept = [place for place in range(len(before.classes)) if place != 1]
+        assert torch.equal(less(image)[:, kept], before(image)[:, kept])
+        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", glyphs / "cat", device="cpu")
+        assert learned.classes[-1] == "cat"
+
+
+def test_nothing_is_written_by_a_learner_that_dies(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old model stays as it was, and there is no new one, not even in part."""
+    before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exported, "seal_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
+    monkeypatch.undo()
+    monkeypatch.setattr(exported, "write_atomically", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+    assert {path.name: path.read_bytes() for path in models["first"].iterdir()} == before
+
+
+def picture(path: Path, seed: int, mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (20, 20, 3), dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+
+
+@pytest.mark.slow
+def test_a_killed_learner_blocks_nothing(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """SIGKILL while the new folder is written: the old model is whole, and the same call works at once."""
+    shutil.copytree(models["first"], tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in models["first"].iterdir()}
+    code = (
+        "import os, signal, sys, lw2g\n"
+        "from lw2g.models import exported\n"
+        "write = exported.write_atomically\n"
+        "def die(path, text):\n"
+        "    write(path, text)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "exported.write_atomically = die\n"
+        "lw2g.learn(sys.argv[1], sys.argv[2], device='cpu')\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "model"), str(glyphs / "cat")]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
+    assert not (tmp_path / "model-2").exists()
+    lw2g.learn(tmp_path / "model", glyphs / "cat", device="cpu")
+    assert same(tmp_path / "model-2", models["cat"])
+
+
+def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Files that are no images, empty classes, equal images, unprintable names: exit code 2 and a remedy."""
+    picture(tmp_path / "twice/ant/0.png", 0)
+    picture(tmp_path / "twice/bat/0.png", 0)
+    picture(tmp_path / "escape/\x1b[31mbad/0.png", 0)
+    picture(tmp_path / "loose/0.png", 0)
+    (tmp_path / "empty/bat").mkdir(parents=True)
+    (tmp_path / "text/bat").mkdir(parents=True)
+    (tmp_path / "text/bat/0.png").write_text("no image")
+    for folder, told in (
+        ("twice", "is an image of class 'ant', too; keep it in one"),
+        ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
+        ("loose", "the image '0.png' lies in no class; make a folder for each"),
+        ("empty", "no image in"),
+        ("text", "is no image of the formats"),
+        ("gone", "no folder"),
+    ):
+        done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
+        assert done.exit_code == 2, folder
+        assert re.search(told, done.stderr), done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+    for words, told in (
+        (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
+        (("unlearn", models["first"]), "give a class, or --last"),
+        (("learn", glyphs, glyphs / "cat"), "holds no exported model"),
+        (("learn", models["first"], glyphs / "cat", "--out", models["cat"]), "is there already"),
+        (("learn", models["first"], glyphs / "cat", "--test", glyphs / "dog"), "no class is called 'dog'"),
+        (
+            ("start", glyphs / "first", tmp_path / "out", "--head", "ridge"),
+            "chooses its constants by a stream",
+        ),
+    ):
+        done = command(*words)
+        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
+    """Nobody gets the embedded backbone for large images unasked; by name it is taken."""
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(5):
+            picture = np.random.default_rng(number).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+            picture[..., 0] = 250 * (name == "dog")
+            Image.fromarray(picture).save(tmp_path / "photos" / name / f"{number}.png")
+    refused = command("start", tmp_path / "photos", tmp_path / "model")
+    assert refused.exit_code == 2
+    assert "has 60 x 40 pixels" in refused.stderr
+    assert "--backbone vit-tiny" in refused.stderr
+    assert not (tmp_path / "model").exists()
+    taken = command(
+        "start", tmp_path / "photos", tmp_path / "model", "--backbone", "micro", "--device", "cpu"
+    )
+    assert taken.exit_code == 0, taken.output
+
+
+def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
+    """One image, 16 bits, copies: learned, with a word on what was not checked."""
+    wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
+    (tmp_path / "new/eel").mkdir(parents=True)
+    Image.fromarray(wide).save(tmp_path / "new/eel/0.png")
+    shutil.copy(tmp_path / "new/eel/0.png", tmp_path / "new/eel/1.png")
+    done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "eel: not checked, 1 images are too few" in done.stderr
+    assert "1 files are copies of others" in done.stderr
+    assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
+
+
+def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+    """Other images of ant under a new name cannot be told from it."""
+    shutil.copytree(glyphs / "test/ant", tmp_path / "new/aunt")
+    _, report = lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "out", device="cpu")
+    assert report["twins"][0]["like"] == "ant"
+    assert report["losing"][0]["class"] == "ant"
+    assert report["loss"] > 5
+    with pytest.raises(ConfigError, match="max-loss: the loss of the old classes is"):
+        lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "estimated", "most", "told"),
+    [
+        (2.0, None, 1.0, "is 2.0 points"),
+        (None, 3.0, 2.0, "is 3.0 points"),
+        (0.0, 3.0, 2.0, "is 3.0 points"),
+        (3.0, 0.0, 2.0, "is 3.0 points"),
+        (None, None, 100.0, "cannot be estimated for this head"),
+        (0.1, 0.0, 0.0, "is 0.1 points"),
+        (0.0, 0.0, 0.0, ""),
+        (-1.0, None, 0.0, ""),
+        (2.0, 1.0, 2.0, ""),
+        (None, None, None, ""),
+        (90.0, 90.0, None, ""),
+    ],
+)
+def test_the_larger_loss_decides_and_no_more_than_allowed_passes(
+    loss: float | None,
+    estimated: float | None,
+    most: float | None,
+    told: str,
+    models: dict[str, Path],
+    glyphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what was measured and what was estimated; nothing is written where it is more, or not known."""
+    calibrate, look = learning.calibration_of, learning.look_alikes
+
+    def measured(*given: Any, **more: Any) -> Any:
+        calibration, report, gaussians = calibrate(*given, **more)
+        return calibration, report | {"loss": loss}, gaussians
+
+    monkeypatch.setattr(learning, "calibration_of", measured)
+    monkeypatch.setattr(learning, "look_alikes", lambda *given: look(*given) | {"estimated_loss": estimated})
+    out = tmp_path / "out"
+    if told:
+        with pytest.raises(ConfigError, match=f"max-loss: the loss of the old classes {told}"):
+            lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
+        assert not out.exists()
+        return
+    _, report = lw2g.learn(models["first"], glyphs / "cat", out=out, max_loss=most, device="cpu")
+    assert (report["loss"], report["estimated_loss"]) == (loss, estimated)
+    assert lw2g.load(out, device="cpu").classes == ("ant", "bee", "cat")
+
+
+def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], glyphs: Path) -> None:
+    """Without the option answers are as before; with it, noise is unknown and the rate is kept to."""
+    model = lw2g.load(models["dog"], device="cpu")
+    images = sorted((glyphs / "test").rglob("*.png"))
+    plain = model.predict(images)
+    assert not plain[0].keys() & {"score", "threshold", "rejected", "best"}
+    found = model.predict(images, reject=0.05)
+    assert [row["best"] for row in found] == [row["class"] for row in plain]
+    assert all(
+        (row["class"] is None) == row["rejected"] == (row["score"] < row["threshold"]) for row in found
+    )
+    assert np.mean([row["rejected"] for row in found]) < 0.4
+    noise = torch.randint(
+        0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    assert np.mean([row["rejected"] for row in model.predict(list(noise), reject=0.2)]) > 0.7
+    done = command("predict", models["dog"], images[0], "--reject", "0.001")
+    assert done.exit_code == 2
+    assert re.search(r"a rate of 0.001 needs 999 kept images, and the model has \d+; raise", done.stderr)
+    told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
+    assert told[0].keys() >= {"score", "threshold", "rejected", "best"}
+
+
+def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
+    """A trained head has no sums, and a history from elsewhere has to fit."""
+    lw2g.run(out=tmp_path / "run", baseline="no-prompt", **SMALL, **{"baseline.epochs": 1})
+    with pytest.raises(ConfigError, match="the head of baseline 'no-prompt' is trained"):
+        lw2g.export(tmp_path / "run", tmp_path / "out", learnable=True)
+    with pytest.raises(DataError, match="holds no exported model; make one: lw2g export RUN MODEL"):
+        lw2g.load(tmp_path / "run").learn(tmp_path)
+
+
+def test_a_method_with_tensors_for_each_task_learns_and_forgets(glyphs: Path, tmp_path: Path) -> None:
+    """A trained head beside the closed form gets tensors with every task, which go when the task does."""
+    options = {"baseline.head": "lda", "baseline.epochs": 1}
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options)
+    lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
+    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
+    before, after = sums(tmp_path / "model"), sums(tmp_path / "model-3")
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
+
+
+def test_head_and_expert_learn_and_forget_alike(glyphs: Path, tmp_path: Path) -> None:
+    """Sums of both grow by the new images and lose them again; a class of the base is in sums of all."""
+    options = {"baseline.head": "lda", "baseline.head_carry": "gated", "routing.expert": "frozen"}
+    options["run.precision"] = "32-true"
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options, **{"baseline.epochs": 1})
+    lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
+    model, report = lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    counts = (model.baseline.closed_form.count, model.baseline.frozen_expert.lda.count)
+    assert counts[0].tolist() == counts[1].tolist() == [6] * 5 + [24]
+    images = sorted((glyphs / "cat" / "cat").iterdir())
+    pixels = torch.stack([model.transform(str(path)) for path in images])
+    queries = model.backbone.features(pixels).double()
+    torch.testing.assert_close(
+        model.baseline.frozen_expert.lda.mean[5], queries.mean(0), rtol=1e-4, atol=1e-4
+    )
+    assert report["classes"][0]["recall"] is not None
+    assert report["temperature"] > 0
+    reopened = lw2g.load(tmp_path / "model-2", device="cpu")
+    assert torch.equal(reopened.answer(images).logits, model.answer(images).logits)
+    rejecting = reopened.predict(images, reject=0.2)
+    assert all(row["best"] and row["score"] is not None for row in rejecting)
+    lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
+    assert same(tmp_path / "model-3", tmp_path / "model")
+    done = command("unlearn", tmp_path / "model", lw2g.load(tmp_path / "model").classes[0])
+    assert done.exit_code == 2
+    assert "in sums that it shares with other classes" in done.stderr
+
+
+def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: Path) -> None:
+    """Of a forged model, features without a step or of another width end in one line."""
+    manifest, tensors = exported.read_export(models["cat"])
+    learned = exported.read_learned(models["cat"], manifest)
+    for number, change in enumerate(({"features/9/0": torch.ones(1, 2)}, {"kept/../../x": torch.ones(1, 2)})):
+        exported.write_export(manifest, tensors, tmp_path / str(number), learned | change)
+        done = command("unlearn", tmp_path / str(number), "--last")
+        assert done.exit_code == 2
+        assert "does not fit its tasks; export it anew" in done.stderr
+
+
+def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`docs/howto/learn.md`, first block: a model, a class, an image, and the step back."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(glyphs / "first", "photos")
+    shutil.copytree(glyphs / "cat", "new")
+    shutil.copy(next((glyphs / "test/cat").iterdir()), "image.png")
+    page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
+    if not page.exists():
+        pytest.skip("needs the source tree")
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:4]
+    for line in lines:
+        done = command(*shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, done.output
+    assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
+    assert same(Path("model-3"), Path("model"))
+
+
+def linked(folder: Path) -> set[Path]:
+    """The files that a folder links to."""
+    return {path.resolve() for path in folder.iterdir()}
+
+
+def test_a_copy_of_a_run_trains_on_new_classes(glyphs: Path, tmp_path: Path) -> None:
+    """`--adapt` leaves the run as it was, knows the new class, and becomes a model that learns on."""
+    options = SMALL | {"baseline.head": "lda", "baseline.head_carry": "gated", "baseline.epochs": 1}
+    options["routing.expert"] = "frozen"
+    options |= {"benchmark.classes_per_family": 1, "benchmark.increment": 5}
+    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **options)
+    run = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+    for name in ("cat", "dog"):
+        shutil.copytree(glyphs / name, tmp_path / "new", dirs_exist_ok=True)
+    done = command("learn", tmp_path / "run", tmp_path / "new", "--adapt")
+    assert done.exit_code == 0, done.output
+    assert all(path.read_bytes() == content for path, content in run.items())
+    assert len(lw2g.load(tmp_path / "run-2").classes) == 7
+    # a fifth of each class is held out: it is evaluated with, and not trained on
+    shown = read_class_folders(tmp_path / "new")
+    for name, one in shown.items():
+        split = {kind: linked(tmp_path / "run-2/images-5" / kind / name) for kind in ("train", "test")}
+        held = {path for path, apart in zip(one.paths, one.held_out, strict=True) if apart}
+        assert split == {"train": set(one.paths) - held, "test": held}
+        assert len(held) == len(one.paths) // 5 > 0
+    lw2g.export(tmp_path / "run-2", tmp_path / "model", learnable=True)
+    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "bee")
+    for model, folder, told in (
+        ("run-2", "cat", "adapt: the run knows class 'cat'; give images of new classes alone"),
+        ("run", "cat", "adapt: a loss over one class teaches nothing"),
+        ("model", "dog", "lacks what training needs; name the run that it was taken from"),
+    ):
+        done = command("learn", tmp_path / model, glyphs / folder, "--adapt", "--out", tmp_path / "no")
+        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "no").exists()
