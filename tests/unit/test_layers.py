@@ -46,20 +46,7 @@ LAYERS = (
     "cli",
 )
 LEVEL = {name: level for level, name in enumerate(LAYERS)}
-FOR_PLUGINS = frozenset(
-    {
-        "errors",
-        "metrics",
-        "geometry",
-        "vit",
-        "interfaces",
-        "inputs",
-        "blocks",
-        "registry",
-        "config",
-        "console",
-    }
-)
+FOR_PLUGINS = LAYERS[: LAYERS.index("base")]
 """Rooms that a plugin may import; the others belong to the runs of lw2g."""
 MOST_LINES = 4500
 """Of a room."""

@@ -1,0 +1,56 @@
+"""Public modules that have moved.
+
+Their old names stay importable for one minor version, with a warning that names the heir.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["MOVED", "find_old_names"]
+
+MOVED = {
+    "lw2g.blocks.augmentation": "lw2g.inputs.augmentation",
+    "lw2g.blocks.comparisons": "lw2g.geometry.comparisons",
+    "lw2g.blocks.image_files": "lw2g.inputs.image_files",
+    "lw2g.blocks.preprocessing": "lw2g.inputs.preprocessing",
+    "lw2g.training.estimate": "lw2g.estimate.estimate",
+    "lw2g.training.models.answers": "lw2g.models.answers",
+    "lw2g.training.models.model": "lw2g.models.model",
+}
+"""Old name to new name, of every module that has moved since the last minor version."""
+
+
+class _Old(MetaPathFinder, Loader):
+    """Finds old names. It is asked last, so it never stands before a module that exists."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in MOVED:
+            return ModuleSpec(fullname, self)
+        # The packages above an old module are imported before it, and some are gone.
+        if any(old.startswith(f"{fullname}.") for old in MOVED):
+            return ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        heir = MOVED.get(module.__name__)
+        if heir is None:
+            return
+        # Level 2 is the import statement: warnings leave out the frames of importlib.
+        warnings.warn(f"{module.__name__} is now {heir}", DeprecationWarning, stacklevel=2)
+        vars(module).update(
+            (name, value) for name, value in vars(import_module(heir)).items() if not name.startswith("__")
+        )
+
+
+def find_old_names() -> None:
+    """Make the old names importable in this process."""
+    sys.meta_path.append(_Old())
