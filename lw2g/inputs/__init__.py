@@ -1,1 +1,1 @@
-"""What benchmarks share: files of images and of features, augmentation, the usual test transform."""
+"""Files that plugins read (images, features, text vectors), augmentation, the usual test transform."""

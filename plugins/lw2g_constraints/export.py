@@ -23,7 +23,7 @@ from pathlib import Path
 from safetensors import safe_open
 from torch import Tensor
 
-from lw2g.blocks.text_vectors import class_sentence, task_sentence, words, write_vectors
+from lw2g.inputs.text_vectors import class_sentence, task_sentence, words, write_vectors
 from lw2g_constraints.text import ClipEncoder
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""Encoders that turn sentences into text vectors; :mod:`lw2g.blocks.text_vectors` says what they are."""
+"""Encoders that turn sentences into text vectors; :mod:`lw2g.inputs.text_vectors` says what they are."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.text_vectors import class_sentence, read_text_vectors
 from lw2g.errors import ConfigError, DataError, nearest
+from lw2g.inputs.text_vectors import class_sentence, read_text_vectors
 
 __all__ = ["ClipEncoder", "HashEncoder", "TextEncoder", "VectorFile", "orthogonal_map", "read_names"]
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from lw2g.blocks.text_vectors import class_sentence, task_sentence
+from lw2g.inputs.text_vectors import class_sentence, task_sentence
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import StepOutput
 from lw2g.interfaces.pool import Pool

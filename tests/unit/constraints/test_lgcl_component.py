@@ -23,8 +23,8 @@ from guidance import (
     keyed,
     loss_of,
 )
-from lw2g.blocks.text_vectors import class_sentence, task_sentence, write_vectors
 from lw2g.errors import ConfigError, DataError
+from lw2g.inputs.text_vectors import class_sentence, task_sentence, write_vectors
 from lw2g_constraints.options import LgclConfig
 from lw2g_constraints.text import HashEncoder
 

@@ -1,4 +1,4 @@
-"""Building block: text vectors of class names, and the file that holds them.
+"""Text vectors of class names, and the file that holds them.
 
 A file of text vectors is a ``.safetensors`` file with float ``vectors [n, dim]`` and, in its metadata, the
 JSON list ``sentences`` of what each row says; or an ``.npz`` file with the arrays ``vectors`` and
