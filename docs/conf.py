@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "scripts"))
@@ -11,6 +15,7 @@ sys.path.insert(0, str(HERE.parent / "scripts"))
 import write_components  # noqa: E402
 
 import lw2g  # noqa: E402
+from lw2g.interfaces.metric import DEFINITIONS  # noqa: E402
 
 write_components.write(HERE / "components")
 
@@ -25,4 +30,48 @@ html_static_path = ["_static"]
 html_js_files = ["sort.js"]
 smartquotes = False
 myst_heading_anchors = 4
-nb_execution_mode = "off"  # tests/integration/test_notebook.py runs them
+nb_execution_mode = "auto"  # the notebooks have no outputs in the repository, and have them on the site
+nb_execution_timeout = 900
+
+GLOSSARY = {
+    "FAA": DEFINITIONS["faa"],
+    "CAA": DEFINITIONS["caa"],
+    "FFM": DEFINITIONS["ffm"],
+    "BWT": DEFINITIONS["bwt"],
+    "PRA": DEFINITIONS["pra"],
+    "SSP": DEFINITIONS["ssp"],
+    "LW2G": "Learning Whether to Grow: a set of parameters is added where old ones would hinder the new task",
+    "LDA": "linear discriminant analysis: class means and one common covariance of features",
+    "LoRA": "low-rank updates of frozen weight matrices",
+    "HFC": "hindrance of the forward pass of a task by an old space, an angle in degrees",
+}
+"""Words that pages show the meaning of where the pointer rests on them."""
+_TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
+
+
+def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Make each term's first appearance on a page an abbreviation with its meaning."""
+    met: set[str] = set()
+    for text in list(doctree.findall(nodes.Text)):
+        parent = text.parent
+        if not isinstance(parent, nodes.paragraph | nodes.strong | nodes.emphasis):
+            continue
+        parts: list[nodes.Node] = []
+        rest = 0
+        for found in _TERM.finditer(text):
+            term = found[1]
+            if term in met:
+                continue
+            met.add(term)
+            parts += [
+                nodes.Text(text[rest : found.start()]),
+                nodes.abbreviation(term, term, explanation=GLOSSARY[term]),
+            ]
+            rest = found.end()
+        if parts:
+            parent.replace(text, [*parts, nodes.Text(text[rest:])])
+
+
+def setup(app: Sphinx) -> None:
+    """Register what the pages need beside their text."""
+    app.connect("doctree-resolved", explain_terms)

@@ -101,7 +101,10 @@ def _print_short(run: Path, record: Record, unfinished: str) -> None:
         f"backbone {config['backbone']['name']}, seed {record['seed']}"
     ]
     lines += [unfinished] if unfinished else []
-    lines.append("; ".join(in_words(known, done, total, grows=grows)))
+    reached = list(in_words(known, done, total, grows=grows))
+    if drawn := _course(record["accuracy_matrix"]):
+        reached.append(f"after each task: {drawn}")
+    lines.append("; ".join(reached))
     kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
     lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
     motions = record.get("findings", {}).get("motions", ())
@@ -114,6 +117,23 @@ def _print_short(run: Path, record: Record, unfinished: str) -> None:
     lines.append(f"{told}; all numbers: lw2g show {run} --all")
     for line in lines:
         click.echo(printable(line))
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def _course(matrix: Sequence[Sequence[float | None]]) -> str:
+    """Return the mean accuracy after each task as blocks, from 0 to 100 %, between the first and the last."""
+    means = []
+    for after in range(len(matrix)):
+        column = [row[after] for row in matrix if after < len(row)]
+        known = [value for value in column if value is not None]
+        if known:
+            means.append(sum(known) / len(known))
+    if len(means) < 2:
+        return ""
+    blocks = [_BLOCKS[min(int(mean / 100 * len(_BLOCKS)), len(_BLOCKS) - 1)] for mean in means]
+    return f"{number(means[0])} {''.join(blocks)} {number(means[-1])}"
 
 
 def _print_record(record: Record, terms: Mapping[str, str], unfinished: str) -> None:

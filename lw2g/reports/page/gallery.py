@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,12 +20,15 @@ from lw2g.reports.page.inside import Inside, owned
 from lw2g.reports.runs import ReportedRun
 from lw2g.results.recomputed import Columns
 
-__all__ = ["Gallery", "GalleryImage", "gallery_of", "mistakes"]
+__all__ = ["ConfusedPair", "Gallery", "GalleryImage", "confused_most", "gallery_of", "mistakes"]
 
 _SIDE = 96
 """Pixels of a thumbnail's longer side."""
 _PICTURES, _EACH = 400, 5
 """The largest number of thumbnails, in all and per task and kind of mistake."""
+
+_PAIRS, _OF_A_PAIR = 6, 4
+"""The largest number of confused pairs of classes that are shown, and of thumbnails of each."""
 
 RETRIEVED, CLASSIFIED = "wrong set retrieved", "right set, wrong class"
 
@@ -60,6 +64,60 @@ class Gallery:
 
     pictures: Sequence[GalleryImage] = ()
     why: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class ConfusedPair:
+    """A class that is taken for another one.
+
+    Attributes:
+        true: Name of the class.
+        predicted: Name of the other one.
+        count: How many of its test images are taken for the other.
+        of: How many test images it has.
+        sources: Thumbnails of some of them, as data URLs.
+    """
+
+    true: str
+    predicted: str
+    count: int
+    of: int
+    sources: Sequence[str]
+
+
+def confused_most(inside: Inside, catalogue: Catalogue) -> Sequence[ConfusedPair]:
+    """Return the pairs of classes that a run's last evaluation confuses most, most images first.
+
+    There are none for a run of somebody else, and where the run's test images are not on this machine.
+    """
+    columns = inside.predicted
+    if columns is None or inside.run.given is not None:
+        return ()
+    wrong = np.flatnonzero(columns["predicted"] != columns["true"])
+    rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in wrong:
+        rows_of[int(columns["true"][row]), int(columns["predicted"][row])].append(int(row))
+    if not rows_of:
+        return ()
+    try:
+        images = _TestImages(inside.run, catalogue)
+    except (Lw2gError, OSError):
+        return ()
+    names = inside.record["class_names"]
+    most = sorted(rows_of.items(), key=lambda item: (-len(item[1]), item[0]))
+    pairs = []
+    for (true, predicted), rows in most[:_PAIRS]:
+        samples = [int(columns["sample"][row]) for row in rows[:_OF_A_PAIR]]
+        pairs.append(
+            ConfusedPair(
+                true=names[true],
+                predicted=names[predicted],
+                count=len(rows),
+                of=int((columns["true"] == true).sum()),
+                sources=[images.thumbnail(sample) for sample in samples],
+            )
+        )
+    return pairs
 
 
 def mistakes(predicted: Columns, record: Mapping[str, Any]) -> list[tuple[int, str]]:

@@ -22,7 +22,7 @@ from lw2g.reports.columns import COLUMNS, Column
 from lw2g.reports.names import weights_name
 from lw2g.reports.page.commands import command_of
 from lw2g.reports.page.figures import FIGURES
-from lw2g.reports.page.gallery import Gallery, gallery_of
+from lw2g.reports.page.gallery import ConfusedPair, Gallery, confused_most, gallery_of
 from lw2g.reports.page.inside import Inside, look_inside
 from lw2g.reports.page.numbers import Numbers
 from lw2g.reports.render import Cell, mean_cells, remarks_on, shown_columns
@@ -55,6 +55,8 @@ class _Section:
         runs: Name, packed numbers and origin of each run.
         tiles: The results of a single run: title, value, meaning.
         gallery: The gallery of a single run; else None.
+        confused: The classes that the best run confuses most, with images of the user's own data.
+        examined: The name of that run.
     """
 
     benchmark: str
@@ -68,6 +70,8 @@ class _Section:
     runs: Sequence[Mapping[str, Any]]
     tiles: Sequence[tuple[str, str, str]]
     gallery: Gallery | None
+    confused: Sequence[ConfusedPair]
+    examined: str
 
 
 def page_of(
@@ -184,6 +188,8 @@ def _section(
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
         tiles=_tiles(opened[0].run) if single and opened else (),
         gallery=gallery_of(opened[0], catalogue) if single and opened else None,
+        confused=() if best is None else confused_most(best, catalogue),
+        examined="" if best is None else best.label,
     )
 
 

@@ -12,12 +12,13 @@ import pytest
 
 from lw2g.cli.options import experiment_options
 from lw2g.config.toml import flat, to_mapping
-from lw2g.reports.page import compare, inside
+from lw2g.reports.page import compare, gallery, inside
 from lw2g.reports.page.commands import command_of
 from lw2g.reports.page.evidence import apart
 from lw2g.reports.page.figures import FIGURES
-from lw2g.reports.page.gallery import CLASSIFIED, RETRIEVED, gallery_of, mistakes
+from lw2g.reports.page.gallery import CLASSIFIED, RETRIEVED, confused_most, gallery_of, mistakes
 from lw2g.reports.page.inside import look_inside
+from lw2g.reports.runs import Given
 from lw2g.reports.table import tables_of
 from lw2g.testing.evidence import measured_set
 
@@ -330,6 +331,34 @@ def test_mistakes_are_of_two_kinds(opened):
         (1, 5, CLASSIFIED),
         (2, 9, RETRIEVED),
     ]
+
+
+def test_what_is_confused_most_stands_first_with_its_images(opened, installed, monkeypatch):
+    """Pairs of classes by their number of images; none of a run of somebody else, or without its images."""
+    assert confused_most(opened, installed) == ()  # the run was tested on other images
+
+    class Images:
+        def __init__(self, run, catalogue):
+            pass
+
+        def thumbnail(self, sample):
+            return f"image {sample}"
+
+    monkeypatch.setattr(gallery, "_TestImages", Images)
+    predicted = opened.predicted["predicted"].copy()
+    predicted[4] = 3
+    twice = attrs.evolve(opened, predicted={**opened.predicted, "predicted": predicted})
+    pairs = confused_most(twice, installed)
+    assert [(one.true, one.predicted, one.count, one.of) for one in pairs] == [
+        ("cat", "dog", 2, 2),
+        ("bee", "ant", 1, 2),
+        ("bee", "cat", 1, 2),
+        ("dog", "fox", 1, 2),
+    ]
+    assert pairs[0].sources == ["image 4", "image 5"]
+    given = Given(who="x", tuned_on="nothing", protocol="p", badges=())
+    theirs = attrs.evolve(opened, run=attrs.evolve(opened.run, given=given))
+    assert confused_most(theirs, installed) == ()
 
 
 def test_the_gallery_needs_the_very_images(opened, installed, tmp_path: Path):
