@@ -122,6 +122,7 @@ class AdapterBaseline(Baseline):
 
     def __init__(self, config: AdapterSetOptions, context: BuildContext) -> None:
         super().__init__(context)
+        context.backbone.require("adapters")
         self.options = config
 
     def new_set(self, source: nn.Module | None) -> AdapterSet:

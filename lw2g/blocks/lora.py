@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.merging import interpolate
 from lw2g.blocks.options import LowRankOptions, UpOnReuse
-from lw2g.blocks.prefixes import check_blocks
+from lw2g.blocks.prefixes import checked_blocks
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup
@@ -235,8 +235,8 @@ class LowRankBaseline(HeadedBaseline):
     def __init__(self, config: LowRankOptions, context: BuildContext) -> None:
         super().__init__(config, context)
         self.options = config
-        depth = context.backbone.depth
-        self.blocks = check_blocks(config.blocks or tuple(range(depth)), depth, "baseline.blocks")
+        blocks = config.blocks or tuple(range(context.backbone.depth))
+        self.blocks = checked_blocks(blocks, context.backbone, "low-rank updates", "baseline.blocks")
         self.targets = config.targets
 
     @property

@@ -6,7 +6,7 @@ A method whose parameter set is a prefix and whose classifier is one linear head
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -21,6 +21,8 @@ from lw2g.interfaces.context import BuildContext, TaskContext
 from lw2g.interfaces.phase import ParameterGroup, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Owner, Site
+from lw2g.vit.anatomy import Rung
+from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 
@@ -101,10 +103,28 @@ def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return row[0::2], row[1::2]
 
 
-def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set") -> tuple[Site, ...]:
+def query_tap(block: int) -> Tap:
+    """Return the tap of a block's projected queries."""
+    return Tap(block=block, kind="query")
+
+
+def prefix_sites(
+    prefixes: nn.Module,
+    blocks: Sequence[int],
+    owner: Owner = "set",
+    *,
+    tap: Callable[[int], Tap] = query_tap,
+) -> tuple[Site, ...]:
     """Return one site per block: the key half, measured and protected against the block's queries.
 
     The value half multiplies attention probabilities, which depend on the prefix length, and is no site.
+
+    Args:
+        prefixes: The set.
+        blocks: The blocks, in the order of its block axis.
+        owner: Whose parameters they are.
+        tap: Where to read the queries that meet the keys of a block: ``Backbone.key_tap``, which knows of
+            rotated ones.
     """
     key = cast(PrefixSet, prefixes).key
     return tuple(
@@ -112,7 +132,7 @@ def prefix_sites(prefixes: nn.Module, blocks: Sequence[int], owner: Owner = "set
             name=f"blocks.{block}.prefix_key",
             parameter=key,
             index=(position,),
-            activation=Tap(block=block, kind="query"),
+            activation=tap(block),
             owner=owner,
             per_sample=True,  # inject_prefixes accepts a batch axis
         )
@@ -141,6 +161,24 @@ def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...
     return tuple(blocks)
 
 
+def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: str) -> tuple[int, ...]:
+    """Return the blocks as a tuple after checking that the backbone offers an injection at them.
+
+    Args:
+        blocks: Block indices from 0.
+        backbone: The backbone.
+        rung: The kind of injection.
+        path: Name of the option, for the message.
+
+    Raises:
+        ConfigError: The backbone lacks what the injection needs, or a block is repeated or missing.
+    """
+    backbone.require(rung, ())
+    checked = check_blocks(blocks, backbone.depth, path)
+    backbone.require(rung, checked)
+    return checked
+
+
 class PrefixBaseline(HeadedBaseline):
     """A baseline whose sets are prefixes and whose classifier is one linear head over all classes.
 
@@ -152,7 +190,7 @@ class PrefixBaseline(HeadedBaseline):
     def __init__(self, config: PrefixOptions, context: BuildContext) -> None:
         super().__init__(config, context)
         self.options = config
-        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.blocks = checked_blocks(config.blocks, context.backbone, "prefixes", "baseline.blocks")
 
     @property
     def takes_copies(self) -> bool:
@@ -184,7 +222,7 @@ class PrefixBaseline(HeadedBaseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
-        return prefix_sites(parameters, self.blocks)
+        return prefix_sites(parameters, self.blocks, tap=self.context.backbone.key_tap)
 
     def shared_prompts(self) -> Sequence[nn.Parameter]:
         """Return the prompts that all tasks train, besides their set and the head; none by default."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.options import WeightedPrefixOptions
-from lw2g.blocks.prefixes import check_blocks
+from lw2g.blocks.prefixes import checked_blocks
 from lw2g.blocks.schedules import coda_cosine, stepped
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
@@ -28,7 +28,6 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.scope import POOL
 from lw2g.interfaces.site import Site
 from lw2g.vit.prefix import PrefixInjection
-from lw2g.vit.taps import Tap
 
 __all__ = [
     "ComponentSet",
@@ -212,7 +211,9 @@ class WeightedPrefixBaseline(Baseline):
                 f"baseline.components: {config.components!r} keys of width {dim} cannot be orthogonal",
                 f"use at most {dim}",
             )
-        self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
+        self.blocks = checked_blocks(config.blocks, context.backbone, "prefixes", "baseline.blocks")
+        if self.query_source == "block":
+            context.backbone.require_class_token("the query of a block")
         self.head = nn.Linear(dim, context.num_classes).to(context.device)
 
     def source_of(self, pool: Pool) -> nn.Module | None:
@@ -259,7 +260,7 @@ class WeightedPrefixBaseline(Baseline):
                 name=f"blocks.{block}.prefix_key",
                 parameter=prefix_key,
                 index=(position,),
-                activation=Tap(block=block, kind="query"),
+                activation=self.context.backbone.key_tap(block),
             )
             for position, block in enumerate(self.blocks)
         )

@@ -44,10 +44,11 @@ from lw2g.interfaces.component import (
 )
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
+from lw2g.vit.names import is_timm_name
 
 __all__ = ["Resolved", "load_resolved", "resolve"]
 
-_TIMM = "; of timm's models plain ViTs only, by names such as vit_tiny_patch16_224"
+_TIMM = "; or a model of timm, by a name such as vit_tiny_patch16_224 or resnet18"
 _OF_A_GRID = ("base", "axes", "rows", "extends")
 
 
@@ -231,12 +232,14 @@ class _Resolver:
         return self._find(section, name, section)
 
     def _adopt_timm_names(self, section: str) -> None:
-        """Treat an unregistered backbone name with an underscore as a timm model (ours have none)."""
+        """Treat an unregistered backbone name that timm may know as a timm model."""
         if section != "backbone":
             return
         for layer in (self.file, self.explicit):
             name = layer.get(section, {}).get("name")
-            if isinstance(name, str) and "_" in name and name not in self.catalogue.names("backbone"):
+            if not isinstance(name, str) or name in self.catalogue.names("backbone"):
+                continue
+            if is_timm_name(name):
                 layer[section] = {"model": name, **layer[section], "name": TIMM_BACKBONE}
 
     def _choose_policy(self, baseline: BaselineComponent | None) -> PolicyComponent | None:

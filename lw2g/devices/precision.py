@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lw2g.devices.engine import BF16, FP32, Precision
+from lw2g.errors import ConfigError
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.processor import Processor, read_processor
@@ -74,10 +75,22 @@ def choose_precision(backbone: Backbone) -> PrecisionChoice:
     choice = of_device(device)
     if choice.used == FP32:
         return choice
+    if not _takes_prefixes(backbone):
+        return PrecisionChoice(
+            used=FP32, reason="bf16 is tried by a step on prefixes, which have no place here"
+        )
     differs = difference(backbone)
     if differs is not None:
         return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")
     return choice
+
+
+def _takes_prefixes(backbone: Backbone) -> bool:
+    try:
+        backbone.require("prefixes", (0,))
+    except ConfigError:
+        return False
+    return True
 
 
 def multiplications(backbone: Backbone) -> float:

@@ -11,12 +11,16 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from lw2g.errors import ConfigError
 from lw2g.testing.guards import available, available_once, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 from lw2g.testing.world import wiring
+from lw2g.vit.anatomy import Rung, is_pre_norm
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
+from lw2g.vit.lora import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
+from lw2g.vit.sizes import sizes_of
 from lw2g.vit.taps import Tap, TapKind
 from lw2g.vit.tokens import TokenInjection
 from lw2g.vit.weights import state_sha256
@@ -30,14 +34,9 @@ _TOLERANCE = 1e-4
 def check_is_frozen_and_as_large_as_it_states(subject: Subject) -> None:
     """It states the sizes of its timm model, requires no gradient, and stays in evaluation mode."""
     backbone = _backbone(subject)
-    model, stated = backbone.model, backbone.fingerprint
-    sizes = {
-        "dim": model.embed_dim,
-        "depth": len(model.blocks),
-        "heads": model.blocks[0].attn.num_heads,
-        "image_size": model.patch_embed.img_size[0],
-        "patch_size": model.patch_embed.patch_size[0],
-    }
+    stated = backbone.fingerprint
+    own = sizes_of(backbone.model, stated.image_size)
+    sizes = {name: getattr(own, name) for name in ("dim", "depth", "heads", "image_size", "patch_size")}
     for name, value in sizes.items():
         if getattr(stated, name) != value:
             raise ContractViolation(
@@ -88,12 +87,15 @@ def check_taps_fire(subject: Subject) -> None:
     """Every tap reads float32 [B, tokens, width]; the tap of the feature reads [B, dim]."""
     backbone = _backbone(subject)
     # injections publish activations, the backbone itself does not
-    kinds: Sequence[TapKind] = [kind for kind in get_args(TapKind) if kind not in ("feature", "published")]
+    elsewhere = ("feature", "published")
+    if not all(is_pre_norm(block) for block in _blocks(backbone)):
+        elsewhere = (*elsewhere, "attn_in", "mlp_in", "block_mid")
+    kinds: Sequence[TapKind] = [kind for kind in get_args(TapKind) if kind not in elsewhere]
     taps = [Tap(block, kind) for block in range(backbone.depth) for kind in kinds]
     seen = backbone.activations(_images(backbone), [*taps, Tap(-1, "feature")])
     for tap in [*taps, Tap(-1, "feature")]:
-        inner = backbone.model.blocks[tap.block].mlp.fc2.in_features
-        dim = inner if tap.kind == "mlp_hidden" else backbone.dim
+        inner = tap.kind == "mlp_hidden"
+        dim = backbone.model.blocks[tap.block].mlp.fc2.in_features if inner else backbone.dim
         wanted = (_IMAGES, dim) if tap.kind == "feature" else (_IMAGES, backbone.num_tokens, dim)
         got = seen.get(tap)
         if got is None or got.dtype != torch.float32 or tuple(got.shape) != wanted:
@@ -111,7 +113,7 @@ def check_injection_leaves_nothing_behind(subject: Subject) -> None:
     images = _images(backbone)
     plain, before = backbone.features(images), _wires_and_weights(backbone)
     for name, injection in _injections(backbone).items():
-        with bearing(f"a forward with {name}", "it must be an unmodified timm VisionTransformer"):
+        with bearing(f"a forward with {name}", "it must be an unmodified timm model"):
             prompted = backbone.features(images, [injection])
         if torch.equal(prompted, plain):
             raise ContractViolation(
@@ -159,7 +161,8 @@ def check_fingerprint_names_the_weights(subject: Subject) -> None:
 def check_image_size_can_be_chosen(subject: Subject) -> None:
     """Built for another image size, it takes images of that size: position embeddings are resampled."""
     plain = _backbone(subject)
-    wanted = plain.image_size + plain.fingerprint.patch_size
+    # without patches any size will do; a network halves its images several times
+    wanted = plain.image_size + (plain.fingerprint.patch_size or plain.image_size)
     other = _another(subject, wanted)
     if other.image_size != wanted:
         raise ContractViolation(
@@ -200,14 +203,29 @@ def _images(backbone: Backbone) -> Tensor:
     return torch.randn(_IMAGES, 3, backbone.image_size, backbone.image_size, generator=generator)
 
 
-def _injections(backbone: Backbone) -> dict[str, Injection]:
+def _injections(backbone: Backbone) -> dict[Rung, Injection]:
     generator = torch.Generator().manual_seed(2)
     rows = torch.randn(3, 4, backbone.dim, generator=generator)
     last = backbone.depth - 1
-    return {
+    injections: dict[Rung, Injection] = {
         "prefixes": PrefixInjection({0: (rows[0], rows[1]), last: (rows[1], rows[2])}),
         "prompt tokens": TokenInjection({0: rows[0], last: rows[2]}, keep=True),
+        "low-rank updates": LowRankInjection({0: {"q": LowRank(down=rows[0], up=rows[1].T)}}),
     }
+    return {rung: injection for rung, injection in injections.items() if _is_offered(backbone, rung)}
+
+
+def _is_offered(backbone: Backbone, rung: Rung) -> bool:
+    """Whether the backbone has a place for an injection: what it refuses in one line is no violation."""
+    try:
+        backbone.require(rung)
+    except ConfigError:
+        return False
+    return True
+
+
+def _blocks(backbone: Backbone) -> Sequence[Any]:
+    return list(backbone.model.blocks) if backbone.depth else []
 
 
 def _wires_and_weights(backbone: Backbone) -> tuple[dict[str, frozenset[str]], str]:

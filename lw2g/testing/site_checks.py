@@ -170,7 +170,7 @@ def outside_the_tap(now: Scene, set_id: int | None, sites: Sequence[Site]) -> It
             continue
         rows, tap = site.rows(gradient).double(), site.activation.tap
         tapped = read[tap].detach().double().flatten(0, -2)
-        heads = now.session.backbone.heads if tap.kind == "query" else 1
+        heads = now.session.backbone.heads if tap.kind in ("query", "query_used") else 1
         if site.activation.map is not None:
             tapped = tapped @ site.activation.map().detach().double().T
         left, everything = 0.0, True

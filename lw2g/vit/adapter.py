@@ -7,11 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import attrs
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.vit.injection import block_at
+from lw2g.vit.anatomy import block_at, require_rung
 
 __all__ = ["AdapterInjection", "Bottleneck"]
 
@@ -60,8 +59,9 @@ class AdapterInjection:
     whole: bool = False
 
     @contextmanager
-    def install(self, model: VisionTransformer) -> Iterator[None]:
+    def install(self, model: nn.Module) -> Iterator[None]:
         """Add the branches by hooks on ``norm2`` and ``drop_path2`` within the context."""
+        require_rung(model, "adapters", self.branches)
         with ExitStack() as stack:
             for index, branch in self.branches.items():
                 _add_branch(stack, block_at(model, index), branch, self.whole)

@@ -1,32 +1,37 @@
-"""The frozen backbone: an unmodified timm ViT that returns features, tokens and tapped activations."""
+"""The frozen backbone: an unmodified timm model that returns features, tokens and tapped activations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeGuard
 
 import attrs
 import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.vit.graphs import Graphs
-from lw2g.vit.injection import (
-    Injection,
+from lw2g.vit.anatomy import (
+    Rung,
     attention_of,
-    class_token_index,
-    inject,
+    blocks_of,
+    has_blocks,
+    model_name,
     num_tokens,
-    require_plain_vit,
+    require_rung,
+    rotates_or_norms,
 )
+from lw2g.vit.graphs import Graphs
+from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
+from lw2g.vit.names import plain_name
+from lw2g.vit.pooling import Pool, pooled, resolve_pool
 from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.products import OneDNNLinear
 from lw2g.vit.room import bytes_per_image
+from lw2g.vit.sizes import Sizes, require_frozen_features, sizes_of
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
     create_model,
@@ -42,8 +47,9 @@ from lw2g.vit.weights import (
 
 __all__ = ["Backbone", "BackboneFingerprint", "WeightSource", "load_backbone"]
 
-WeightSource = Literal["timm hub tag", "file", "package", "random", "stored features"]
+WeightSource = Literal["timm hub tag", "file", "package", "random", "object", "stored features"]
 _HALF = (0.5, 0.5, 0.5)
+_CHANNELS = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -52,18 +58,21 @@ class BackboneFingerprint:
 
     Attributes:
         timm_name: Architecture in timm, with the tag of the weights if there is one.
-        source: Origin of the weights; ``random`` is for tests, ``stored features`` of what lies in a file.
+        source: Origin of the weights; ``random`` is for tests, ``object`` is a model given from Python,
+            ``stored features`` of what lies in a file.
         sha256: Hash of the weights file, or of the state dict (``state_sha256``) if there is no file.
         mean: Input mean per channel that the weights were trained with.
         std: Input standard deviation per channel that the weights were trained with.
         interpolation: How images are resized for these weights.
         image_size: Side of the input image in pixels.
-        dim: Width of a token.
-        depth: Number of blocks.
-        heads: Attention heads per block.
-        patch_size: Side of a patch in pixels.
+        dim: Width of a feature, and of a token where there are tokens.
+        depth: Number of blocks of attention and MLP; 0 for a network of another kind.
+        heads: Attention heads per block; 0 without blocks.
+        patch_size: Side of a patch in pixels; 0 without patches.
         finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
         timm_version: Version of timm that built the model.
+        pool: How a feature is made of the model's output: the class token, the mean of the patches, a pooling
+            by attention, or ``default``: the model's own, which is none of these.
     """
 
     timm_name: str
@@ -79,23 +88,36 @@ class BackboneFingerprint:
     patch_size: int
     finetuned_on_1k: bool | None
     timm_version: str
+    pool: Pool = "token"
 
 
 _COMPILATIONS = 64
 """Variants of a block that torch may compile: batch sizes, with and without prefix and gradients."""
 
 
-def _forward(block: Any, x: Tensor) -> Any:
-    return type(block).forward(block, x)
+def _forward(block: Any, x: Tensor, **arguments: Any) -> Any:
+    return type(block).forward(block, x, **arguments)
 
 
 @cache
-def _compiled_forward(backend: str) -> Callable[[Any, Tensor], Tensor]:
+def _compiled_forward(backend: str) -> Callable[..., Tensor]:
     return torch.compile(_forward, backend=backend, dynamic=False)
+
+
+def _is_stored(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
+    """Whether ``to_bf16`` stores a module's weight in bfloat16: not if it is standardised before its use."""
+    return type(module) in (nn.Linear, OneDNNLinear, nn.Conv2d)
 
 
 class _EnoughError(Exception):
     """Ends a forward once all taps have been read."""
+
+
+class _ReachedError(Exception):
+    """Ends a model's forward at a block, with that block's output."""
+
+    def __init__(self, output: Tensor) -> None:
+        self.output = output
 
 
 class _Reading:
@@ -107,12 +129,12 @@ class _Reading:
 
 
 class Backbone(nn.Module):
-    """A frozen timm ViT that is never trained, never in train mode, and plain outside a call.
+    """A frozen timm model that is never trained, never in train mode, and plain outside a call.
 
     Build it with ``load_backbone``, or with ``Backbone.wrap`` around a model of your own.
 
     Attributes:
-        model: The timm ``VisionTransformer``, without gradients.
+        model: The timm model, without gradients.
         name: Name in messages: the timm name, with the weights file if there is one.
         fingerprint: Identity in records.
         graphs: CUDA graphs of :meth:`features`; None where each forward is launched kernel by kernel.
@@ -121,12 +143,13 @@ class Backbone(nn.Module):
 
     takes_vectors: ClassVar[bool] = False
 
-    def __init__(self, model: VisionTransformer, *, name: str, fingerprint: BackboneFingerprint) -> None:
+    def __init__(self, model: nn.Module, *, name: str, fingerprint: BackboneFingerprint) -> None:
         super().__init__()
-        self.model = model.requires_grad_(False)
+        self.model: Any = model.requires_grad_(False)
         self.name = name
         self.fingerprint = fingerprint
-        self.num_tokens = num_tokens(model)
+        self.num_tokens = sizes_of(model, fingerprint.image_size).num_tokens
+        self._has_blocks = has_blocks(model)
         self._reading: _Reading | None = None
         self._compiled: frozenset[int] = frozenset()
         self._backend = ""
@@ -136,7 +159,7 @@ class Backbone(nn.Module):
     @classmethod
     def wrap(
         cls,
-        model: VisionTransformer,
+        model: nn.Module,
         *,
         name: str,
         timm_name: str | None = None,
@@ -146,11 +169,13 @@ class Backbone(nn.Module):
         std: Sequence[float] = _HALF,
         interpolation: str = "bicubic",
         finetuned_on_1k: bool | None = None,
+        image_size: int | None = None,
+        pool: Pool = "default",
     ) -> Self:
         """Freeze a model and return it as a backbone.
 
         Args:
-            model: A plain timm ``VisionTransformer``, see ``require_plain_vit``.
+            model: A timm model without a classifier, see ``require_frozen_features``.
             name: Name in messages.
             timm_name: Name in the fingerprint; ``name`` by default.
             source: Origin of the weights; all but ``random`` claim that they are trained.
@@ -159,19 +184,23 @@ class Backbone(nn.Module):
             std: Input standard deviation per channel.
             interpolation: How images are resized.
             finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
+            image_size: Side of the input in pixels, for a model that is not built for one.
+            pool: How features are pooled.
 
         Raises:
-            ConfigError: The model is no plain ViT.
+            ConfigError: The model gives no features, or does not offer this pooling.
             DataError: The weights should be trained but look untrained.
 
+        >>> from timm.models.vision_transformer import VisionTransformer
         >>> size = dict(img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=4, num_classes=0)
         >>> backbone = Backbone.wrap(VisionTransformer(**size), name="tiny random ViT")
         >>> backbone.features(torch.zeros(5, 3, 32, 32)).shape
         torch.Size([5, 48])
         """
-        require_plain_vit(model)
-        if source != "random":
+        require_frozen_features(model)
+        if source not in ("random", "object"):
             require_loaded(model, name)
+        sizes: Sizes = sizes_of(model, image_size)
         fingerprint = BackboneFingerprint(
             timm_name=timm_name or name,
             source=source,
@@ -179,13 +208,14 @@ class Backbone(nn.Module):
             mean=per_channel(mean, "mean"),
             std=per_channel(std, "std"),
             interpolation=interpolation,
-            image_size=model.patch_embed.img_size[0],
-            dim=model.embed_dim,
-            depth=len(model.blocks),
-            heads=model.blocks[0].attn.num_heads,
-            patch_size=model.patch_embed.patch_size[0],
+            image_size=sizes.image_size,
+            dim=sizes.dim,
+            depth=sizes.depth,
+            heads=sizes.heads,
+            patch_size=sizes.patch_size,
             finetuned_on_1k=finetuned_on_1k,
             timm_version=timm.__version__,
+            pool=resolve_pool(model, pool),
         )
         return cls(model, name=name, fingerprint=fingerprint)
 
@@ -196,7 +226,7 @@ class Backbone(nn.Module):
 
     @property
     def depth(self) -> int:
-        """Number of blocks."""
+        """Number of blocks of attention and MLP; 0 for a network of another kind."""
         return self.fingerprint.depth
 
     @property
@@ -219,19 +249,60 @@ class Backbone(nn.Module):
         """Dtype in which Linear and Conv weights are stored: float32, or bfloat16 after ``to_bf16``."""
         return self._patch_weight.dtype
 
-    @property
-    def bytes_per_image(self) -> int:
-        """A lower bound of an image's bytes in a forward."""
-        return bytes_per_image(self.model)
-
     def blank(self) -> Tensor:
         """Return an input that any model on this backbone answers: a black image, uint8 [3, S, S]."""
         return torch.zeros(3, self.image_size, self.image_size, dtype=torch.uint8)
 
     @property
     def _patch_weight(self) -> Tensor:
-        weight: Tensor = self.model.patch_embed.proj.weight
-        return weight
+        """The first weight that ``to_bf16`` would store in bfloat16."""
+        for module in self.model.modules():
+            if _is_stored(module):
+                weight: Tensor = module.weight
+                return weight
+        first: Tensor = next(self.model.parameters())
+        return first
+
+    @property
+    def bytes_per_image(self) -> int:
+        """A lower bound of an image's bytes in a forward."""
+        return bytes_per_image(self.model, sizes_of(self.model, self.image_size))
+
+    def require(self, rung: Rung, blocks: Iterable[int] | None = None) -> None:
+        """Refuse an injection that has no place in this backbone, before anything is trained.
+
+        Args:
+            rung: Its kind.
+            blocks: Where it is to be; None for all blocks.
+
+        Raises:
+            ConfigError: A block lacks what the injection needs.
+        """
+        require_rung(self.model, rung, blocks)
+
+    def require_class_token(self, what: str) -> None:
+        """Refuse what reads the class token where features are pooled in another way.
+
+        Args:
+            what: Who reads it, for the message.
+
+        Raises:
+            ConfigError: Features are not the class token.
+        """
+        if not self._has_blocks or self.fingerprint.pool != "token":
+            raise ConfigError(
+                f"{what} is a class token, and backbone {model_name(self.model)} pools by "
+                f"{self.fingerprint.pool!r}",
+                "use another method, or set backbone.pool=token where the model has one",
+            )
+
+    def key_tap(self, block: int) -> Tap:
+        """Return where to read what meets the keys of a block, which the gradient of a prefix key is made of.
+
+        Without normalised or rotated queries it is the output of their projection.
+        """
+        attention = attention_of(self.model.blocks[block])
+        return Tap(block, "query_used" if rotates_or_norms(self.model, attention) else "query")
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode: a frozen backbone has no training mode."""
@@ -240,12 +311,13 @@ class Backbone(nn.Module):
     def to_bf16(self) -> Self:
         """Store Linear and Conv weights in bfloat16, in place, and compute under bf16 autocast from now on.
 
-        Norms, class token and position embeddings stay float32, so every result equals that of autocast over
-        float32 weights, bit for bit. Autocast would cast the same weights in every forward, because it caches
-        casts of trainable weights only. Parameters of injections may stay float32.
+        Norms, class token and position embeddings stay float32, and so do convolutions that standardise
+        their weights, so every result equals that of autocast over float32 weights, bit for bit. Autocast
+        would cast the same weights in every forward, because it caches casts of trainable weights only.
+        Parameters of injections may stay float32.
         """
         for module in self.model.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
+            if _is_stored(module):
                 module.to(torch.bfloat16)
         return self
 
@@ -254,7 +326,8 @@ class Backbone(nn.Module):
 
         In bf16 nothing changes but time; float32 differs in its last bits (:mod:`lw2g.vit.products`).
         """
-        for module in self.model.blocks.modules():
+        blocks = self.model.blocks if self._has_blocks else self.model
+        for module in blocks.modules():
             if type(module) is nn.Linear:
                 module.__class__ = OneDNNLinear
         return self
@@ -275,7 +348,9 @@ class Backbone(nn.Module):
         return self
 
     def features(self, images: Tensor, injections: Sequence[Injection] = (), *, norm: bool = True) -> Tensor:
-        """Return the class token of each image: float32 [B, dim].
+        """Return the pooled feature of each image: float32 [B, dim].
+
+        Rows that injections added are left out before pooling.
 
         Args:
             images: Normalised images [B, 3, S, S] on the backbone's device.
@@ -283,6 +358,7 @@ class Backbone(nn.Module):
             norm: Whether to take it after the final norm (False: before it, as in CPrompt).
 
         Raises:
+            ConfigError: An injection has no place in the model, or a feature before the final norm none.
             ValueError: The images have another shape.
         """
         self._stop_if_read(images, injections)
@@ -292,19 +368,44 @@ class Backbone(nn.Module):
         return self.graphs(forward, images, injections, norm)
 
     def _features(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
+        if self._has_blocks and self.fingerprint.pool == "token":
+            return self._class_token(images, injections, norm=norm)
+        if not norm:
+            raise ConfigError(
+                f"features before the final norm are class tokens, and {self.name!r} pools by "
+                f"{self.fingerprint.pool!r}",
+                "set backbone.pool=token where the model has one",
+            )
+        with self._computing(injections):
+            out = self._pooled(self._whole(images), injections)
+        return out.float()
+
+    def _class_token(self, images: Tensor, injections: Sequence[Injection], *, norm: bool) -> Tensor:
         with last_row_alone(self.model, injections, self.plain_attention), self._computing(injections):
             x = self._run(images, self.depth)
             # a view would keep all tokens in memory
-            row = x[:, class_token_index(injections, x.shape[1], self.num_tokens)].clone()
-            out: Tensor = self.model.norm(row) if norm else row
+            row = x[:, class_token_index(injections, x.shape[1], num_tokens(self.model))].clone()
+            out: Tensor = self.model.fc_norm(self.model.norm(row)) if norm else row
         return out.float()
 
+    def _pooled(self, x: Tensor, injections: Sequence[Injection]) -> Tensor:
+        """Return the feature of what ``forward_features`` returned."""
+        if self._has_blocks:
+            tokens = num_tokens(self.model)
+            x = real_tokens(x, tokens, class_token_index(injections, x.shape[1], tokens))
+        return pooled(self.model, x, self.fingerprint.pool)
+
     def tokens(self, images: Tensor, injections: Sequence[Injection] = ()) -> Tensor:
-        """Return all R tokens after the final norm, prompt tokens included: float32 [B, R, dim]."""
+        """Return all R tokens after the final norm, prompt tokens included: float32 [B, R, dim].
+
+        Raises:
+            ConfigError: The model has no tokens.
+        """
+        if not self._has_blocks:
+            raise ConfigError(f"backbone {model_name(self.model)} has no tokens", "use features, or a ViT")
         self._stop_if_read(images, injections)
         with self._computing(injections):
-            out: Tensor = self.model.norm(self._run(images, self.depth))
-        return out.float()
+            return self._whole(images).float()
 
     def run_block(self, index: int, x: Tensor) -> Tensor:
         """Return the output of one block for a token stream [B, num_tokens, dim]."""
@@ -318,7 +419,8 @@ class Backbone(nn.Module):
     ) -> dict[Tap, Tensor]:
         """Return the activations at taps, without gradients: float32 [B, num_tokens, dim].
 
-        A feature tap gives [B, dim]. The forward ends after the deepest tapped block.
+        A feature tap gives [B, dim], a tap inside the MLP its width. The forward ends after the deepest
+        tapped block.
 
         Args:
             images: Normalised images [B, 3, S, S] on the backbone's device.
@@ -330,12 +432,14 @@ class Backbone(nn.Module):
             ValueError: The images have another shape.
         """
         taps = tuple(taps)
-        whole = any(tap.kind == "feature" for tap in taps)
-        blocks = self.depth if whole else max((tap.block + 1 for tap in taps), default=0)
-        with self._computing(injections), capture(self.model, taps, injections) as seen:
-            x = self._run(images, blocks)
-            if whole:
-                self.model.norm(x)
+        features = [tap for tap in taps if tap.kind == "feature"]
+        inner = [tap for tap in taps if tap.kind != "feature"]
+        with self._computing(injections), capture(self.model, inner, injections) as seen:
+            if features:
+                feature = self._pooled(self._whole(images), injections).float()
+                seen.update(dict.fromkeys(features, feature.clone()))
+            elif inner:
+                self._run(images, max(tap.block for tap in inner) + 1)
         return seen
 
     @torch.no_grad()
@@ -398,7 +502,8 @@ class Backbone(nn.Module):
 
     @contextmanager
     def _attention(self) -> Iterator[None]:
-        attentions = [attention_of(block) for block in self.model.blocks] if self.plain_attention else []
+        blocks = self.model.blocks if self.plain_attention and self._has_blocks else ()
+        attentions = [attention_of(block) for block in blocks]
         fused = [attention for attention in attentions if attention.fused_attn]
         for attention in fused:
             attention.fused_attn = False
@@ -408,18 +513,38 @@ class Backbone(nn.Module):
             for attention in fused:
                 attention.fused_attn = True
 
+    def _whole(self, images: Tensor) -> Tensor:
+        """Run timm's ``forward_features``."""
+        self._require_shape(images)
+        with ExitStack() as stack:
+            if self._has_blocks:
+                for block in self.model.blocks:
+                    stack.enter_context(self._forward_of(block, len(images)))
+            out: Tensor = self.model.forward_features(images)
+        return out
+
     def _run(self, images: Tensor, blocks: int) -> Tensor:
-        """Embed the images and run the first ``blocks`` blocks, as timm's ``forward_features`` does."""
-        model = self.model
-        expected = (model.patch_embed.proj.in_channels, *model.patch_embed.img_size)
-        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
-            shape = ", ".join(map(str, expected))
-            raise ValueError(f"expected images [B, {shape}] but got {list(images.shape)}")
-        x: Tensor = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))
-        for i in range(blocks):
-            with self._forward_of(model.blocks[i], len(images)):
-                x = model.blocks[i](x)
-        return x
+        """Run ``forward_features`` up to the end of the first ``blocks`` blocks, and return the stream there.
+
+        timm's own forward carries rotary embeddings, shared biases and whatever else a model hands to its
+        blocks. The last hook of the last block ends it, so that injections and taps have seen the block.
+        """
+
+        def stop(module: nn.Module, args: Any, output: Tensor) -> None:
+            raise _ReachedError(output)
+
+        with blocks_of(self.model)[blocks - 1].register_forward_hook(stop):
+            try:
+                self._whole(images)
+            except _ReachedError as reached:
+                return reached.output
+        raise ValueError(f"expected a forward through {blocks} blocks, but they were not run")
+
+    def _require_shape(self, images: Tensor) -> None:
+        side = self.image_size
+        if images.ndim != 4 or tuple(images.shape[1:]) != (_CHANNELS, side, side):
+            expected = f"{_CHANNELS}, {side}, {side}"
+            raise ValueError(f"expected images [B, {expected}] but got {list(images.shape)}")
 
     @contextmanager
     def _forward_of(self, block: Any, batch: int) -> Iterator[None]:
@@ -448,6 +573,7 @@ def load_backbone(
     device: torch.device | str | None = None,
     random_seed: int | None = None,
     finetuned_on_1k: bool | None = None,
+    pool: Pool = "default",
 ) -> Backbone:
     """Build a backbone from a timm name and exactly one source of weights.
 
@@ -461,11 +587,13 @@ def load_backbone(
         device: Device of the backbone; the CPU by default.
         random_seed: Seed of *random* weights, for tests only.
         finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; by default read off the tag.
+        pool: How features are pooled (:mod:`lw2g.vit.pooling`).
 
     Raises:
         ConfigError: The name or the combination of arguments is not usable.
         DataError: The weights cannot be fetched or do not fit.
     """
+    timm_name = plain_name(timm_name)
     if [weights is not None or pretrained, random_seed is not None].count(True) != 1:
         raise ConfigError(
             f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
@@ -481,7 +609,6 @@ def load_backbone(
     model = create_model(
         timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0
     )
-    require_plain_vit(model)
     if weights is not None:
         load_weights(model, weights)
     backbone = Backbone.wrap(
@@ -494,5 +621,7 @@ def load_backbone(
         std=std if std is not None else config.std if config else _HALF,
         interpolation=config.interpolation if config else "bicubic",
         finetuned_on_1k=seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
+        image_size=image_size,
+        pool=pool,
     )
     return backbone.to(device) if device is not None else backbone

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
-from timm.layers import PatchEmbed
-from timm.models.vision_transformer import Attention, Block, VisionTransformer
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError, ContractError
+from lw2g.errors import ContractError
+from lw2g.vit.anatomy import attention_of, block_at, merged_biases, num_tokens
 
 __all__ = [
     "AddsTokens",
@@ -27,14 +26,13 @@ __all__ = [
     "inject",
     "num_tokens",
     "real_tokens",
-    "require_plain_vit",
 ]
 
 
 class Injection(Protocol):
     """Parameters that take part in the forward of a frozen ViT within a context only."""
 
-    def install(self, model: VisionTransformer) -> AbstractContextManager[None]:
+    def install(self, model: nn.Module) -> AbstractContextManager[None]:
         """Return a context in which ``model`` computes with the injection; after it the model is plain."""
         ...
 
@@ -53,7 +51,7 @@ class AddsTokens(Protocol):
 
 
 @contextmanager
-def inject(model: VisionTransformer, injections: Sequence[Injection]) -> Iterator[None]:
+def inject(model: nn.Module, injections: Sequence[Injection]) -> Iterator[None]:
     """Install several injections within the context, the first one outermost.
 
     Raises:
@@ -63,91 +61,9 @@ def inject(model: VisionTransformer, injections: Sequence[Injection]) -> Iterato
     with ExitStack() as stack:
         for injection in injections:
             stack.enter_context(injection.install(model))
+        # last: an injection may replace the bias of queries, which is merged into the module's
+        stack.enter_context(merged_biases(model))
         yield
-
-
-def require_plain_vit(model: VisionTransformer) -> None:
-    """Refuse a ViT that injections do not support.
-
-    A plain ViT is a timm ``VisionTransformer`` of timm ``Block`` s on linear patches of square images, with a
-    pooled class token, a final norm before pooling, fused qkv without query or key norm, no classifier and
-    no gradient checkpointing.
-
-    Raises:
-        ConfigError: The model is no plain ViT.
-    """
-    if getattr(model, "rope", None) is not None:
-        raise ConfigError(
-            f"model {type(model).__name__!r} is not supported: it rotates queries and keys (RoPE, as in "
-            "DINOv3), and prefixes and tokens have no place to be rotated to",
-            "use a plain ViT, say dinov2-b14",
-        )
-    if type(model) is not VisionTransformer:
-        raise ConfigError(
-            f"model {type(model).__name__!r} is not supported", "plain ViTs only: timm's VisionTransformer"
-        )
-    if model.global_pool != "token" or model.cls_token is None:
-        raise ConfigError(f"pooling {model.global_pool!r} is not supported", "build it with token pooling")
-    if next(model.fc_norm.parameters(), None) is not None or next(model.norm.parameters(), None) is None:
-        raise ConfigError("a norm after pooling is not supported", "build the model with fc_norm=False")
-    if not isinstance(model.head, nn.Identity):
-        raise ConfigError("a backbone has no classifier", "build the model with num_classes=0")
-    if type(model.patch_embed) is not PatchEmbed:
-        # patches of a network's features: sizes, FLOPs and the expected input are those of the image here
-        raise ConfigError(
-            f"patches made by {type(model.patch_embed).__name__!r} are not supported (a hybrid ViT has a "
-            "convolutional network before its blocks)",
-            "use a plain ViT, which cuts the image itself, say vit_tiny_patch16_224",
-        )
-    size = model.patch_embed.img_size
-    if size is None or len(set(size)) != 1:
-        raise ConfigError(f"image size {size!r} is not square", "build the model with img_size")
-    if model.grad_checkpointing:
-        # the backward would recompute blocks without the injections
-        raise ConfigError("gradient checkpointing is not supported", "call set_grad_checkpointing(False)")
-    for block in model.blocks:
-        if type(block) is not Block:
-            raise ConfigError(f"block {type(block).__name__!r} is not supported", "use a ViT of plain Blocks")
-        attention_of(block)
-
-
-def block_at(model: VisionTransformer, index: int) -> Any:
-    """Return block ``index`` of the model.
-
-    Raises:
-        ConfigError: The model has no such block.
-    """
-    depth = len(model.blocks)
-    if not 0 <= index < depth:
-        raise ConfigError(f"block {index!r} does not exist", f"this backbone has blocks 0 to {depth - 1}")
-    return model.blocks[index]
-
-
-def attention_of(block: nn.Module) -> Any:
-    """Return the block's own timm attention, also if a wrapper holds it as ``base``.
-
-    Raises:
-        ConfigError: It is not timm's plain attention with a fused qkv, for which alone prefixes and low-rank
-            updates are defined.
-    """
-    attention = getattr(block, "attn", None)
-    attention = getattr(attention, "base", attention)
-    if not isinstance(attention, Attention) or not hasattr(attention, "qkv"):
-        raise ConfigError(
-            f"attention {type(attention).__name__!r} is not supported",
-            "use a ViT with timm's plain Attention",
-        )
-    normed = [name for name in ("q_norm", "k_norm") if not isinstance(getattr(attention, name), nn.Identity)]
-    if normed:
-        raise ConfigError(f"attention with {normed[0]!r} is not supported", "use a ViT without it")
-    if getattr(attention, "gate", None) is not None:
-        raise ConfigError("attention with 'gate' is not supported", "use a ViT without gated attention")
-    return attention
-
-
-def num_tokens(model: VisionTransformer) -> int:
-    """Return the number of tokens of the plain model: class token, registers if any, and patches."""
-    return int(model.patch_embed.num_patches + model.num_prefix_tokens)
 
 
 def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: int) -> int:
@@ -156,7 +72,7 @@ def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: in
     Args:
         injections: The active injections.
         num_rows: Number of rows of the stream, added ones included.
-        tokens: ``num_tokens(model)``.
+        tokens: ``num_tokens(model)``; 0 where the images alone decide.
 
     Raises:
         ContractError: The stream has added rows, but no injection adds tokens.
@@ -164,7 +80,7 @@ def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: in
     adder = _token_adder(injections)
     if adder is not None:
         return adder.class_token_index(num_rows, tokens)
-    if num_rows != tokens:
+    if tokens and num_rows != tokens:
         raise ContractError(
             f"the token stream has {num_rows} rows where the model has {tokens} tokens",
             "an injection that adds tokens must offer class_token_index",
@@ -173,12 +89,12 @@ def class_token_index(injections: Sequence[Injection], num_rows: int, tokens: in
 
 
 def real_tokens(x: Tensor, tokens: int, class_token: int) -> Tensor:
-    """Return the model's own rows of a stream: [B, R, d] -> [B, tokens, d], the class token first.
+    """Return the model's own rows of a stream: [B, R, d] -> [B, tokens, d], in the model's order.
 
     The same tensor comes back when no row was added.
     """
     rows = x.shape[1]
-    if rows == tokens:
+    if rows == tokens or not tokens:
         return x
     # cat of two slices, not indexing by a list: cheap, and no host-to-device copy
     return torch.cat([x[:, class_token : class_token + 1], x[:, rows - (tokens - 1) :]], dim=1)

@@ -8,17 +8,17 @@ from typing import Any, Literal
 
 import attrs
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
-from lw2g.vit.injection import attention_of, block_at
+from lw2g.vit.anatomy import attention_of, block_at, linear_of, projections_of, require_rung
 
 __all__ = ["LayerInjection", "LinearLayer", "LowRank", "LowRankInjection", "Update", "UpdateTarget"]
 
 UpdateTarget = Literal["q", "k", "v"]
 _TARGETS: tuple[UpdateTarget, ...] = ("q", "k", "v")
-LinearLayer = Literal["qkv", "proj", "fc1", "fc2"]
+LinearLayer = Literal["qkv", "q_proj", "k_proj", "v_proj", "proj", "fc1", "fc1_g", "fc1_x", "fc2"]
+"""Linear layers that blocks of timm's ViTs have: which of them a block has, its model says."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -55,7 +55,7 @@ Update = LowRank | Tensor
 
 @attrs.frozen(eq=False)
 class LowRankInjection:
-    """Updates added to the output of ``attn.qkv`` at some blocks; the backbone's weights are not touched.
+    """Updates added to queries, keys and values at some blocks; the backbone's weights are not touched.
 
     Attributes:
         updates: Block index to target to one update, or several that are summed.
@@ -75,15 +75,30 @@ class LowRankInjection:
             raise ConfigError(f"unknown update target {unknown[0]!r}", "choose among 'q', 'k' and 'v'")
 
     @contextmanager
-    def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Add the updates by forward hooks on ``attn.qkv`` within the context."""
+    def install(self, model: nn.Module) -> Iterator[None]:
+        """Add the updates by forward hooks on the projections within the context."""
+        require_rung(model, "low-rank updates", self.updates)
         with ExitStack() as stack:
             for index, per_target in self.updates.items():
-                qkv = attention_of(block_at(model, index)).qkv
-                stack.enter_context(qkv.register_forward_hook(self._adder(per_target)))
+                for name, layer in projections_of(attention_of(block_at(model, index))).items():
+                    add = self._fused(per_target) if name == "qkv" else self._separate(per_target, name)
+                    stack.enter_context(layer.register_forward_hook(add))
             yield
 
-    def _adder(
+    def _separate(
+        self, per_target: Mapping[UpdateTarget, Update | Sequence[Update]], layer: str
+    ) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+        target = next(target for target in _TARGETS if layer.startswith(target))
+        updates = _as_sequence(per_target.get(target, ()))
+
+        def add(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            for update in updates:
+                output = output + (self.scale * _apply(update, args[0])).to(output.dtype)
+            return output
+
+        return add
+
+    def _fused(
         self, per_target: Mapping[UpdateTarget, Update | Sequence[Update]]
     ) -> Callable[[nn.Module, Any, Tensor], Tensor]:
         updates = [_as_sequence(per_target.get(target, ())) for target in _TARGETS]
@@ -104,8 +119,8 @@ class LayerInjection:
     """Updates added to the output of whole linear layers of some blocks (SLCA++).
 
     Attributes:
-        updates: Block index to layer to update: ``qkv`` or ``proj`` of the attention, ``fc1`` or ``fc2`` of
-            the MLP.
+        updates: Block index to layer to update: ``qkv`` (or ``q_proj``, ``k_proj``, ``v_proj``) and ``proj``
+            of the attention, ``fc1`` (or ``fc1_g``, ``fc1_x``) and ``fc2`` of the MLP.
         scale: Factor on every update.
     """
 
@@ -113,13 +128,16 @@ class LayerInjection:
     scale: float = attrs.field(default=1.0, kw_only=True)
 
     @contextmanager
-    def install(self, model: VisionTransformer) -> Iterator[None]:
-        """Add the updates by forward hooks on the layers within the context."""
+    def install(self, model: nn.Module) -> Iterator[None]:
+        """Add the updates by forward hooks on the layers within the context.
+
+        Raises:
+            ConfigError: A block has no such layer.
+        """
         with ExitStack() as stack:
             for index, per_layer in self.updates.items():
-                block = block_at(model, index)
                 for name, update in per_layer.items():
-                    layer = getattr(attention_of(block) if name in ("qkv", "proj") else block.mlp, name)
+                    layer = linear_of(model, index, name)
                     stack.enter_context(layer.register_forward_hook(self._adder(update)))
             yield
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
-from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
 from lw2g.vit.injection import attention_of
@@ -29,7 +28,7 @@ class ParameterInjection:
     values: Mapping[str, Tensor]
 
     @contextmanager
-    def install(self, model: VisionTransformer) -> Iterator[None]:
+    def install(self, model: nn.Module) -> Iterator[None]:
         """Replace the parameters within the context; raise ConfigError if one is missing or does not fit."""
         before: list[tuple[Any, str, Any]] = []
         try:
@@ -48,7 +47,8 @@ class ParameterInjection:
                     )
                 before.append((module, leaf, now))
                 # as functional_call does; a plain assignment requires a Parameter
-                module._parameters[leaf] = value
+                parameters: dict[str, Any] = module._parameters
+                parameters[leaf] = value
             yield
         finally:
             for module, leaf, now in before:

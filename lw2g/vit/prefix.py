@@ -14,11 +14,21 @@ from typing import Any
 import attrs
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from lw2g.errors import ContractError
-from lw2g.vit.injection import Injection, attention_of, block_at, class_token_index, num_tokens
+from lw2g.vit.anatomy import (
+    attention_of,
+    block_at,
+    blocks_of,
+    has_blocks,
+    is_pre_norm,
+    num_tokens,
+    offers_prefixes,
+    require_rung,
+)
+from lw2g.vit.attention import attention_bias, heads_of, mixed, rotated
+from lw2g.vit.injection import Injection, class_token_index
 
 __all__ = ["Prefix", "PrefixAttention", "PrefixInjection", "PrefixSlot", "last_row_alone"]
 
@@ -56,7 +66,7 @@ class PrefixAttention(nn.Module):
     """A replacement of a frozen ``block.attn`` that also attends to the prefixes of its slots.
 
     Args:
-        base: timm's plain attention, unchanged; its ``qkv`` is called as a module, so that its hooks run.
+        base: timm's attention, unchanged; its projections are called as modules, so that their hooks run.
         slots: The prefixes; several are concatenated.
         row: Returns the one row of N tokens that is wanted, whose attention alone is computed, ``[B, 1, d]``;
             None: all rows.
@@ -70,26 +80,45 @@ class PrefixAttention(nn.Module):
         self.slots = tuple(slots)
         self.row = row
 
-    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        rope: Tensor | None = None,
+        shared_rel_pos_bias: Tensor | None = None,
+    ) -> Tensor:
         """Return the attention of tokens to prefixes and tokens, [B, N, d], or of one row.
+
+        A prefix key is not rotated, as those of class token and registers are not.
 
         Args:
             x: Normalised tokens [B, N, d].
             attn_mask: Boolean or additive mask over the tokens, widened so that prefixes are always visible.
             is_causal: Whether to mask later tokens (timm >= 1.0.26); overrides ``attn_mask``, as in timm.
+            rope: Rotary embeddings of the patches (EVA and its kin).
+            shared_rel_pos_bias: Bias over the tokens, shared by all blocks (BEiT).
         """
         base = self.base
         pairs = [slot.pair() for slot in self.slots]
         if self.row is None and not any(tensor.numel() for pair in pairs for tensor in pair):
-            # older releases of timm take no mask or no is_causal: pass only what is set
-            mask_argument = {"attn_mask": attn_mask} if attn_mask is not None else {}
-            plain: Tensor = base(x, **mask_argument, **({"is_causal": True} if is_causal else {}))
+            # releases and classes of timm differ in their arguments: pass only what is set
+            arguments = {
+                "attn_mask": attn_mask,
+                "is_causal": is_causal or None,
+                "rope": rope,
+                "shared_rel_pos_bias": shared_rel_pos_bias,
+            }
+            plain: Tensor = base(x, **{name: value for name, value in arguments.items() if value is not None})
             return plain
-        batch, tokens, _ = x.shape
-        qkv = base.qkv(x).reshape(batch, tokens, 3, base.num_heads, base.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
-        if self.row is not None:
-            wanted = self.row(tokens)
+        tokens = x.shape[1]
+        # queries and keys as they meet: normalised and rotated; only then do prefixes come before the keys
+        q, k, v = heads_of(base, x)
+        q = rotated(base, q, rope, like=v)
+        k = rotated(base, k, rope, like=v)
+        wanted = None if self.row is None else self.row(tokens)
+        if wanted is not None:
             q = q[:, :, wanted : wanted + 1]
         if torch.is_grad_enabled():
             # the backward keeps the inputs of attention: a view of q would keep all of qkv
@@ -99,11 +128,13 @@ class PrefixAttention(nn.Module):
         if k.shape != v.shape:
             raise ValueError(f"expected as many prefix keys as values but got {_lengths(pairs)}")
         mask = _widen_mask(attn_mask, is_causal, tokens, k.shape[2] - tokens, x.device)
-        out = self._attend(q, k, v, mask).transpose(1, 2).flatten(2)
-        if hasattr(base, "norm"):  # the scale norm of timm >= 1.0.16
-            out = base.norm(out)
-        projected: Tensor = base.proj_drop(base.proj(out))
-        return projected
+        bias = attention_bias(base, shared_rel_pos_bias)
+        if bias is not None:
+            # prefixes have no place in the table: they are neither favoured nor held back
+            mask = F.pad(bias, (k.shape[2] - tokens, 0))
+        if mask is not None and wanted is not None and mask.shape[-2] > 1:
+            mask = mask[..., wanted : wanted + 1, :]
+        return mixed(base, self._attend(q, k, v, mask), _rows(x, wanted))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         base = self.base
@@ -131,8 +162,9 @@ class PrefixInjection:
     prefixes: Mapping[int, Prefix]
 
     @contextmanager
-    def install(self, model: VisionTransformer) -> Iterator[None]:
+    def install(self, model: nn.Module) -> Iterator[None]:
         """Replace the attention of the blocks by a ``PrefixAttention`` within the context."""
+        require_rung(model, "prefixes", self.prefixes)
         with ExitStack() as stack:
             for index, prefix in self.prefixes.items():
                 stack.enter_context(_prefixed(block_at(model, index), PrefixSlot(prefix)))
@@ -154,7 +186,7 @@ def _prefixed(block: Any, slot: PrefixSlot) -> Iterator[None]:
 
 
 @contextmanager
-def last_row_alone(model: VisionTransformer, injections: Sequence[Injection], plain: bool) -> Iterator[None]:
+def last_row_alone(model: nn.Module, injections: Sequence[Injection], plain: bool) -> Iterator[None]:
     """Let the last block compute only the class token's row, because no other row is read.
 
     Its MLP does so always, its attention where that is plain and no injection wants the ``whole`` stream;
@@ -174,9 +206,12 @@ def last_row_alone(model: VisionTransformer, injections: Sequence[Injection], pl
         row = index(args[0].shape[1])
         return args[0][:, row : row + 1]
 
-    last: Any = model.blocks[-1]
+    if not has_blocks(model) or not is_pre_norm(blocks_of(model)[-1]):
+        yield
+        return
+    last: Any = blocks_of(model)[-1]
     attention = last.attn
-    if plain and not any(getattr(each, "whole", False) for each in injections):
+    if plain and offers_prefixes(last) and not any(getattr(each, "whole", False) for each in injections):
         last.attn = PrefixAttention(attention_of(last), (), row=index)
     try:
         with last.norm2.register_forward_pre_hook(keep):
@@ -195,6 +230,10 @@ def _split_heads(prefix: Tensor, like: Tensor) -> Tensor:
         )
     rows = prefix.to(like.dtype).reshape(*prefix.shape[:-1], heads, head_dim).transpose(-3, -2)
     return rows.expand(batch, -1, -1, -1)
+
+
+def _rows(x: Tensor, wanted: int | None) -> Tensor:
+    return x if wanted is None else x[:, wanted : wanted + 1]
 
 
 def _lengths(pairs: Sequence[KeyValue]) -> list[tuple[int, int]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
-    from timm.models.vision_transformer import VisionTransformer
+    from torch import nn
+
+    from lw2g.vit.sizes import Sizes
 
 __all__ = ["CGROUP", "bytes_per_image", "is_out_of_memory", "require_room", "usable_memory"]
 
@@ -56,12 +58,15 @@ def require_room(needed: int, what: str, remedy: str, device: torch.device | Non
         )
 
 
-def bytes_per_image(model: VisionTransformer) -> int:
-    """Return a lower bound of an image's bytes in a forward: image, tokens and one hidden layer."""
-    side = model.patch_embed.img_size[0]
-    tokens = model.patch_embed.num_patches + model.num_prefix_tokens
-    hidden = model.blocks[0].mlp.fc1.out_features
-    return int(_FLOAT * (3 * side**2 + tokens * (model.embed_dim + hidden)))
+def bytes_per_image(model: nn.Module, sizes: Sizes) -> int:
+    """Return a lower bound of an image's bytes in a forward: image, tokens and one hidden layer, if any."""
+    image = 3 * sizes.image_size**2
+    if not sizes.depth:
+        return _FLOAT * image
+    blocks: Any = model.blocks
+    # the width of what the second layer multiplies: a gated MLP has no layer of that name before it
+    hidden = blocks[0].mlp.fc2.in_features
+    return int(_FLOAT * (image + sizes.num_tokens * (sizes.dim + hidden)))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError
+from lw2g.vit.anatomy import Rung
 from lw2g.vit.backbone import Backbone, BackboneFingerprint
 from lw2g.vit.injection import Injection
 from lw2g.vit.taps import Tap
@@ -111,6 +112,14 @@ class StoredFeatures(Backbone):
         if images.ndim != 2 or images.shape[1] != self.dim:
             raise ValueError(f"expected vectors [B, {self.dim}] but got {list(images.shape)}")
         return images.float()
+
+    def require(self, rung: Rung, blocks: Iterable[int] | None = None) -> None:
+        """Refuse: there is no place for an injection.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise _need_images("what is injected into a transformer")
 
     def tokens(self, images: Tensor, injections: Sequence[Injection] = ()) -> Tensor:
         """Refuse: there are no tokens.

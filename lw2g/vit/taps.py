@@ -7,25 +7,36 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import attrs
-from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
-from lw2g.errors import ConfigError
-from lw2g.vit.injection import (
-    Injection,
+from lw2g.errors import ConfigError, ContractError
+from lw2g.vit.anatomy import (
     attention_of,
     block_at,
-    class_token_index,
+    is_pre_norm,
+    merged_biases,
     num_tokens,
-    real_tokens,
+    projections_of,
 )
+from lw2g.vit.attention import normed, rotated
+from lw2g.vit.injection import Injection, class_token_index, real_tokens
 
 __all__ = ["Publishes", "Tap", "TapKind", "capture"]
 
 TapKind = Literal[
-    "query", "attn_in", "attn_out", "block_in", "block_mid", "mlp_in", "mlp_hidden", "published", "feature"
+    "query",
+    "query_used",
+    "attn_in",
+    "attn_out",
+    "block_in",
+    "block_mid",
+    "mlp_in",
+    "mlp_hidden",
+    "published",
+    "feature",
 ]
 _KINDS = get_args(TapKind)
+_READ_AT_NORMS = ("attn_in", "mlp_in", "block_mid", "published")
 
 
 def _block_fits_kind(tap: Tap, attribute: attrs.Attribute[int], block: int) -> None:
@@ -44,13 +55,14 @@ class Tap:
 
     Attributes:
         block: Block index from 0; -1 for a feature tap, which belongs to no block.
-        kind: ``query`` = first d channels of the block's qkv output, bias and low-rank updates included;
+        kind: ``query`` = output of the queries' projection, bias and low-rank updates included;
+            ``query_used`` = these as they meet the keys: normalised per head and rotated, if they are;
             ``attn_in`` = input of the attention, after ``norm1``; ``attn_out`` = concatenated outputs of the
             heads, before the attention's projection; ``block_in`` = residual stream before ``norm1``;
             ``block_mid`` = residual stream after attention, before ``norm2``; ``mlp_in`` = input of the MLP,
             after ``norm2``; ``mlp_hidden`` = inner activations of the MLP, of its width; ``published`` =
             inner activations that an injection computes from ``block_mid``, of its own width
-            (:class:`Publishes`); ``feature`` = class token after the final norm.
+            (:class:`Publishes`); ``feature`` = the pooled feature.
     """
 
     block: int = attrs.field(validator=_block_fits_kind)
@@ -71,13 +83,13 @@ class Publishes(Protocol):
 
 @contextmanager
 def capture(
-    model: VisionTransformer, taps: Iterable[Tap], injections: Sequence[Injection] = ()
+    model: nn.Module, taps: Iterable[Tap], injections: Sequence[Injection] = ()
 ) -> Iterator[dict[Tap, Tensor]]:
     """Record the activations at ``taps`` in every forward within the context.
 
-    The dictionary holds those of the latest forward: float32 [B, tokens, d] per tap ([B, d] for a feature
-    tap, the injection's own width for a ``published`` one), with their graph if autograd is on. Enter it
-    *inside* ``inject``, so that hooks of the injections run first.
+    The dictionary holds those of the latest forward: float32 [B, tokens, d] per tap (the injection's own
+    width for a ``published`` one), with their graph if autograd is on. Enter it *inside* ``inject``, so that
+    hooks of the injections run first. A feature is pooled by the backbone, which alone reads its tap.
 
     Args:
         model: The timm ViT.
@@ -91,13 +103,9 @@ def capture(
     seen: dict[Tap, Tensor] = {}
 
     def record(tap: Tap, x: Tensor) -> None:
-        if x.ndim == 2:  # the class token's row alone
-            seen[tap] = x.float()
-            return
         index = class_token_index(injections, x.shape[1], tokens)
-        # copies, so that the sliced tensor can be freed
-        rows = x[:, index].clone() if tap.kind == "feature" else real_tokens(x, tokens, index).contiguous()
-        seen[tap] = rows.float()
+        # a copy, so that the sliced tensor can be freed
+        seen[tap] = real_tokens(x, tokens, index).contiguous().float()
 
     def publish(tap: Tap, stream: Tensor) -> None:
         publishers = [injection for injection in injections if isinstance(injection, Publishes)]
@@ -110,24 +118,30 @@ def capture(
         record(tap, published[0])
 
     with ExitStack() as stack:
+        stack.enter_context(merged_biases(model))
         for tap in dict.fromkeys(taps):
             stack.enter_context(_hook(model, tap, publish if tap.kind == "published" else record))
         yield seen
 
 
-def _hook(model: VisionTransformer, tap: Tap, record: Callable[[Tap, Tensor], None]) -> Any:
+def _hook(model: nn.Module, tap: Tap, record: Callable[[Tap, Tensor], None]) -> Any:
     def on_input(module: Any, args: tuple[Tensor, ...]) -> None:
         record(tap, args[0])
 
     def on_output(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
         record(tap, output)
 
-    def on_qkv(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
-        record(tap, output[..., : output.shape[-1] // 3])
+    def on_query(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        record(tap, output[..., :width])
 
     if tap.kind == "feature":
-        return model.norm.register_forward_hook(on_output)
+        raise ContractError("a feature is pooled by the backbone", "read its tap with Backbone.activations")
     block = block_at(model, tap.block)
+    if tap.kind in _READ_AT_NORMS and not is_pre_norm(block):
+        raise ConfigError(
+            f"tap {str(tap)!r} reads the stream at a norm, and {type(block).__name__!r} normalises elsewhere",
+            "read the query, the block's input or what its linear layers multiply",
+        )
     if tap.kind == "block_in":
         return block.register_forward_pre_hook(on_input)
     if tap.kind == "attn_in":
@@ -137,8 +151,39 @@ def _hook(model: VisionTransformer, tap: Tap, record: Callable[[Tap, Tensor], No
         return block.norm2.register_forward_hook(on_output)
     if tap.kind == "mlp_hidden":
         return block.mlp.fc2.register_forward_pre_hook(on_input)
-    if tap.kind == "attn_out":
-        return attention_of(block).proj.register_forward_pre_hook(on_input)
     if tap.kind in ("block_mid", "published"):
         return block.norm2.register_forward_pre_hook(on_input)
-    return attention_of(block).qkv.register_forward_hook(on_qkv)
+    attention = attention_of(block)
+    if tap.kind == "attn_out":
+        return attention.proj.register_forward_pre_hook(on_input)
+    # the first rows of a fused projection are the queries'
+    name, projection = next(iter(projections_of(attention).items()))
+    width = projection.out_features // 3 if name == "qkv" else projection.out_features
+    if tap.kind == "query":
+        return projection.register_forward_hook(on_query)
+    return _on_used_query(block, projection, width, lambda used: record(tap, used))
+
+
+@contextmanager
+def _on_used_query(
+    block: Any, projection: nn.Linear, width: int, record: Callable[[Tensor], None]
+) -> Iterator[None]:
+    """Hand on each forward's queries as they meet the keys: normalised per head and rotated."""
+    attention = attention_of(block)
+    ropes: list[Tensor | None] = []
+
+    def see(module: nn.Module, args: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+        ropes[:] = [arguments.get("rope")]
+
+    def use(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        rows = output[..., :width]
+        heads = rows.reshape(*rows.shape[:2], attention.num_heads, -1).transpose(1, 2)
+        query = rotated(attention, normed(attention, "q_norm", heads), ropes[0], like=output)
+        record(query.transpose(1, 2).flatten(2))
+
+    # the block hands the rotation on: its attention may be replaced by a wrapper, which calls the projection
+    with (
+        block.register_forward_pre_hook(see, with_kwargs=True),
+        projection.register_forward_hook(use),
+    ):
+        yield

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import attrs
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torch.nn import functional
 
-from lw2g.vit.injection import block_at, num_tokens, real_tokens
+from lw2g.vit.anatomy import attention_of, block_at, blocks_of, num_tokens, require_rung
+from lw2g.vit.injection import real_tokens
 
 __all__ = ["TokenInjection", "TokenRows"]
 
@@ -25,7 +27,8 @@ class TokenInjection:
 
     With ``keep=True`` tokens stay for all later blocks, and later ones follow earlier ones (CPrompt, L2P).
     With ``keep=False`` they are removed after their block (VPT-Deep). Their position changes outputs only by
-    rounding.
+    rounding. Rotary embeddings leave them out, as they do the class token, and a bias table (BEiT) gives them
+    zeros, for which there is no published convention.
 
     Attributes:
         rows: Block index to prompt tokens.
@@ -44,8 +47,9 @@ class TokenInjection:
         return 0 if self.position == "after-cls" else num_rows - num_tokens
 
     @contextmanager
-    def install(self, model: VisionTransformer) -> Iterator[None]:
+    def install(self, model: nn.Module) -> Iterator[None]:
         """Insert the tokens by hooks on the blocks within the context."""
+        require_rung(model, "prompt tokens", self.rows)
         tokens = num_tokens(model)
 
         def drop(module: nn.Module, args: Any, output: Tensor) -> Tensor:
@@ -58,7 +62,40 @@ class TokenInjection:
                 stack.enter_context(block.register_forward_pre_hook(self._inserter(rows, tokens)))
                 if not self.keep:
                     stack.enter_context(block.register_forward_hook(drop))
+            for block in blocks_of(model):
+                stack.enter_context(self._positions(block, tokens))
             yield
+
+    @contextmanager
+    def _positions(self, block: nn.Module, tokens: int) -> Iterator[None]:
+        """Let a block's attention know within the context which rows have no position."""
+        attention = attention_of(block)
+        exempt = getattr(attention, "num_prefix_tokens", None)
+        table = getattr(attention, "relative_position_bias_table", None)
+        if exempt is None and table is None:
+            yield
+            return
+        bias = attention._get_rel_pos_bias if table is not None else None
+
+        def adjust(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            rows = args[0].shape[1]
+            added = rows - tokens
+            if exempt is not None:
+                attention.num_prefix_tokens = exempt + added
+            if bias is not None:
+                attention._get_rel_pos_bias = partial(
+                    _padded, bias, self.class_token_index(rows, tokens), added
+                )
+
+        # after the hook that inserts rows before this block
+        handle = block.register_forward_pre_hook(adjust)
+        try:
+            yield
+        finally:
+            handle.remove()
+            if exempt is not None:
+                attention.num_prefix_tokens = exempt
+            attention.__dict__.pop("_get_rel_pos_bias", None)
 
     def _inserter(self, rows: TokenRows, tokens: int) -> Callable[[nn.Module, Any], Any]:
         def insert(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -66,10 +103,23 @@ class TokenInjection:
             new = _per_sample(rows(x) if callable(rows) else rows, x)
             if new.shape[1] == 0:
                 return None
+            # without a class token it is the first patch that stays in front: rows are exchangeable there
             at = x.shape[1] - (tokens - 1 if self.position == "after-cls" else tokens)
             return (torch.cat([x[:, :at], new, x[:, at:]], dim=1), *args[1:])
 
         return insert
+
+
+def _padded(bias: Callable[[], Tensor], first: int, added: int) -> Tensor:
+    """Return a bias ``[1, H, N, N]`` with zeros for ``added`` rows before or after row ``first``'s."""
+    table = bias()
+    if not added:
+        return table
+    if first:  # added rows stand before all others
+        return functional.pad(table, (added, 0, added, 0))
+    table = torch.cat([table[..., :1], table.new_zeros(*table.shape[:-1], added), table[..., 1:]], dim=-1)
+    rows = table.new_zeros(*table.shape[:-2], added, table.shape[-1])
+    return torch.cat([table[..., :1, :], rows, table[..., 1:, :]], dim=-2)
 
 
 def _per_sample(rows: Tensor, stream: Tensor) -> Tensor:

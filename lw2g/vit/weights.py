@@ -6,8 +6,9 @@ import argparse
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from huggingface_hub import constants as hub
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
 from timm.models import get_deprecated_models
-from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, nearest
-from lw2g.vit.injection import require_plain_vit
+from lw2g.vit.anatomy import has_blocks, model_name
 from lw2g.vit.offline import hub_fails, without_network
 from lw2g.vit.room import bytes_per_image, require_room
+from lw2g.vit.sizes import require_frozen_features, sizes_of
 
 __all__ = [
     "convert_state_dict",
@@ -98,30 +99,54 @@ def resolve_name(timm_name: str, *, needs_tag: bool) -> bool:
     return bool(tag)
 
 
-def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> VisionTransformer:
+def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> nn.Module:
     """Return a timm model without classifier, with weights from the hub or random ones from a seed.
 
     Raises:
         ConfigError: The model takes no image size, or :func:`require_possible` refuses it.
         DataError: The hub cannot be reached.
     """
-    size = {} if image_size is None else {"img_size": image_size}
     try:
         # random initialisation must not move the caller's generator
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            require_possible(timm_name, lambda: timm.create_model(timm_name, num_classes=0, **size))
+            size = _size_argument(timm_name, image_size)
+            build = partial(timm.create_model, timm_name, num_classes=0, **size)
+            require_possible(timm_name, build, image_size)
             # the client of a hub that does not answer uses its cache only, and does not try for a minute
             away = from_hub and hub_fails() is not None
             with without_network() if away else nullcontext():
-                return timm.create_model(timm_name, pretrained=from_hub, num_classes=0, **size)
+                model: nn.Module = build(pretrained=from_hub)
+                return model
     except TypeError as error:
-        raise ConfigError(f"backbone {timm_name!r} cannot be built ({error})", "use a plain ViT") from error
+        raise ConfigError(
+            f"backbone {timm_name!r} cannot be built ({_one_line(error)})", "use another model of timm"
+        ) from error
     except OSError as error:
         raise DataError(
             f"weights of {timm_name!r} cannot be fetched from the hub",
             f"download {_address(timm_name)} elsewhere and pass it with --weights FILE",
         ) from error
+
+
+def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:
+    """Return the argument for an image size; none for a network that takes images of any size (ResNet)."""
+    if image_size is None:
+        return {}
+    try:
+        with torch.device("meta"):
+            timm.create_model(timm_name, num_classes=0, img_size=image_size)
+    except TypeError as error:
+        if "img_size" in str(error):
+            return {}
+        raise
+    except (AssertionError, ValueError, RuntimeError) as error:
+        # windows, strides and pyramids have sides that they cannot be cut from
+        raise ConfigError(
+            f"backbone {timm_name!r} cannot take images of {image_size} pixels ({_one_line(error)})",
+            "set another backbone.image_size",
+        ) from error
+    return {"img_size": image_size}
 
 
 def _address(timm_name: str) -> str:
@@ -134,33 +159,57 @@ def _address(timm_name: str) -> str:
     return str(published.url) if published is not None and published.url else "the file"
 
 
-def require_possible(name: str, build: Callable[[], VisionTransformer]) -> None:
-    """Refuse a model that is no plain ViT or cannot fit into memory, or an image size of no whole patches.
+def require_possible(name: str, build: Callable[[], nn.Module], image_size: int | None = None) -> None:
+    """Refuse a model that gives no features or cannot fit into memory, or an image size that it cannot take.
 
     Args:
         name: Name of the backbone, for the message.
         build: Builds the model; called on the meta device, which needs no memory.
+        image_size: Side of the input, for a model that is not built for one.
 
     Raises:
         ConfigError: The model or the image size is refused.
     """
     with torch.device("meta"):
-        plan = build()
-    require_plain_vit(plan)
-    side, patch = plan.patch_embed.img_size[0], plan.patch_embed.patch_size[0]
-    if side < patch or side % patch:
+        plan = build().eval()
+    require_frozen_features(plan)
+    sizes = sizes_of(plan, image_size)
+    side = sizes.image_size
+    if sizes.patch_size and (side < sizes.patch_size or side % sizes.patch_size):
+        patch = sizes.patch_size
         raise ConfigError(
             f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}",
             f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
         )
-    needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan)
+    needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
     require_room(
         needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
     )
+    if not has_blocks(plan):
+        _require_vector(name, plan, side)
 
 
-def load_weights(model: VisionTransformer, path: Path) -> None:
-    """Load a checkpoint file into a timm ViT without a classifier, strictly.
+def _require_vector(name: str, plan: nn.Module, side: int) -> None:
+    """Refuse a model on the meta device that does not make one vector of an image of this size."""
+    images = torch.empty(1, 3, side, side, device="meta")
+    model: Any = plan
+    try:
+        feature = model.forward_head(model.forward_features(images), pre_logits=True)
+    except Exception as error:  # whatever a network's own code stumbles over
+        raise ConfigError(
+            f"backbone {name!r} cannot take images of {side} pixels ({_one_line(error)})",
+            "set another backbone.image_size",
+        ) from error
+    shape = getattr(feature, "shape", None)
+    if shape is None or tuple(shape) != (1, model.head_hidden_size):
+        raise ConfigError(
+            f"backbone {model_name(model)} does not pool an image into one vector",
+            "use another model of timm",
+        )
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load a checkpoint file into a timm model without a classifier, strictly.
 
     Position embeddings of another image size are resampled. ``convert_state_dict`` converts ``.safetensors``,
     ``.pth``, ``.pt``, ``.tar`` and ``.bin``; timm reads ``.npz`` (Google's format).
@@ -178,26 +227,28 @@ def load_weights(model: VisionTransformer, path: Path) -> None:
     if path.suffix == ".npz":
         _load_npz(model, path)
         return
-    state = convert_state_dict(_read(path), source=str(path))
+    own = model.state_dict()
+    state = convert_state_dict(_read(path), source=str(path), own=own, classifier=_classifier(model))
     _require_numbers(state, model, path)
     _fit_positions(state, model)
     _require_fit(state, model, path)
     model.load_state_dict(state, strict=True)
 
 
-def require_loaded(model: VisionTransformer, name: str) -> None:
+def require_loaded(model: nn.Module, name: str) -> None:
     """Refuse a model whose weights look untrained or damaged.
 
     Raises:
-        DataError: A value is not finite, a matrix is all zero, or the final norm is all ones, as at
-            initialisation.
+        DataError: A value is not finite, a matrix is all zero, or the last norm of a transformer is all ones,
+            as at initialisation.
     """
+    last_norm = _last_norm(model)
     for key, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             reason = f"{key!r} holds NaN or infinity"
         elif tensor.ndim > 1 and key.endswith("weight") and not tensor.any():
             reason = f"{key!r} is all zero"
-        elif key == "norm.weight" and (tensor == 1).all():
+        elif key == last_norm and (tensor == 1).all():
             reason = "the final norm is all ones"
         else:
             continue
@@ -206,17 +257,43 @@ def require_loaded(model: VisionTransformer, name: str) -> None:
         )
 
 
-def convert_state_dict(checkpoint: Mapping[str, Any], *, source: str = "checkpoint") -> dict[str, Tensor]:
+def _last_norm(model: nn.Module) -> str | None:
+    """Return the name of the weight of a transformer's last norm that there is; None for other networks."""
+    if not has_blocks(model):
+        return None
+    names = [name for name, _ in model.named_parameters()]
+    last_block = max((name for name in names if name.endswith("norm2.weight")), key=names.index, default="")
+    candidates = ("norm.weight", "fc_norm.weight", "norm_pre.weight", last_block)
+    return next((name for name in candidates if name in names), None)
+
+
+def _classifier(model: nn.Module) -> tuple[str, ...]:
+    """Return how the names of a model's classifiers begin, as timm's configuration tells them."""
+    config = getattr(model, "pretrained_cfg", None)
+    named = config.get("classifier") if isinstance(config, dict) else None
+    names = (named,) if isinstance(named, str) else tuple(named or ())
+    return tuple(f"{name}." for name in names)
+
+
+def convert_state_dict(
+    checkpoint: Mapping[str, Any],
+    *,
+    source: str = "checkpoint",
+    own: Container[str] = (),
+    classifier: tuple[str, ...] = (),
+) -> dict[str, Tensor]:
     """Return the ViT's own tensors of a checkpoint under timm's names.
 
     Accepts a flat dict or one under ``state_dict``, ``model`` or ``teacher``, and the prefixes ``module.``,
     ``backbone.`` and ``module.base_encoder.`` (MoCo-v3, whose momentum encoder and predictor are left out).
-    It drops heads, the pre-logits layer and the mask token, and keeps every other key, so that loading can
-    refuse it.
+    It drops heads, the pre-logits layer and the mask token, if they are not the model's, and keeps every
+    other key, so that loading can refuse it.
 
     Args:
         checkpoint: Content of the file.
         source: Name of the checkpoint in messages.
+        own: Names of the model's tensors, which are never dropped (the norm in the head of a ConvNeXt).
+        classifier: Beginnings of the names of the model's classifiers.
 
     Raises:
         DataError: It holds no state dict, or two keys get the same name.
@@ -227,7 +304,7 @@ def convert_state_dict(checkpoint: Mapping[str, Any], *, source: str = "checkpoi
     state: dict[str, Tensor] = {}
     for key, tensor in flat.items():
         name = key.removeprefix("module.").removeprefix("backbone.")
-        if name.startswith(_DROPS):
+        if name not in own and name.startswith((*_DROPS, *classifier)):
             continue
         if name in state:
             raise DataError(
@@ -275,7 +352,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     return checkpoint
 
 
-def _load_npz(model: VisionTransformer, path: Path) -> None:
+def _load_npz(model: Any, path: Path) -> None:
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             whole = [name for name in arrays.files if not np.issubdtype(arrays[name].dtype, np.floating)]
@@ -293,23 +370,23 @@ def _load_npz(model: VisionTransformer, path: Path) -> None:
         ) from error
 
 
-def _require_numbers(state: Mapping[str, Tensor], model: VisionTransformer, path: Path) -> None:
+def _require_numbers(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:
     """Refuse tensors of integers, which loading would silently turn into floats."""
-    for name in model.state_dict():
+    for name, own in model.state_dict().items():
         tensor = state.get(name)
-        if tensor is not None and not tensor.is_floating_point():
+        if tensor is not None and own.is_floating_point() and not tensor.is_floating_point():
             raise DataError(
                 f"weights file {str(path)!r} does not hold trained weights: {name!r} holds {tensor.dtype}",
                 "export the state dict before it is quantised",
             )
 
 
-def _fit_positions(state: dict[str, Tensor], model: VisionTransformer) -> None:
+def _fit_positions(state: dict[str, Tensor], model: Any) -> None:
     """Resample the position embeddings to the model's grid, as timm does when it loads weights."""
-    table = state.get("pos_embed")
-    if table is None or model.pos_embed is None or table.shape == model.pos_embed.shape or table.ndim != 3:
+    table, own = state.get("pos_embed"), getattr(model, "pos_embed", None)
+    if table is None or own is None or table.shape == own.shape or table.ndim != 3 or not has_blocks(model):
         return
-    prefix = 0 if model.no_embed_class else model.num_prefix_tokens
+    prefix = 0 if getattr(model, "no_embed_class", False) else model.num_prefix_tokens
     patches = table.shape[1] - prefix
     if patches < 1 or math.isqrt(patches) ** 2 != patches:
         return  # not a square grid: refused later for its shape
@@ -318,7 +395,7 @@ def _fit_positions(state: dict[str, Tensor], model: VisionTransformer) -> None:
     )
 
 
-def _require_fit(state: Mapping[str, Tensor], model: VisionTransformer, path: Path) -> None:
+def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:
     wanted: dict[str, Tensor] = model.state_dict()
     missing = [name for name in wanted if name not in state]
     unexpected = [name for name in state if name not in wanted]

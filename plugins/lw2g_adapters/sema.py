@@ -148,6 +148,7 @@ class Sema(HeadedBaseline):
     scope = SET_SHARED
 
     def __init__(self, config: SemaConfig, context: BuildContext) -> None:
+        context.backbone.require("adapters")
         depth, dim = context.backbone.depth, context.backbone.dim
         if config.growing > depth:
             raise ConfigError(

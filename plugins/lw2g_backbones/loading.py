@@ -35,6 +35,7 @@ def load_checkpoint(
         mean=preset.mean,
         std=preset.std,
         finetuned_on_1k=preset.finetuned_on_1k,
+        pool=config.pool,
     )
 
 
@@ -46,6 +47,7 @@ def untrained_checkpoint(config: PresetConfig, image_size: int | None, *, preset
         mean=preset.mean,
         std=preset.std,
         random_seed=0,
+        pool=config.pool,
     )
 
 
@@ -67,7 +69,7 @@ def require_same(known: KnownFile, path: Path) -> None:
 
 
 def load_timm(config: TimmConfig, weights: Path | None, image_size: int | None) -> Backbone:
-    """Return a plain timm ViT.
+    """Return a timm model.
 
     Raises:
         ConfigError: No model is named.
@@ -81,9 +83,17 @@ def load_timm(config: TimmConfig, weights: Path | None, image_size: int | None) 
         image_size=image_size,
         mean=config.mean,
         std=config.std,
+        pool=config.pool,
     )
 
 
 def untrained_timm(config: TimmConfig, image_size: int | None) -> Backbone:
     """Return the same architecture with random weights."""
-    return load_backbone(config.model, image_size=image_size, mean=config.mean, std=config.std, random_seed=0)
+    return load_backbone(
+        config.model,
+        image_size=image_size,
+        mean=config.mean,
+        std=config.std,
+        random_seed=0,
+        pool=config.pool,
+    )

@@ -24,7 +24,7 @@ def lw2g_backbones() -> list[BackboneComponent]:
         BackboneComponent(
             name="timm",
             config=TimmConfig,
-            summary="any plain timm ViT: --backbone MODEL.TAG, or --backbone ARCHITECTURE --weights FILE",
+            summary="any timm model: --backbone MODEL.TAG, or --backbone ARCHITECTURE --weights FILE",
             build=lazy("lw2g_backbones.loading:load_timm"),
             untrained=lazy("lw2g_backbones.loading:untrained_timm"),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from attrs.validators import ge, optional
@@ -25,6 +25,14 @@ __all__ = [
 
 _FILE = "checkpoints.toml"
 
+Pool = Literal["default", "token", "avg", "map"]
+
+
+_POOL = (
+    "how a feature is made of the model's output: token: the class token; avg: the mean of the patches; map: "
+    "the model's pooling by attention; default: the model's own, of DINOv3 the class token"
+)
+
 
 @attrs.frozen(kw_only=True)
 class MicroConfig:
@@ -33,12 +41,14 @@ class MicroConfig:
 
 @attrs.frozen(kw_only=True)
 class PresetConfig:
-    """A preset has no options: it is one checkpoint."""
+    """A preset is one checkpoint; only how its features are pooled can be chosen."""
+
+    pool: Pool = option("default", _POOL)
 
 
 @attrs.frozen(kw_only=True)
 class TimmConfig:
-    """Any plain timm ViT by its name."""
+    """Any timm model by its name."""
 
     model: str = option("", "timm model with its tag; a bare architecture is legal with a weights file")
     mean: tuple[float, float, float] | None = option(
@@ -47,6 +57,7 @@ class TimmConfig:
     std: tuple[float, float, float] | None = option(
         None, "input standard deviation per channel; needed for a bare architecture, else read from the tag"
     )
+    pool: Pool = option("default", _POOL)
 
 
 @attrs.frozen(kw_only=True)

@@ -24,14 +24,19 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.interfaces.site import Activation, Site
+from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap, TapKind
 from lw2g_lora.options import SlcaConfig
 from lw2g_lora.slow_set import SlowSet
 
 __all__ = ["SlcaPlusPlus", "TaskHeads", "logit_norm_loss", "symmetric_loss"]
 
-_INPUTS: Mapping[str, TapKind] = {"qkv": "attn_in", "fc1": "mlp_in", "fc2": "mlp_hidden"}
-"""What the layers that are updated multiply."""
+_INPUTS: Mapping[str, TapKind] = {
+    **dict.fromkeys(("qkv", "q_proj", "k_proj", "v_proj"), "attn_in"),
+    **dict.fromkeys(("fc1", "fc1_g", "fc1_x"), "mlp_in"),
+    "fc2": "mlp_hidden",
+}
+"""What the layers that are updated multiply, whichever of them a block has."""
 
 _DRIFT = 0.02
 """Assumed growth of features from task to task."""
@@ -97,6 +102,22 @@ def factor_pair(
     )
 
 
+def require_own_norm(backbone: Backbone) -> None:
+    """Refuse a backbone whose class token is not read after a final layer norm, which is trained here.
+
+    Raises:
+        ConfigError: Features are pooled in another way, or the final norm is another one.
+    """
+    backbone.require("low-rank updates")
+    backbone.require_class_token("a feature before the final norm")
+    norm = backbone.model.norm
+    if not isinstance(norm, nn.LayerNorm):
+        raise ConfigError(
+            f"this method trains a final layer norm, and the backbone's is {type(norm).__name__!r}",
+            "use a method on adapters or low-rank updates alone",
+        )
+
+
 class TaskHeads(nn.Module):
     """A linear classifier per task, so that weight decay reaches that of one task alone.
 
@@ -147,6 +168,7 @@ class SlcaPlusPlus(HeadedBaseline):
     def __init__(self, config: SlcaConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        require_own_norm(context.backbone)
         dim, classes = context.backbone.dim, context.num_classes
         if config.rank > dim:
             raise ConfigError(
@@ -195,6 +217,7 @@ class SlcaPlusPlus(HeadedBaseline):
         return tuple(
             site
             for name, kind in _INPUTS.items()
+            if name in own.down
             for block in blocks
             for site in factor_pair(own.down[name], own.up[name], block, name, kind)
         )

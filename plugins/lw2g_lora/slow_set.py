@@ -10,17 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.merging import interpolate
+from lw2g.vit.anatomy import linears_of
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.injection import attention_of
-from lw2g.vit.lora import LayerInjection, LinearLayer, LowRank
+from lw2g.vit.lora import LayerInjection, LinearLayer, LowRank, Update
 from lw2g.vit.parameters import ParameterInjection
 
 __all__ = ["SlowSet", "leading_rows"]
 
 _SCALE, _FRESH_EPS = 0.8, 1e-5
 """Constant factor on every update, and the epsilon of torch's norms, which is not that of ViTs."""
-
-_LAYERS: tuple[LinearLayer, ...] = ("qkv", "fc1", "fc2")
 
 
 def leading_rows(weight: Tensor, rank: int) -> Tensor:
@@ -50,7 +48,8 @@ class SlowSet(nn.Module):
 
     def __init__(self, backbone: Backbone, rank: int, *, fresh_norm: bool) -> None:
         super().__init__()
-        weights = {name: [layer.weight for layer in _layers(backbone, name)] for name in _LAYERS}
+        names = _layer_names(backbone)
+        weights = {name: [layer.weight for layer in _layers(backbone, name)] for name in names}
         shapes = {name: (len(stack), *stack[0].shape) for name, stack in weights.items()}
         self.down = nn.ParameterDict(
             {name: nn.Parameter(torch.zeros(n, rank, width)) for name, (n, _, width) in shapes.items()}
@@ -64,7 +63,7 @@ class SlowSet(nn.Module):
                 name.replace(".", "-"): nn.Parameter(value.detach().float().clone())
                 for name, value in model.named_parameters()
                 if not name.startswith("norm.")
-                and (name == "cls_token" or name.endswith(".bias") or "norm" in name)
+                and (name == "cls_token" or name.endswith((".bias", "_bias")) or "norm" in name)
             }
         )
         own = cast(nn.LayerNorm, model.norm)
@@ -95,14 +94,23 @@ class SlowSet(nn.Module):
 
     def injections(self) -> tuple[LayerInjection, ParameterInjection]:
         """Return the injections of everything but the final norm."""
-        updates = {
-            block: {name: LowRank(down=self.down[name][block], up=self.up[name][block]) for name in _LAYERS}
-            for block in range(len(self.down[_LAYERS[0]]))
+        depth = len(next(iter(self.down.values())))
+        updates: dict[int, dict[LinearLayer, Update]] = {
+            block: {
+                cast(LinearLayer, name): LowRank(down=self.down[name][block], up=self.up[name][block])
+                for name in self.down
+            }
+            for block in range(depth)
         }
         values = {name.replace("-", "."): value for name, value in self.values.items()}
         return LayerInjection(updates, scale=_SCALE), ParameterInjection(values)
 
 
+def _layer_names(backbone: Backbone) -> tuple[LinearLayer, ...]:
+    """Return the layers that are updated: all but the projection of the attention's output."""
+    names = linears_of(backbone.model.blocks[0])
+    return tuple(cast(LinearLayer, name) for name in names if name != "proj")
+
+
 def _layers(backbone: Backbone, name: LinearLayer) -> list[nn.Linear]:
-    blocks = backbone.model.blocks
-    return [getattr(attention_of(block) if name == "qkv" else block.mlp, name) for block in blocks]
+    return [linears_of(block)[name] for block in backbone.model.blocks]

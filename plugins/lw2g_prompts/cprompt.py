@@ -77,6 +77,8 @@ class CPrompt(Baseline):
     def __init__(self, config: CPromptConfig, context: BuildContext) -> None:
         super().__init__(context)
         self.config = config
+        context.backbone.require("prompt tokens")
+        context.backbone.require_class_token("a feature before the final norm")
         self.blocks = check_blocks(config.blocks, context.backbone.depth, "baseline.blocks")
         self.classifiers = nn.ModuleList()
         self.auxiliary: nn.Module = nn.Identity()

@@ -32,6 +32,7 @@ class DualPrompt(PrefixBaseline):
         self.shared_blocks = check_blocks(
             config.shared_blocks, context.backbone.depth, "baseline.shared_blocks"
         )
+        context.backbone.require("prefixes", self.shared_blocks)
         both = sorted(set(self.blocks) & set(self.shared_blocks))
         if both:
             raise ConfigError(
@@ -57,4 +58,6 @@ class DualPrompt(PrefixBaseline):
 
     def shared_sites(self) -> Sequence[Site]:
         """Return the key half of the G-prompt."""
-        return prefix_sites(self.shared_prompt, self.shared_blocks, "shared")
+        return prefix_sites(
+            self.shared_prompt, self.shared_blocks, "shared", tap=self.context.backbone.key_tap
+        )

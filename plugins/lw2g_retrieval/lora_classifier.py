@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lw2g.blocks.heads import linear_head
 from lw2g.blocks.lora import LowRankSet, inject_factors
-from lw2g.blocks.prefixes import check_blocks
+from lw2g.blocks.prefixes import checked_blocks
 from lw2g.blocks.replay import replay_phase
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext
@@ -43,7 +43,7 @@ class LoraClassifier(ClassPredictor):
         super().__init__(linear_head(backbone.dim, context.num_classes), config, context)
         self.config = config
         blocks = config.blocks or tuple(range(backbone.depth))
-        self.blocks = check_blocks(blocks, backbone.depth, "retrieval.blocks")
+        self.blocks = checked_blocks(blocks, backbone, "low-rank updates", "retrieval.blocks")
         self.update = LowRankSet(
             num_blocks=len(self.blocks),
             num_targets=len(_TARGETS),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
 from lw2g.vit.adapter import AdapterInjection
+from lw2g.vit.anatomy import Rung
 from lw2g.vit.injection import Injection
 from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.options import AdapterOptions, FirstTaskOptions, TokenOptions
@@ -34,14 +35,17 @@ class FirstTask(Baseline):
     """Its one set is learned in the first task; subclasses say how it adapts the backbone.
 
     Attributes:
+        rung: The kind of injection, of which the backbone is asked.
         classifier: Only while the first task is learned and evaluated, else None.
     """
 
+    rung: ClassVar[Rung]
     classifier: CosineClassifier | None
     options: FirstTaskOptions
 
     def __init__(self, config: FirstTaskOptions, context: BuildContext) -> None:
         super().__init__(context)
+        context.backbone.require(self.rung)
         self.options = config
         self.register_module("classifier", None)
 
@@ -102,6 +106,7 @@ class DeepTokens(nn.Module):
 class TokenSets(FirstTask):
     """Adapts by prompt tokens that join the stream for one block each."""
 
+    rung = "prompt tokens"
     options: TokenOptions
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
@@ -117,6 +122,7 @@ class TokenSets(FirstTask):
 class AdapterSets(FirstTask):
     """Adapts by bottlenecks parallel to the MLP of every block (AdaptFormer)."""
 
+    rung = "adapters"
     options: AdapterOptions
 
     def new_set(self, source: nn.Module | None) -> nn.Module:

@@ -14,17 +14,20 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from timm.layers import Attention
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.heads import HeadedBaseline
 from lw2g.blocks.schedules import milestones
+from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import mask_logits
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Routing
-from lw2g.vit.injection import attention_of, block_at
+from lw2g.vit.anatomy import attention_of, block_at
+from lw2g.vit.backbone import Backbone
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 from lw2g_single_set.first_task import DeepTokens
@@ -86,6 +89,23 @@ def bend(update: Tensor, queries: Tensor, attention: Tensor) -> Tensor:
     return attention @ update @ queries
 
 
+def require_plain_attention(backbone: Backbone) -> None:
+    """Refuse a backbone whose logits are not plain products of fused projections, as they are counted here.
+
+    Raises:
+        ConfigError: Queries are rotated, normalised or separate, or the logits have a bias.
+    """
+    for index, block in enumerate(backbone.model.blocks):
+        attention = attention_of(block)
+        if type(attention) is not Attention or backbone.key_tap(index).kind != "query":
+            kind = type(attention).__name__
+            raise ConfigError(
+                f"this method counts logits of plain attention, and {kind!r} of block {index} changes "
+                "queries, keys or logits",
+                "use another method on prompt tokens, such as l2p or aper-vpt-deep",
+            )
+
+
 def attended(block: nn.Module, rows: Tensor, prompts: Tensor) -> tuple[Tensor, Tensor]:
     """Return second moments of what a block's prompts meet: of ``q W_k`` and of the attention paid to them.
 
@@ -133,6 +153,8 @@ class VptNsp(HeadedBaseline):
     def __init__(self, config: VptNspConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        context.backbone.require("prompt tokens")
+        require_plain_attention(context.backbone)
         depth, dim, length = context.backbone.depth, context.backbone.dim, config.length
         self.register_buffer("queries", torch.zeros(depth, dim, dim, dtype=torch.float64))
         self.register_buffer("attention", torch.zeros(depth, length, length, dtype=torch.float64))

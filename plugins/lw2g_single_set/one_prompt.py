@@ -71,10 +71,11 @@ class OnePrompt(Baseline):
 
     def __init__(self, config: OnePromptConfig, context: BuildContext) -> None:
         super().__init__(context)
-        depth = context.backbone.depth
+        backbone = context.backbone
+        backbone.require("prefixes")
         self.config = config
-        self.shallow_blocks = check_blocks(config.shallow_blocks, depth, "baseline.shallow_blocks")
-        self.deep_blocks = check_blocks(config.deep_blocks, depth, "baseline.deep_blocks")
+        self.shallow_blocks = check_blocks(config.shallow_blocks, backbone.depth, "baseline.shallow_blocks")
+        self.deep_blocks = check_blocks(config.deep_blocks, backbone.depth, "baseline.deep_blocks")
         both = sorted(set(self.shallow_blocks) & set(self.deep_blocks))
         if both:
             raise ConfigError(
@@ -106,10 +107,10 @@ class OnePrompt(Baseline):
 
     def sites(self, parameters: nn.Module) -> Sequence[Site]:
         """Return the key half of every block's prefix."""
-        prefixes = cast(TwoLengths, parameters)
+        prefixes, tap = cast(TwoLengths, parameters), self.context.backbone.key_tap
         return (
-            *prefix_sites(prefixes.shallow, self.shallow_blocks),
-            *prefix_sites(prefixes.deep, self.deep_blocks),
+            *prefix_sites(prefixes.shallow, self.shallow_blocks, tap=tap),
+            *prefix_sites(prefixes.deep, self.deep_blocks, tap=tap),
         )
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:

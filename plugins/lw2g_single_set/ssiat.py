@@ -50,6 +50,7 @@ class Ssiat(HeadedBaseline):
     def __init__(self, config: SsiatConfig, context: BuildContext) -> None:
         super().__init__(config, context)
         self.config = config
+        context.backbone.require("adapters")
         gaussians = ClassStatistics(context.num_classes, context.backbone.dim, "covariance")
         self.register_module("statistics", gaussians if self.closed_form is None else None)
         self.to(context.device)

@@ -23,7 +23,6 @@ from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.memory import SpaceOptions
 from lw2g.interfaces.site import Site
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.room import bytes_per_image
 from lw2g.vit.taps import Tap
 
 __all__ = ["GROUPS", "DSub", "balanced", "merged", "moments_of", "undisturbed"]
@@ -58,7 +57,7 @@ def undisturbed(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 def tap_heads(tap: Tap, backbone: Backbone, options: GrowthConfig) -> int:
     """Return the number of heads whose spaces a tap's space is the direct sum of."""
-    return backbone.heads if tap.kind == "query" and options.heads == "per-head" else 1
+    return backbone.heads if tap.kind in ("query", "query_used") and options.heads == "per-head" else 1
 
 
 def moments_of(
@@ -167,7 +166,7 @@ class DSub:
     @property
     def _chunks(self) -> list[list[list[int]]]:
         """Groups that share a batch."""
-        kept = self._backbone.depth * bytes_per_image(self._backbone.model)
+        kept = self._backbone.depth * self._backbone.bytes_per_image
         images = min(_BATCH, _BYTES // kept)
         numbers = chunks(range(len(self.groups)), max(1, images // len(self.groups[0])))
         return [[self.groups[number] for number in some] for some in numbers]

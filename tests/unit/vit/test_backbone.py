@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 import pytest
 import timm
@@ -295,43 +297,41 @@ class _Subclass(VisionTransformer):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"global_pool": "avg"}, "pooling 'avg'"),
-        ({"global_pool": "", "class_token": False}, "pooling ''"),
-        ({"fc_norm": True}, "norm after pooling"),
+        ({"global_pool": "", "class_token": False}, "does not pool an image into one vector; build it with"),
         ({"num_classes": 5}, "no classifier"),
-        ({"qk_norm": True}, "'q_norm'"),
-        ({"img_size": (32, 16)}, "image size"),
-        ({"block_fn": ParallelScalingBlock}, "ParallelScalingBlock"),
+        ({"img_size": (32, 16)}, "takes images of 32 x 16 and lw2g feeds squares; set backbone.image_size"),
     ],
 )
 def test_refuses_other_models(make_vit, changes, message):
-    """Each departure from the plain ViT has one clear error."""
+    """What gives no frozen features has one clear error."""
     with pytest.raises(ConfigError, match=message):
         Backbone.wrap(make_vit(**changes), name="odd")
 
 
-def test_refuses_subclasses_checkpointing_and_gates(make_vit):
-    """A subclass may compute anything; checkpointed blocks would be recomputed without the injections."""
-    with pytest.raises(ConfigError, match="'_Subclass' is not supported"):
-        Backbone.wrap(_Subclass(img_size=32, patch_size=8, embed_dim=48, depth=1, num_heads=4), name="odd")
+@pytest.mark.parametrize(
+    "build", [_Subclass, partial(VisionTransformer, block_fn=ParallelScalingBlock)], ids=["class", "blocks"]
+)
+def test_what_may_compute_anything_gives_features_alone(images, build):
+    """A hook in a subclass or an unknown block may never run, so injections and taps are refused."""
+    backbone = Backbone.wrap(
+        build(img_size=32, patch_size=8, embed_dim=48, depth=1, num_heads=4, num_classes=0), name="odd"
+    )
+    assert (backbone.depth, backbone.fingerprint.pool) == (0, "token")
+    assert backbone.features(images).shape == (3, 48)
+    with pytest.raises(ConfigError, match="prefixes need blocks of attention and MLP, and backbone"):
+        backbone.features(images, [PrefixInjection({0: (torch.ones(1, 48), torch.ones(1, 48))})])
+    with pytest.raises(ConfigError, match="needs blocks of attention and MLP"):
+        backbone.activations(images, [Tap(0, "query")])
+    with pytest.raises(ConfigError, match="has no tokens"):
+        backbone.tokens(images)
+
+
+def test_refuses_checkpointing(make_vit):
+    """Checkpointed blocks would be recomputed without the injections."""
     model = make_vit()
     model.set_grad_checkpointing(True)
     with pytest.raises(ConfigError, match="checkpointing"):
         Backbone.wrap(model, name="odd")
-    model = make_vit()
-    model.blocks[2].attn.gate = torch.nn.Linear(48, 48)
-    with pytest.raises(ConfigError, match="'gate'"):
-        Backbone.wrap(model, name="odd")
-
-
-@pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "vit_small_resnet26d_224"])
-def test_refuses_hybrids_before_weights_are_read(tmp_path, name):
-    """A convolutional network before the blocks is named in one line, for a file or random weights."""
-    weights = tmp_path / "weights.safetensors"
-    weights.touch()
-    for source in ({"weights": weights, "mean": [0.5] * 3, "std": [0.5] * 3}, {"random_seed": 0}):
-        with pytest.raises(ConfigError, match=r"^patches made by 'HybridEmbed' are not supported .*; use a"):
-            load_backbone(name, **source)
 
 
 def test_claimed_weights_must_be_loaded():
@@ -370,8 +370,18 @@ def test_random_weights_follow_the_seed_alone():
         ("vit_bse_patch16_224.dino", {"pretrained": True}, "did you mean 'vit_base_patch16_224'"),
         (BARE, {}, "one source of weights"),
         (BARE, {"pretrained": True, "random_seed": 0}, "one source of weights"),
-        ("resnet18", {"random_seed": 0}, "'ResNet' is not supported"),
-        ("resnet18", {"random_seed": 0, "image_size": 32}, "cannot be built"),
+        (
+            "swin_tiny_patch4_window7_224",
+            {"random_seed": 0, "image_size": 3},
+            "cannot take images of 3 pixels",
+        ),
+        (
+            "vit_base_patch16_sapiens2",
+            {"random_seed": 0},
+            "takes images of 1024 x 768 and lw2g feeds squares",
+        ),
+        (BARE, {"random_seed": 0, "pool": "map"}, "'map' pooling is not offered by 'vit_tiny_patch16_224'"),
+        ("resnet18", {"random_seed": 0, "pool": "token"}, "set backbone.pool to one of default, avg"),
     ],
 )
 def test_load_refuses(name, arguments, message):

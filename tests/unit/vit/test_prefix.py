@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from timm.layers import set_fused_attn
 from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer_relpos import RelPosAttention
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -230,13 +231,15 @@ def test_keys_without_values(backbone, images, keys, values):
 
 
 def test_wrong_block_or_attention(backbone, make_vit, images):
-    """A block that does not exist, or attention with normed keys, is refused."""
+    """A block that does not exist, or attention that ties keys to positions, is refused."""
     pair = (torch.zeros(1, 48), torch.zeros(1, 48))
     with pytest.raises(ConfigError, match="block 4 does not exist"):
         backbone.features(images, [PrefixInjection({4: pair})])
+    odd = make_vit()
+    odd.blocks[0].attn = RelPosAttention(48, num_heads=4)
     with (
-        pytest.raises(ConfigError, match="'q_norm'"),
-        inject(make_vit(qk_norm=True), [PrefixInjection({0: pair})]),
+        pytest.raises(ConfigError, match="'RelPosAttention' of block 0 ties them to positions; use low-rank"),
+        inject(odd, [PrefixInjection({0: pair})]),
     ):
         pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, ContractError
 from lw2g.vit.injection import inject
 from lw2g.vit.lora import LowRank, LowRankInjection
 from lw2g.vit.prefix import PrefixInjection
@@ -42,7 +42,7 @@ def test_capture_leaves_no_hook(backbone, images, snapshot):
     """Hooks are gone after the context, also when the forward or the installation failed."""
     model = backbone.model
     before = snapshot(model)
-    taps = [Tap(0, "query"), Tap(1, "attn_in"), Tap(2, "block_in"), Tap(-1, "feature")]
+    taps = [Tap(0, "query"), Tap(1, "attn_in"), Tap(2, "block_in"), Tap(1, "query_used")]
     with capture(model, taps) as seen:
         model.forward_features(images)
     assert seen.keys() == set(taps)
@@ -53,6 +53,16 @@ def test_capture_leaves_no_hook(backbone, images, snapshot):
     with pytest.raises(ConfigError, match="block 9"), capture(model, [*taps, Tap(9, "query")]):
         pass
     assert snapshot(model) == before
+
+
+def test_a_feature_is_not_captured(backbone):
+    """It is pooled by the backbone, which a hook on the model would not see."""
+    tap = Tap(-1, "feature")
+    with (
+        pytest.raises(ContractError, match=r"read its tap with Backbone\.act"),
+        capture(backbone.model, [tap]),
+    ):
+        pass
 
 
 def test_capture_holds_the_latest_forward_with_its_graph(backbone, images, randn):
@@ -107,7 +117,7 @@ def test_prefix_does_not_hide_the_taps(backbone, images, randn):
 def test_capture_around_a_prefix(backbone, images, randn):
     """Taps placed before a prefix is put in see the same as taps placed inside its context."""
     prefix = PrefixInjection({1: (randn(3, 48), randn(3, 48))})
-    taps = [Tap(1, "query"), Tap(1, "attn_in"), Tap(2, "attn_in"), Tap(-1, "feature")]
+    taps = [Tap(1, "query"), Tap(1, "attn_in"), Tap(2, "attn_in"), Tap(2, "query_used")]
     with capture(backbone.model, taps) as seen:
         backbone.features(images, [prefix])
     expected = backbone.activations(images, taps, [prefix])
