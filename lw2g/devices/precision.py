@@ -76,9 +76,7 @@ def choose_precision(backbone: Backbone) -> PrecisionChoice:
     if choice.used == FP32:
         return choice
     if not _takes_prefixes(backbone):
-        return PrecisionChoice(
-            used=FP32, reason="bf16 is tried by a step on prefixes, which have no place here"
-        )
+        return PrecisionChoice(used=FP32, reason="bf16 is tried on prefixes, which have no place here")
     differs = difference(backbone)
     if differs is not None:
         return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")

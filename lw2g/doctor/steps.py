@@ -73,7 +73,7 @@ def devices() -> Iterator[Finding]:
     import torch
 
     from lw2g.devices.precision import choose_precision
-    from lw2g.vit.backbone import load_backbone
+    from lw2g.vit.loading import load_backbone
 
     there = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     for index in there:

@@ -271,7 +271,15 @@ def has_known_weights(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
 
 
 def weights_name(record: Mapping[str, Any], catalogue: Catalogue) -> str:
-    """Return a name of a run's weights; a file that nobody knows is named by its hash."""
+    """Return a name of a run's weights and, unless it is the class token, of what features are pooled from.
+
+    A file that nobody knows is named by its hash. Features of one model under two poolings do not compare.
+    """
+    name, pool = _name_of_weights(record, catalogue), record["backbone"].get("pool", "token")
+    return name if pool == "token" else f"{name}, {pool} pooling"
+
+
+def _name_of_weights(record: Mapping[str, Any], catalogue: Catalogue) -> str:
     backbone = record["backbone"]
     if not has_known_weights(record, catalogue):
         architecture = backbone["timm_name"].partition(".")[0]

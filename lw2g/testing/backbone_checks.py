@@ -87,7 +87,7 @@ def check_taps_fire(subject: Subject) -> None:
     """Every tap reads float32 [B, tokens, width]; the tap of the feature reads [B, dim]."""
     backbone = _backbone(subject)
     # injections publish activations, the backbone itself does not
-    elsewhere = ("feature", "published")
+    elsewhere: tuple[TapKind, ...] = ("feature", "published")
     if not all(is_pre_norm(block) for block in _blocks(backbone)):
         elsewhere = (*elsewhere, "attn_in", "mlp_in", "block_mid")
     kinds: Sequence[TapKind] = [kind for kind in get_args(TapKind) if kind not in elsewhere]

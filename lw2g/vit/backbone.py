@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeGuard
+from functools import partial
+from typing import Any, ClassVar, Self, TypeGuard
 
-import attrs
 import timm
 import torch
 from torch import Tensor, nn
@@ -24,9 +23,10 @@ from lw2g.vit.anatomy import (
     require_rung,
     rotates_or_norms,
 )
+from lw2g.vit.compiling import allow_compilations, compiled
+from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.graphs import Graphs
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
-from lw2g.vit.names import plain_name
 from lw2g.vit.pooling import Pool, pooled, resolve_pool
 from lw2g.vit.prefix import last_row_alone
 from lw2g.vit.products import OneDNNLinear
@@ -34,74 +34,15 @@ from lw2g.vit.room import bytes_per_image
 from lw2g.vit.sizes import Sizes, require_frozen_features, sizes_of
 from lw2g.vit.taps import Tap, capture
 from lw2g.vit.weights import (
-    create_model,
-    described,
-    file_sha256,
-    load_weights,
     per_channel,
     require_loaded,
-    resolve_name,
-    seen_1k,
     state_sha256,
 )
 
-__all__ = ["Backbone", "BackboneFingerprint", "WeightSource", "load_backbone"]
+__all__ = ["Backbone", "BackboneFingerprint", "WeightSource"]
 
-WeightSource = Literal["timm hub tag", "file", "package", "random", "object", "stored features"]
 _HALF = (0.5, 0.5, 0.5)
 _CHANNELS = 3
-
-
-@attrs.frozen(kw_only=True)
-class BackboneFingerprint:
-    """The identity of a backbone; results of runs with different fingerprints are not comparable.
-
-    Attributes:
-        timm_name: Architecture in timm, with the tag of the weights if there is one.
-        source: Origin of the weights; ``random`` is for tests, ``object`` is a model given from Python,
-            ``stored features`` of what lies in a file.
-        sha256: Hash of the weights file, or of the state dict (``state_sha256``) if there is no file.
-        mean: Input mean per channel that the weights were trained with.
-        std: Input standard deviation per channel that the weights were trained with.
-        interpolation: How images are resized for these weights.
-        image_size: Side of the input image in pixels.
-        dim: Width of a feature, and of a token where there are tokens.
-        depth: Number of blocks of attention and MLP; 0 for a network of another kind.
-        heads: Attention heads per block; 0 without blocks.
-        patch_size: Side of a patch in pixels; 0 without patches.
-        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; None if unknown.
-        timm_version: Version of timm that built the model.
-        pool: How a feature is made of the model's output: the class token, the mean of the patches, a pooling
-            by attention, or ``default``: the model's own, which is none of these.
-    """
-
-    timm_name: str
-    source: WeightSource
-    sha256: str
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    interpolation: str
-    image_size: int
-    dim: int
-    depth: int
-    heads: int
-    patch_size: int
-    finetuned_on_1k: bool | None
-    timm_version: str
-    pool: Pool = "token"
-
-
-_COMPILATIONS = 64
-"""Variants of a block that torch may compile: batch sizes, with and without prefix and gradients."""
-
-
-def _forward(block: Any, x: Tensor, **arguments: Any) -> Any:
-    return type(block).forward(block, x, **arguments)
-
-
-@cache
-def _compiled_forward(backend: str) -> Callable[..., Tensor]:
-    return torch.compile(_forward, backend=backend, dynamic=False)
 
 
 def _is_stored(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
@@ -131,7 +72,8 @@ class _Reading:
 class Backbone(nn.Module):
     """A frozen timm model that is never trained, never in train mode, and plain outside a call.
 
-    Build it with ``load_backbone``, or with ``Backbone.wrap`` around a model of your own.
+    Build it with :func:`lw2g.vit.loading.load_backbone`, or with ``Backbone.wrap`` around a model of your
+    own.
 
     Attributes:
         model: The timm model, without gradients.
@@ -342,8 +284,7 @@ class Backbone(nn.Module):
             batch_sizes: Each is compiled once for every combination of prefix and gradient that occurs.
             backend: Backend of ``torch.compile``.
         """
-        limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
-        setattr(torch._dynamo.config, limit, max(getattr(torch._dynamo.config, limit), _COMPILATIONS))
+        allow_compilations()
         self._compiled, self._backend = frozenset(batch_sizes), backend
         return self
 
@@ -517,9 +458,9 @@ class Backbone(nn.Module):
         """Run timm's ``forward_features``."""
         self._require_shape(images)
         with ExitStack() as stack:
-            if self._has_blocks:
+            if self._has_blocks and len(images) in self._compiled:
                 for block in self.model.blocks:
-                    stack.enter_context(self._forward_of(block, len(images)))
+                    stack.enter_context(compiled(block, self._backend))
             out: Tensor = self.model.forward_features(images)
         return out
 
@@ -546,82 +487,9 @@ class Backbone(nn.Module):
             expected = f"{_CHANNELS}, {side}, {side}"
             raise ValueError(f"expected images [B, {expected}] but got {list(images.shape)}")
 
-    @contextmanager
-    def _forward_of(self, block: Any, batch: int) -> Iterator[None]:
-        """Let a block run its compiled forward, if the batch size has one and its modules have no hooks."""
-        inner = (module for module in block.modules() if module is not block)
-        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in inner)
-        if batch not in self._compiled or hooked:
-            yield
-            return
-        # not its __call__: the block's own hooks, which differ between calls, stay outside
-        block.forward = partial(_compiled_forward(self._backend), block)
-        try:
-            yield
-        finally:
-            del block.forward
 
-
-def load_backbone(
-    timm_name: str,
-    *,
-    weights: Path | None = None,
-    pretrained: bool = False,
-    image_size: int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    device: torch.device | str | None = None,
-    random_seed: int | None = None,
-    finetuned_on_1k: bool | None = None,
-    pool: Pool = "default",
-) -> Backbone:
-    """Build a backbone from a timm name and exactly one source of weights.
-
-    Args:
-        timm_name: ``architecture.tag``; the bare architecture suffices for a file or random weights.
-        weights: Checkpoint file (see ``load_weights``); takes precedence over ``pretrained``.
-        pretrained: Whether to fetch the tag's weights from the hub that timm uses.
-        image_size: Side of the input in pixels; by default the tag's, else positions are resampled.
-        mean: Input mean per channel; by default the tag's, required for a bare name with a file.
-        std: Input standard deviation per channel, likewise.
-        device: Device of the backbone; the CPU by default.
-        random_seed: Seed of *random* weights, for tests only.
-        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; by default read off the tag.
-        pool: How features are pooled (:mod:`lw2g.vit.pooling`).
-
-    Raises:
-        ConfigError: The name or the combination of arguments is not usable.
-        DataError: The weights cannot be fetched or do not fit.
-    """
-    timm_name = plain_name(timm_name)
-    if [weights is not None or pretrained, random_seed is not None].count(True) != 1:
-        raise ConfigError(
-            f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
-        )
-    source: WeightSource = "file" if weights else "timm hub tag" if pretrained else "random"
-    tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
-    config = timm.get_pretrained_cfg(timm_name) if tagged else None
-    if source == "file" and config is None and (mean is None or std is None):
-        raise ConfigError(
-            f"bare architecture {timm_name!r} does not say how inputs are normalised",
-            "state mean and std, as in backbone.mean=[0.5,0.5,0.5], or give the name with its tag",
-        )
-    model = create_model(
-        timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0
-    )
-    if weights is not None:
-        load_weights(model, weights)
-    backbone = Backbone.wrap(
-        model,
-        name=described(timm_name, weights, random_seed),
-        timm_name=timm_name,
-        source=source,
-        sha256=file_sha256(weights) if weights else None,
-        mean=mean if mean is not None else config.mean if config else _HALF,
-        std=std if std is not None else config.std if config else _HALF,
-        interpolation=config.interpolation if config else "bicubic",
-        finetuned_on_1k=seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
-        image_size=image_size,
-        pool=pool,
-    )
-    return backbone.to(device) if device is not None else backbone
+def __getattr__(name: str) -> Any:
+    """Return what has moved to :mod:`lw2g.vit.loading`, for one minor version."""
+    if name == "load_backbone":
+        return importlib.import_module("lw2g.vit.loading").load_backbone
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

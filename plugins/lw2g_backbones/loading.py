@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.vit.backbone import Backbone, load_backbone
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.loading import load_backbone
 from lw2g.vit.weights import file_sha256
 from lw2g_backbones.presets import BackbonePreset, KnownFile, PresetConfig, TimmConfig
 

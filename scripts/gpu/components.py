@@ -15,7 +15,8 @@ from lw2g.interfaces.options import option
 from lw2g.interfaces.stream import TaskStream
 from lw2g.registry.markers import hookimpl
 from lw2g.testing.tiny import tiny_backbone
-from lw2g.vit.backbone import Backbone, load_backbone
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.loading import load_backbone
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.tasks import ArraySource, LabelledImages, build_stream
 from lw2g_benchmarks.transforms import TransformPair, make_transforms

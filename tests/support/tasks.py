@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,15 +11,33 @@ from torch import Tensor, nn
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
+from lw2g.vit.taps import Tap
 
-__all__ = ["CPU", "build_of", "given_set", "retrieved", "task_context", "tasks_of"]
+__all__ = ["CPU", "Sizes", "build_of", "given_set", "retrieved", "task_context", "tasks_of"]
 
 CPU = torch.device("cpu")
 
 
+class Sizes:
+    """The sizes of a backbone that has a place for everything."""
+
+    def __init__(self, dim: int, depth: int = 6) -> None:
+        self.dim = dim
+        self.depth = depth
+
+    def require(self, *asked: object) -> None:
+        """Refuse nothing."""
+
+    require_class_token = require
+
+    def key_tap(self, block: int) -> Tap:
+        """Return the tap of the projected queries."""
+        return Tap(block, "query")
+
+
 def build_of(backbone: Any = None, *, num_tasks: int = 4, num_classes: int = 8, dim: int = 8) -> BuildContext:
     """Return what components are built from; without a backbone there are its sizes alone."""
-    sizes = SimpleNamespace(dim=dim, depth=6) if backbone is None else backbone
+    sizes = Sizes(dim) if backbone is None else backbone
     return BuildContext(backbone=sizes, num_tasks=num_tasks, num_classes=num_classes, device=CPU, seed=0)
 
 

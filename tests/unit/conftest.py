@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -22,7 +21,7 @@ from lw2g.tasks.protection import Protection
 from lw2g.vit.backbone import Backbone
 from lw2g_constraints.options import OrthogonalConfig
 from lw2g_constraints.orthogonal import Orthogonal
-from tasks import build_of, task_context, tasks_of
+from tasks import Sizes, build_of, task_context, tasks_of
 
 
 @attrs.frozen(kw_only=True)
@@ -163,7 +162,7 @@ def vit_b() -> Callable[..., BuildContext]:
     """Build contexts of ViT-B/16's sizes without a backbone, for counting parameters."""
 
     def build(num_tasks: int = 10, num_classes: int = 100) -> BuildContext:
-        sizes = SimpleNamespace(dim=768, depth=12)
+        sizes = Sizes(dim=768, depth=12)
         return build_of(sizes, num_tasks=num_tasks, num_classes=num_classes)
 
     return build

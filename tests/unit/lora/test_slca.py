@@ -13,7 +13,7 @@ from torch.nn import functional
 from lw2g.errors import ConfigError
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.interfaces.pool import Pool
-from lw2g.vit.backbone import load_backbone
+from lw2g.vit.loading import load_backbone
 from lw2g.vit.taps import Tap
 from lw2g_lora.options import SlcaConfig
 from lw2g_lora.slca import SlcaPlusPlus, TaskHeads, logit_norm_loss, symmetric_loss

@@ -1,0 +1,92 @@
+"""Building a backbone from a timm name and one source of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import timm
+import torch
+
+from lw2g.errors import ConfigError
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.fingerprint import WeightSource
+from lw2g.vit.names import plain_name
+from lw2g.vit.pooling import Pool
+from lw2g.vit.weights import (
+    create_model,
+    described,
+    file_sha256,
+    load_weights,
+    resolve_name,
+    seen_1k,
+)
+
+__all__ = ["load_backbone"]
+
+_HALF = (0.5, 0.5, 0.5)
+
+
+def load_backbone(
+    timm_name: str,
+    *,
+    weights: Path | None = None,
+    pretrained: bool = False,
+    image_size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    device: torch.device | str | None = None,
+    random_seed: int | None = None,
+    finetuned_on_1k: bool | None = None,
+    pool: Pool = "default",
+) -> Backbone:
+    """Build a backbone from a timm name and exactly one source of weights.
+
+    Args:
+        timm_name: ``architecture.tag``; the bare architecture suffices for a file or random weights.
+        weights: Checkpoint file (see ``load_weights``); takes precedence over ``pretrained``.
+        pretrained: Whether to fetch the tag's weights from the hub that timm uses.
+        image_size: Side of the input in pixels; by default the tag's, else positions are resampled.
+        mean: Input mean per channel; by default the tag's, required for a bare name with a file.
+        std: Input standard deviation per channel, likewise.
+        device: Device of the backbone; the CPU by default.
+        random_seed: Seed of *random* weights, for tests only.
+        finetuned_on_1k: Whether the weights have seen ImageNet-1k labels; by default read off the tag.
+        pool: How features are pooled (:mod:`lw2g.vit.pooling`).
+
+    Raises:
+        ConfigError: The name or the combination of arguments is not usable.
+        DataError: The weights cannot be fetched or do not fit.
+    """
+    timm_name = plain_name(timm_name)
+    if [weights is not None or pretrained, random_seed is not None].count(True) != 1:
+        raise ConfigError(
+            f"backbone {timm_name!r} needs one source of weights", "give a file, the hub or (in tests) a seed"
+        )
+    source: WeightSource = "file" if weights else "timm hub tag" if pretrained else "random"
+    tagged = resolve_name(timm_name, needs_tag=source == "timm hub tag")
+    config = timm.get_pretrained_cfg(timm_name) if tagged else None
+    if source == "file" and config is None and (mean is None or std is None):
+        raise ConfigError(
+            f"bare architecture {timm_name!r} does not say how inputs are normalised",
+            "state mean and std, as in backbone.mean=[0.5,0.5,0.5], or give the name with its tag",
+        )
+    model = create_model(
+        timm_name, from_hub=source == "timm hub tag", image_size=image_size, seed=random_seed or 0
+    )
+    if weights is not None:
+        load_weights(model, weights)
+    backbone = Backbone.wrap(
+        model,
+        name=described(timm_name, weights, random_seed),
+        timm_name=timm_name,
+        source=source,
+        sha256=file_sha256(weights) if weights else None,
+        mean=mean if mean is not None else config.mean if config else _HALF,
+        std=std if std is not None else config.std if config else _HALF,
+        interpolation=config.interpolation if config else "bicubic",
+        finetuned_on_1k=seen_1k(config) if finetuned_on_1k is None else finetuned_on_1k,
+        image_size=image_size,
+        pool=pool,
+    )
+    return backbone.to(device) if device is not None else backbone
