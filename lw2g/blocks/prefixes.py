@@ -7,6 +7,7 @@ A method whose parameter set is a prefix and whose classifier is one linear head
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -103,17 +104,12 @@ def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return row[0::2], row[1::2]
 
 
-def query_tap(block: int) -> Tap:
-    """Return the tap of a block's projected queries."""
-    return Tap(block=block, kind="query")
-
-
 def prefix_sites(
     prefixes: nn.Module,
     blocks: Sequence[int],
     owner: Owner = "set",
     *,
-    tap: Callable[[int], Tap] = query_tap,
+    tap: Callable[[int], Tap] = partial(Tap, kind="query"),
 ) -> tuple[Site, ...]:
     """Return one site per block: the key half, measured and protected against the block's queries.
 
@@ -162,13 +158,7 @@ def check_blocks(blocks: Sequence[int], depth: int, path: str) -> tuple[int, ...
 
 
 def checked_blocks(blocks: Sequence[int], backbone: Backbone, rung: Rung, path: str) -> tuple[int, ...]:
-    """Return the blocks as a tuple after checking that the backbone offers an injection at them.
-
-    Args:
-        blocks: Block indices from 0.
-        backbone: The backbone.
-        rung: The kind of injection.
-        path: Name of the option, for the message.
+    """Return :func:`check_blocks` of a backbone after checking that it offers an injection at them.
 
     Raises:
         ConfigError: The backbone lacks what the injection needs, or a block is repeated or missing.
