@@ -104,12 +104,15 @@ def reshaped(key: Tensor, value: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return row[0::2], row[1::2]
 
 
+_QUERY = partial(Tap, kind="query")
+
+
 def prefix_sites(
     prefixes: nn.Module,
     blocks: Sequence[int],
     owner: Owner = "set",
     *,
-    tap: Callable[[int], Tap] = partial(Tap, kind="query"),
+    tap: Callable[[int], Tap] = _QUERY,
 ) -> tuple[Site, ...]:
     """Return one site per block: the key half, measured and protected against the block's queries.
 
