@@ -8,14 +8,37 @@ draws it.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from stream_tables import FLOOR, LABELS, Line
+from stream_tables import FLOOR, FROZEN, LABELS, Line
 
-COLOURS = ("#2f6fb5", "#c2502f", "#3d8b53", "#8a5fb0", "#a8801f", "#4b9aa8", "#888888")
+COLOURS = (
+    "#2f6fb5",
+    "#c2502f",
+    "#3d8b53",
+    "#8a5fb0",
+    "#a8801f",
+    "#4b9aa8",
+    "#d16ba5",
+    "#7a5230",
+    "#9aa83b",
+    "#5b5bd6",
+    "#e0a030",
+    "#20705f",
+)
+GREY = "#888888"
+"""The colour of what trains nothing."""
+SHAPES = (
+    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0",
+    "M-5,-5h10v10h-10z",
+    "M0,-6l6,11h-12z",
+    "M0,-7l6,7l-6,7l-6,-7z",
+)
+"""Marks of streams, as paths around the origin: disc, square, triangle, diamond."""
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 400, 60, 16, 56
 INK = "#808080"
 Scale: TypeAlias = Callable[[float], float]
@@ -36,33 +59,35 @@ def picture(lines: Sequence[Line]) -> str:
     def y(gain: float) -> float:
         return bottom - (bottom - TOP) * (gain - low) / (high - low)
 
-    methods = list(dict.fromkeys(line.method for line in shown))
-    rows = 18 * math.ceil(len(methods) / 2)
+    streams = list(dict.fromkeys(line.stream for line in shown))
+    trained = list(dict.fromkeys(line.method for line in shown if line.method not in FROZEN))
+    colours = {method: COLOURS[number % len(COLOURS)] for number, method in enumerate(trained)}
+    marks = dict(zip(streams, itertools.cycle(SHAPES)))
+    legend = [(marks[stream], INK, stream) for stream in streams]
+    legend.append((SHAPES[0], GREY, "other heads on frozen features"))
+    legend += [(SHAPES[0], colours[method], _plain(method)) for method in trained]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + rows}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 9 * len(legend) + 18}" '
         f'font-family="sans-serif" font-size="12" fill="{INK}">',
         *_axes(x, y, (low, high), most, right, bottom),
     ]
-    written: list[tuple[float, float]] = []
     for times, gain, line in points:
-        colour = COLOURS[methods.index(line.method) % len(COLOURS)]
-        said = f"{line.stream}: {gain:+.1f} points for {times:.0f} forwards an image"
+        said = f"{_plain(line.method)}, {line.stream}: {gain:+.1f} points for {times:.0f} forwards an image"
         parts.append(
-            f'<circle cx="{x(times):.1f}" cy="{y(gain):.1f}" r="5" fill="{colour}">'
-            f"<title>{html.escape(said)}</title></circle>"
+            f'<path transform="translate({x(times):.1f} {y(gain):.1f})" d="{marks[line.stream]}" '
+            f'fill="{colours.get(line.method, GREY)}" fill-opacity="0.8">'
+            f"<title>{html.escape(said)}</title></path>"
         )
-        # Beside a point that has its word on the right already, the word stands on the left.
-        crowded = any(abs(x(times) - left) < 60 and abs(y(gain) - down) < 12 for left, down in written)
-        written.append((x(times), y(gain)))
-        start, anchor = (x(times) - 8, "end") if crowded else (x(times) + 8, "start")
-        beside = f'x="{start:.1f}" y="{y(gain) + 4:.1f}" text-anchor="{anchor}"'
-        parts.append(f'<text {beside} font-size="10">{html.escape(line.stream.split("-")[0])}</text>')
-    for number, method in enumerate(methods):
-        left, down = LEFT + 330 * (number % 2), HEIGHT + 18 * (number // 2)
-        name = html.escape(LABELS.get(method, method).replace("`", "").replace("*", ""))
-        parts.append(f'<circle cx="{left}" cy="{down - 4}" r="5" fill="{COLOURS[number % len(COLOURS)]}"/>')
-        parts.append(f'<text x="{left + 10}" y="{down}">{name}</text>')
+    for number, (shape, colour, name) in enumerate(legend):
+        left, down = LEFT + 340 * (number % 2), HEIGHT + 18 * (number // 2)
+        parts.append(f'<path transform="translate({left} {down - 4})" d="{shape}" fill="{colour}"/>')
+        parts.append(f'<text x="{left + 10}" y="{down}" font-size="11">{html.escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _plain(method: str) -> str:
+    """Return the label of a method without marks of Markdown."""
+    return LABELS.get(method, method).replace("`", "").replace("*", "")
 
 
 def _place(line: Line) -> tuple[float, float]:
