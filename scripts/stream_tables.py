@@ -32,11 +32,11 @@ FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 LABELS = {
     FLOOR: "`lda` on frozen features (the floor)",
-    "simple-cil_cosine": "class means on frozen features (`simple-cil`)",
-    "simple-cil_mahalanobis": "`mahalanobis` on frozen features",
-    "simple-cil_ridge": "`ridge` on frozen features",
-    "simple-cil_klda": "`klda` on frozen features",
-    "ranpac": "`ranpac adapt=none` on frozen features",
+    "simple-cil_cosine": "class means on frozen features (`simple-cil`) (floor)",
+    "simple-cil_mahalanobis": "`mahalanobis` on frozen features (floor)",
+    "simple-cil_ridge": "`ridge` on frozen features (floor)",
+    "simple-cil_klda": "`klda` on frozen features (floor)",
+    "ranpac": "`ranpac adapt=none` on frozen features (floor)",
     "ranpac_always": "`ranpac`, adapters of the first task",
     "slca-plus-plus_always_lda_gated_expert": (
         "**recommended**: `slca-plus-plus`, `lda` carried `gated`, frozen expert"

@@ -45,7 +45,8 @@ orders. After ±: half of the 95 % t-interval over orders of the difference from
 floor, paired over the orders that both have. Seconds (one CPU core of a busy machine, tests included) and
 numbers kept are means over orders. *Forwards*: operations on training images, in forwards of the bare
 backbone for each of them; 1 reads their features once. Heads on frozen features other than the floor's shared
-their forwards with one another, so they have no seconds of their own.
+their forwards with one another, so they have no seconds of their own. All of them, marked (floor), are what a
+training has to beat ([when it does](worth.md)).
 """
 CAUTION = {
     "report": "Method, head and carry were chosen on other streams; all of CIFAR-100 had a part in it, and\n"
