@@ -283,10 +283,12 @@ class _Resolver:
         host = baseline if isinstance(baseline, BaselineComponent) else None
         policy, retrieval = self._choose_policy(host), self._choose_retrieval(host)
         own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
+        rule = self._chosen(policy, "policy")
+        self._take_over(policy, rule)
         parts: dict[str, Any] = {
             "benchmark": self._chosen(benchmark, "benchmark"),
             "baseline": self._chosen(baseline, "baseline"),
-            "policy": (rule := self._chosen(policy, "policy")),
+            "policy": rule,
             "retrieval": self._chosen(retrieval, "retrieval", preset=own_retrieval),
             "constraints": self._constraints(policy),
             "backbone": self._backbone(self._choose("backbone", self._default_backbone())),
@@ -297,6 +299,19 @@ class _Resolver:
             "trackers": self._trackers(),
         }
         return None if self.problems else ExperimentConfig(**parts)
+
+    def _take_over(self, policy: PolicyComponent | None, rule: Chosen | None) -> None:
+        """Let the options that belong to the policy's own replace those of the preset."""
+        if policy is None or rule is None or rule.config is None:
+            return
+        for section, table in nest(policy.brings(rule.config), self.problems).items():
+            below = self.preset_tables.get(section, {})
+            merged = {**below, **table}
+            for name in below.keys() & table.keys():
+                # a section of several components has a table for each
+                if isinstance(below[name], Mapping):
+                    merged[name] = {**below[name], **table[name]}
+            self.preset_tables[section] = merged
 
     def _growth(self) -> GrowthConfig | None:
         config: GrowthConfig | None = self._record(

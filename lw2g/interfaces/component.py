@@ -59,6 +59,11 @@ def _name_backbones_only(_instance: object, field: attrs.Attribute[Any], presets
                 raise ValueError(f"{field.name}: of a backbone only the name can be set, not {key!r}")
 
 
+def _brings_nothing(_config: Any) -> Mapping[str, Any]:
+    """Return no options: most policies leave those of other sections alone."""
+    return {}
+
+
 def _lacks_nothing(_config: Any) -> tuple[str, str] | None:
     """Return None: most components need no file of the user's."""
     return None
@@ -221,6 +226,8 @@ class PolicyComponent(Component):
             returns them for given options.
         screen: Which sets to measure if ``growth.screen`` limits their number.
         default_constraints: The constraints in use unless the user names others.
+        brings: ``brings(config)`` returns options of other sections, by dotted keys, that belong to the
+            policy under its options; what the user sets goes before them.
         adds_always: True if every task gets a set of its own; ``fixed`` baselines need such a policy.
     """
 
@@ -233,6 +240,7 @@ class PolicyComponent(Component):
     measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ("hindrance",)
     screen: Screen = attrs.field(default="ends", validator=attrs.validators.in_(get_args(Screen)))
     default_constraints: tuple[str, ...] = ("orthogonal", "cpk")
+    brings: Callable[[Any], Mapping[str, Any]] = _brings_nothing
     adds_always: bool = False
 
     def reads(self, config: Any) -> tuple[str, ...]:

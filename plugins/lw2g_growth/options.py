@@ -16,6 +16,7 @@ __all__ = [
     "EnergyConfig",
     "FixedConfig",
     "MarginConfig",
+    "MinConfig",
     "PlainConfig",
     "ThresholdConfig",
     "TrialConfig",
@@ -50,6 +51,23 @@ class MarginConfig:
         "standard errors by which Z must exceed 0 before a set is added",
         validator=_FINITE_MARGIN,
         published=0.0,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class MinConfig(MarginConfig):
+    """Options of ``min``."""
+
+    reading: Literal["ours", "text", "algorithm", "release"] = option(
+        "ours",
+        "how the paper is taken: ours (spaces per head, averaged evidence, updates kept off old spaces), by "
+        "the letter of its text, of its algorithm (which reuses the set of greatest Z), or by its release",
+        literal={
+            "text": "full-width spaces, one draw over the gradient's own images, gradients projected",
+            "algorithm": "as its text, but the set of greatest Z is reused, as Algorithm 1 has it",
+            "release": "angles are those of random spaces of equal rank, which the released code's follow; "
+            "one threshold, that of the last set",
+        },
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lw2g.interfaces.component import EvidenceComponent, PolicyComponent, lazy
 from lw2g.interfaces.deviations import PLAIN_IMAGES
 from lw2g.registry.markers import hookimpl
@@ -12,6 +14,7 @@ from lw2g_growth.options import (
     EnergyConfig,
     FixedConfig,
     MarginConfig,
+    MinConfig,
     PlainConfig,
     ThresholdConfig,
     TrialConfig,
@@ -27,6 +30,22 @@ _LW2G = "LW2G: Learning Whether to Grow for Prompt-based Continual Learning"
 _RULE = "lw2g_growth.policies:RulePolicy"
 
 
+_LETTER = {
+    "growth.heads": "joint",
+    "growth.evidence": "literal",
+    "constraints.orthogonal.on": "gradient",
+    "constraints.cpk.on": "gradient",
+}
+_RELEASED = {"growth.energy_power": 4, "growth.rule": "below"}
+
+
+def _literal_options(config: MinConfig) -> dict[str, Any]:
+    """Return the options that a reading of the paper has in other sections."""
+    if config.reading == "ours":
+        return {}
+    return _LETTER | (_RELEASED if config.reading == "release" else {})
+
+
 def _named_measure(config: ThresholdConfig | BudgetConfig) -> tuple[str, ...]:
     return (config.measure,)
 
@@ -37,10 +56,11 @@ def lw2g_policies() -> list[PolicyComponent]:
     return [
         PolicyComponent(
             name="min",
-            config=MarginConfig,
+            config=MinConfig,
             summary="grow iff every old space hinders more than the pre-trained one, else reuse the least",
             citation=_LW2G,
-            build=lazy(_RULE),
+            build=lazy("lw2g_growth.policies:min_policy"),
+            brings=_literal_options,
             screen="least",
             deviations=(PLAIN_IMAGES,),
         ),

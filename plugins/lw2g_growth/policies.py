@@ -15,18 +15,21 @@ import numpy as np
 
 from lw2g.errors import ConfigError
 from lw2g.interfaces.growth import Burden, Decision, Evidence, Grow, Reuse
-from lw2g_growth.options import BudgetConfig, FixedConfig, PlainConfig
+from lw2g_growth.options import BudgetConfig, FixedConfig, MarginConfig, MinConfig, PlainConfig
 from lw2g_growth.rules import Rule, Standing, beyond, probability_of_sharing
 
 __all__ = [
+    "AlgorithmPolicy",
     "AlwaysPolicy",
     "BudgetPolicy",
     "FixedPolicy",
     "MaxPolicy",
     "OnePolicy",
     "RandomPolicy",
+    "ReleasePolicy",
     "RulePolicy",
     "VotePolicy",
+    "min_policy",
 ]
 
 
@@ -60,6 +63,54 @@ class RulePolicy:
     def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
         """Return the set to reuse; candidates come in the order of their ids, at least one."""
         return max(shareable, key=lambda standing: standing.value)
+
+
+def min_policy(config: MinConfig) -> RulePolicy | ReleasePolicy:
+    """Return the paper's rule in one of its readings."""
+    plain = MarginConfig(margin=config.margin)
+    if config.reading == "algorithm":
+        return AlgorithmPolicy(plain)
+    if config.reading == "release":
+        return ReleasePolicy(plain)
+    return RulePolicy(plain)
+
+
+class AlgorithmPolicy(RulePolicy):
+    """The rule as the paper's Algorithm 1 has it: grows like ``min``, but reuses the set of greatest Z."""
+
+    def pick(self, shareable: list[Standing], rng: np.random.Generator) -> Standing:
+        """Return the set of greatest Z, which is that of least standing."""
+        return min(shareable, key=lambda standing: standing.value)
+
+
+class ReleasePolicy:
+    """The rule of the released code: the set of least HFC is reused if that is below HFC_pre of the last set.
+
+    The code's old spaces lie over images, its pre-trained space is a set of channels: their angles are those
+    of random spaces of the same ranks (R2 0.9994 over the 147 angles in its logs). So the
+    nulls of the measure are compared, which depend on ranks alone.
+    """
+
+    margin = 0.0
+    burden: Burden | None = "grow"
+
+    def __init__(self, config: MarginConfig) -> None:
+        """Take no options: the released code has no margin."""
+
+    def decide(self, evidence: Evidence, rng: np.random.Generator) -> Decision:
+        """Return the decision."""
+        angles: dict[int, tuple[float, float]] = {}
+        for candidate in evidence.eligible:
+            measured = candidate.measures.get("hindrance")
+            hfc = None if measured is None else measured.parts.get("null_hfc")
+            if measured is not None and hfc is not None and measured.null is not None:
+                angles[candidate.set] = (hfc, hfc - measured.null)
+        if not angles:
+            return Grow()
+        least = min(angles, key=lambda number: (angles[number][0], number))
+        threshold = angles[max(angles)][1]
+        # the code compares strictly: a tie grows
+        return Reuse(least) if angles[least][0] < threshold else Grow()
 
 
 class MaxPolicy(RulePolicy):

@@ -8,8 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, Measurement, Planned, Reuse
+from lw2g.interfaces.options import published_differences
+from lw2g.registry.catalogue import load_catalogue
 from lw2g.testing.evidence import measured_set
 from lw2g_growth.options import FixedConfig, MarginConfig
 from lw2g_growth.plugin import lw2g_policies
@@ -61,6 +64,22 @@ NOISY = evidence((0, 5.0, 2.0), (1, 2.0, 0.5))
 APART = [measured_set(0, -1.0, parts={"hfc": 20.0}), measured_set(1, -9.0, parts={"hfc": 60.0})]
 RANKED = [measured_set(0, 3.0, null=5.0), measured_set(1, 1.0, null=-1.0)]
 DISAGREEING, BY_RANK = (Evidence(task=2, candidates=tuple(rows)) for rows in (APART, RANKED))
+# angles by ranks: 40 and 20 degrees against 30 (of the last set), whatever was measured
+BY_COUNT = Evidence(
+    task=2,
+    candidates=(
+        measured_set(0, -9.0, null=-5.0, parts={"hfc": 1.0, "null_hfc": 40.0}),
+        measured_set(1, 9.0, null=-10.0, parts={"hfc": 1.0, "null_hfc": 20.0}),
+    ),
+)
+# the first set lies below its own threshold of 45, but not below that of the last set, 15
+BY_LAST = Evidence(
+    task=2,
+    candidates=(
+        measured_set(0, -9.0, null=-5.0, parts={"hfc": 1.0, "null_hfc": 40.0}),
+        measured_set(1, -9.0, null=30.0, parts={"hfc": 1.0, "null_hfc": 45.0}),
+    ),
+)
 CLOSED = Evidence(task=7, candidates=(CandidateEvidence(set=0, excluded="its space is full"),))
 gains, room = partial(said, measure="trial"), partial(said, measure="capacity", alike=-1)
 STRICT = ("min", "max", "rnd")
@@ -68,6 +87,11 @@ FALLING = {"null": 0.7, "own": 0.05, "alike": -1}
 LIMIT = {"scale": "value", "threshold": 0.5, "burden": "grow", "margin": 1.0}
 DECISIONS = [
     ("min takes the least Z", "min", {}, MIXED, Reuse(2)),
+    ("min by the paper's text", "min", {"reading": "text"}, MIXED, Reuse(2)),
+    ("by its algorithm the greatest Z", "min", {"reading": "algorithm"}, MIXED, Reuse(0)),
+    ("which grows as the text does", "min", {"reading": "algorithm"}, NOISY, Grow()),
+    ("by its release ranks alone count", "min", {"reading": "release"}, BY_COUNT, Reuse(1)),
+    ("against the last set's threshold", "min", {"reading": "release"}, BY_LAST, Grow()),
     ("max takes the greatest HFC", "max", {}, MIXED, Reuse(0)),
     ("one takes the first set", "one", {}, MIXED, Reuse(0)),
     ("affinity takes the greatest Z", "affinity", {}, MIXED, Reuse(0)),
@@ -359,3 +383,31 @@ def test_the_limit_of_a_position_lies_towards_home(own):
     assert limit == pytest.approx(half_way + 0.04 * np.sign(towards))
     assert decide(policy, given(limit + towards)) == Reuse(0)
     assert decide(policy, given(limit - towards)) == Grow()
+
+
+def test_a_reading_brings_its_options_and_is_told():
+    """The letter of the paper sets spaces, evidence and projection; what the user sets goes before it."""
+    catalogue = load_catalogue()
+    literal = resolve(catalogue, policy="min", overrides={"policy.reading": "text"}).config
+    assert (literal.growth.heads, literal.growth.evidence) == ("joint", "literal")
+    assert {constraint.config.on for constraint in literal.constraints} == {"gradient"}
+    released = {"policy.reading": "release", "growth.heads": "per-head"}
+    config = resolve(catalogue, policy="min", overrides=released).config
+    assert (config.growth.heads, config.growth.energy_power, config.growth.rule) == ("per-head", 4, "below")
+    ours = resolve(catalogue, policy="min").config
+    assert (ours.growth.heads, ours.growth.evidence) == ("per-head", "averaged")
+    told = [entry["option"] for entry in published_differences(literal.policy.config, "policy")]
+    assert told == ["policy.reading"]
+    assert published_differences(ours.policy.config, "policy") == []
+
+
+def test_a_reading_keeps_what_the_preset_says():
+    """The authors' energies and phi stay; only what the reading names is replaced."""
+    overrides = {"policy.reading": "text"}
+    config = resolve(
+        load_catalogue(), policy="min", baseline="dual-prompt", benchmark="imagenet-r", overrides=overrides
+    ).config
+    plain = resolve(load_catalogue(), policy="min", baseline="dual-prompt", benchmark="imagenet-r").config
+    phi = {one.name: getattr(one.config, "phi", None) for one in config.constraints}
+    assert phi == {one.name: getattr(one.config, "phi", None) for one in plain.constraints}
+    assert (config.growth.energy, config.growth.heads) == (plain.growth.energy, "joint")
