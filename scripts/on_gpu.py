@@ -2,7 +2,9 @@
 
     python scripts/on_gpu.py --out runs/gpu --minutes 9
     python scripts/on_gpu.py --out runs/gpu --minutes 9 --cifar FOLDER --weights FILE
+    python scripts/on_gpu.py --out runs/gpu --minutes 9 --parts decisive,cells --grid GRID.toml
 
+The checks that decide come first, then the cells of grids, in the order of the grids and of their rows.
 Needs the working tree alone: lw2g need not be installed. Pure-Python wheels that the machine lacks are taken
 from ``--wheels``. With the same ``--out`` it goes on where it stopped; nothing is measured twice.
 Without a GPU (``--device cpu --toy``) every part runs at toy size, which says nothing but that it runs.
@@ -39,6 +41,13 @@ def arguments() -> argparse.Namespace:
         "--cifar", type=Path, help="folder of train/ and test/, or of zip sheets, of CIFAR-100"
     )
     parser.add_argument("--weights", type=Path, help="weights of vit_tiny_patch16_224")
+    parser.add_argument(
+        "--grid", type=Path, action="append", default=[], help="grid whose cells are run; repeatable"
+    )
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="of all cells"
+    )
+    parser.add_argument("--keep-models", action="store_true", help="keep the checkpoints of finished cells")
     parser.add_argument("--wheels", type=Path, help="folder of wheels that the machine lacks")
     return parser.parse_args()
 

@@ -96,7 +96,8 @@ class Locals:
                 "run.devices: objects of this program exist in one process only",
                 "leave devices out, or write a plugin (lw2g new-plugin)",
             )
-        if config.run.workers and multiprocessing.get_start_method() != "fork":
+        # auto takes no workers where they are not forked
+        if config.run.workers not in (0, "auto") and multiprocessing.get_start_method() != "fork":
             try:
                 pickle.dumps(self._images)
             except Exception as error:  # whatever its __reduce__ raises

@@ -202,6 +202,12 @@ class RoutingConfig:
     )
 
 
+def _is_a_number_of_workers(_instance: object, field: attrs.Attribute[Any], value: int | str) -> None:
+    """From 0."""
+    if value != "auto" and int(value) < 0:
+        raise ValueError(f"'{field.name}' must be at least 0, or 'auto': {value}")
+
+
 @attrs.frozen(kw_only=True)
 class RunConfig:
     """How an experiment is run; none of this belongs to a method."""
@@ -253,7 +259,12 @@ class RunConfig:
         "also test each task before it is learned, where all its classes are known from other domains; the "
         "record notes it beside chance (no forward transfer: that subtracts a random model's accuracy)",
     )
-    workers: int = option(0, "processes that decode images; 0: none", validator=ge(0))
+    workers: int | Literal["auto"] = option(
+        "auto",
+        "processes that decode and augment images; 0: none; auto: up to 4 beside a GPU, which one process "
+        "cannot feed, and none elsewhere (the images are the same bits)",
+        validator=_is_a_number_of_workers,
+    )
     image_memory: int = option(
         1024,
         "memory in MiB for the images of the current task, and as much again for test images; images beyond "

@@ -29,6 +29,7 @@ from lw2g.devices.engine import Engine
 from lw2g.errors import ConfigError, DataError
 from lw2g.files.protocol import digest_of
 from lw2g.files.sealed import write_atomically
+from lw2g.images.decoding import workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
 from lw2g.inputs.feature_files import FORMAT, JSON_FILE, Integers, Split
@@ -199,7 +200,7 @@ def _extractor(
             backbone=backbone,
             engine=engine,
             batch_size=config.run.evaluation_batch,
-            workers=config.run.workers,
+            workers=workers_of(config.run.workers, engine.device),
         )
         return images.queries(range(len(part))).cpu()
 

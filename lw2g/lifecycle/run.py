@@ -261,10 +261,10 @@ class Run(Observer):
             return
         self._count_seconds()
         protection = self._learner.protection if self._learner is not None and position.within else None
-        ledger, run = self._ledger.as_mapping(), self.resolved.config.run
+        ledger = self._ledger.as_mapping()
         checkpoint = snapshot(self._session, position, ledger, protection, optimizer, self._store.base)
         # training forks processes that decode images: never do so beside a thread
-        save = self._store.save if run.workers else self._store.save_behind
+        save = self._store.save if self._session.workers else self._store.save_behind
         save(attrs.evolve(checkpoint, task_done=task_done))
 
     def _begin_anew(self) -> Position:

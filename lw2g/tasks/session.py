@@ -21,7 +21,7 @@ from lw2g.errors import ConfigError
 from lw2g.evaluation.evaluator import Evaluator
 from lw2g.files.predictions import Predictions
 from lw2g.files.protocol import noted_facts
-from lw2g.images.decoding import chunks, require_open_files
+from lw2g.images.decoding import chunks, require_open_files, workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Originals
 from lw2g.images.shared import SharedImages, require_unseen_images
@@ -200,6 +200,11 @@ class Session(ModelParts):
         name = self.config.benchmark.name
         return [f"run.speed 'fast': benchmark {name!r} cannot augment by the batch; exact instead"]
 
+    @property
+    def workers(self) -> int:
+        """The number of processes that decode and augment images."""
+        return workers_of(self.config.run.workers, self.engine.device)
+
     def image_set(self, parts: Sequence[TaskData] | Originals, *, train: bool) -> ImageSet:
         """Return images under the training or the test transform.
 
@@ -220,7 +225,7 @@ class Session(ModelParts):
             backbone=self.backbone,
             engine=self.engine,
             batch_size=self.config.run.evaluation_batch,
-            workers=self.config.run.workers,
+            workers=self.workers,
             query_norm=self.retrieval is None or self.retrieval.query_norm,
             still=self.image_set(originals, train=False) if still else None,
         )
@@ -358,7 +363,7 @@ def open_session(
         DataError: Data or weights are missing.
     """
     run, engine = config.run, engine_of(config)
-    require_open_files(run.workers)
+    require_open_files(workers_of(run.workers, engine.device))
     benchmark = build(catalogue, "benchmark", config.benchmark)
     component = catalogue.get("baseline", config.baseline.name)
     streams = [benchmark.stream(), *(build(catalogue, "benchmark", choice).stream() for choice in later)]

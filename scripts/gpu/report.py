@@ -48,6 +48,17 @@ def _agreement(found: Mapping[str, Any], results: Results) -> list[str]:
     )
 
 
+def _decisive(found: Mapping[str, Any], results: Results) -> list[str]:
+    pairs = [(name, key, value) for name, one in found.items() for key, value in one.items() if key != "took"]
+    return _table(["what", "figure", "value"], pairs)
+
+
+def _cells(found: Mapping[str, Any], results: Results) -> list[str]:
+    keys = ("faa", "ffm", "pra", "ssp", "seconds", "attempts", "same_bits", "travel_mib")
+    rows = [[name, *(one.get(key) for key in keys)] for name, one in found.items()]
+    return _table(["cell", *keys], rows)
+
+
 def _training(found: Mapping[str, Any], results: Results) -> list[str]:
     heads = ["model / mode / method", "batch", "ms", "images/s", "share of rate", "peak MiB"]
     heads += ["ms / bare timm's", "MiB / bare timm's"]
@@ -119,6 +130,8 @@ def _tests(found: Mapping[str, Any], results: Results) -> list[str]:
 
 _TABLES = {
     "machine": _machine,
+    "decisive": _decisive,
+    "cells": _cells,
     "agreement": _agreement,
     "training": _training,
     "pipeline": _pipeline,

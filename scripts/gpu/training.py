@@ -41,9 +41,9 @@ def measurements(lab: Lab) -> Iterator[tuple[str, Measurement]]:
     """Yield models by mode, bare timm first in each, then all baselines, all batch sizes of each together."""
     for mode in lab.given.modes.split(","):
         for model in lab.models:
-            yield f"{model} / {mode} / {BARE}", partial(_bare, lab, model, mode)
+            yield f"{model} / {mode} / {BARE}", partial(of_bare_timm, lab, model, mode)
             for baseline in lab.baselines:
-                yield f"{model} / {mode} / {baseline}", partial(_baseline, lab, model, mode, baseline)
+                yield f"{model} / {mode} / {baseline}", partial(of_baseline, lab, model, mode, baseline)
 
 
 def open_stage(lab: Lab, model: str, mode: str, baseline: str, **noise: int) -> Stage:
@@ -54,7 +54,10 @@ def open_stage(lab: Lab, model: str, mode: str, baseline: str, **noise: int) -> 
     return staged(lab, lab.resolve(baseline, "one", options, **names))
 
 
-def _baseline(lab: Lab, model: str, mode: str, baseline: str) -> dict[str, Any]:
+def of_baseline(
+    lab: Lab, model: str, mode: str, baseline: str, sizes: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Time a baseline's steps at some batch sizes, those of the mode by default."""
     stage = open_stage(lab, model, mode, baseline)
     session, classes = stage.session, stage.context.task.classes
     if mode == "compile":
@@ -70,7 +73,7 @@ def _baseline(lab: Lab, model: str, mode: str, baseline: str) -> dict[str, Any]:
         images = Resident(session, classes, batch * (warm + steps_of(lab, mode) + 1), batch)
         return float(stage.seconds(images, batch, warm).median())
 
-    found = _by_batch(lab, mode, flops, step)
+    found = _by_batch(lab, mode, flops, step, sizes)
     if mode == "compile":
         found["graphs"] = counters["stats"]["unique_graphs"]
     if mode == "graph":
@@ -78,7 +81,7 @@ def _baseline(lab: Lab, model: str, mode: str, baseline: str) -> dict[str, Any]:
     return found
 
 
-def _bare(lab: Lab, model: str, mode: str) -> dict[str, Any]:
+def of_bare_timm(lab: Lab, model: str, mode: str, sizes: tuple[int, ...] = ()) -> dict[str, Any]:
     """Time timm's own forward and backward to the tokens."""
     engine = open_engine(str(lab.device), PRECISIONS[mode])
     backbone = copy.deepcopy(random_backbone(model))
@@ -103,14 +106,16 @@ def _bare(lab: Lab, model: str, mode: str) -> dict[str, Any]:
         images = torch.randn(batch, 3, size, size, device=engine.device)
         return timed(lambda: work(images), engine.device, warm=WARM, rounds=steps_of(lab, mode))
 
-    return _by_batch(lab, mode, counter.get_total_flops() / 2, step)
+    return _by_batch(lab, mode, counter.get_total_flops() / 2, step, sizes)
 
 
-def _by_batch(lab: Lab, mode: str, flops: float | None, step: Callable[[int], float]) -> dict[str, Any]:
+def _by_batch(
+    lab: Lab, mode: str, flops: float | None, step: Callable[[int], float], sizes: tuple[int, ...]
+) -> dict[str, Any]:
     """Return the figures of each batch size; one that does not fit in memory says so."""
     found: dict[str, Any] = {"gflops_per_image": None if flops is None else flops / 1e9, "batches": {}}
     rate = rate_of(lab, mode)
-    for batch in batch_sizes(lab, mode):
+    for batch in sizes or batch_sizes(lab, mode):
         peak_memory(lab.device)
         try:
             seconds = step(batch)

@@ -8,6 +8,7 @@ import os
 import runpy
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from importlib.metadata import distributions
@@ -71,6 +72,12 @@ def test_every_part_runs_and_is_measured_once(here, tmp_path, sheets):
     results = run(out, *options)
     assert [name for part in results.values() for name, one in part.items() if "error" in one] == []
     assert results["machine"]["fp32 matmul"]["tflops"] > 0
+    decisive = results["decisive"]
+    assert decisive["toy / s-prompt-plus-plus / steps"]["times bare timm at 8"] > 0
+    assert decisive["toy / s-prompt-plus-plus / waits"]["reason"] == "a CPU waits for nothing"
+    assert decisive["toy / images"]["images/s, fast"] > 0
+    assert decisive["toy / replay"]["ms a step on cpu"] > 0
+    assert results["cells"] == {"skipped": {"reason": "no cells; give a grid by --grid"}}
     exact = {"losses": 0, "gradients": 0, "logits": 0, "equal_predictions": 1, "same_sets": True}
     assert exact.items() <= results["agreement"]["s-prompt-plus-plus / fp32"].items()
     untrained = exact | {"losses": None, "gradients": None}
@@ -93,6 +100,35 @@ def test_every_part_runs_and_is_measured_once(here, tmp_path, sheets):
     said, again = here(out, "--toy", "--device", "cpu", *options)
     assert said == ""
     assert again == results
+
+
+@pytest.mark.slow
+def test_a_cell_that_was_killed_goes_on_to_the_same_bits(tmp_path):
+    """A slice ends without warning in the middle of a cell; the next one resumes it and writes its table."""
+    grid = ROOT / "experiments" / "paper" / "table7.toml"
+    options = ("--parts", "cells", "--grid", grid, "--minutes", 9)
+    whole = run(tmp_path / "whole", *options)["cells"]
+    out = tmp_path / "cut"
+    command = [sys.executable, str(SCRIPT), "--out", str(out), "--device", "cpu", "--toy", *map(str, options)]
+    killed = subprocess.Popen(command)
+    begun = time.monotonic()
+    # from its first finished task on it has something to go on with
+    while not list((out / "cells").glob("dual-*/record.json")) and time.monotonic() < begun + 300:
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    (cell,) = run(out, *options)["cells"].values()
+    (expected,) = whole.values()
+    assert cell["attempts"] == 2
+    assert cell["same_bits"]
+    same = ("faa", "ffm", "pra", "ssp")
+    assert [cell[name] for name in same] == [expected[name] for name in same]
+    records = [next(place.glob("cells/*/record.json")) for place in (out, tmp_path / "whole")]
+    one, other = (json.loads(path.read_text()) for path in records)
+    for key in ("accuracy_matrix", "decisions", "record_hash"):
+        assert one[key] == other[key]
+    assert "| dual-prompt x min |" in (out / "cells.md").read_text()
+    assert not list((out / "cells").glob("dual-*/checkpoints"))
 
 
 def test_what_is_not_asked_or_given_is_left_out(here, tmp_path):

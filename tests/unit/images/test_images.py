@@ -15,7 +15,7 @@ import torch
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.images import decoding
-from lw2g.images.decoding import chunks
+from lw2g.images.decoding import chunks, workers_of
 from lw2g.images.image_set import ImageSet
 from lw2g.images.pixels import Kept, Originals, Room
 from lw2g.interfaces.context import derive_seed
@@ -366,3 +366,16 @@ def test_still_queries_are_those_of_the_test_transform(session_of: Callable[...,
     assert torch.equal(first.query, still.queries([0, 1]))
     assert torch.equal(second.query, still.queries([1]))
     assert not torch.equal(first.images, next(still.batches([[0, 1]])).images)
+
+
+def test_a_gpu_is_fed_by_workers_and_a_cpu_is_not(monkeypatch):
+    """Auto takes up to four processes beside a GPU and leaves a core; a number is taken as it is."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda: "fork")
+    cuda, cpu = torch.device("cuda", 0), torch.device("cpu")
+    assert [workers_of("auto", device) for device in (cuda, cpu)] == [4, 0]
+    assert [workers_of(2, device) for device in (cuda, cpu)] == [2, 2]
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    assert workers_of("auto", cuda) == 1
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda: "forkserver")
+    assert workers_of("auto", cuda) == 0
