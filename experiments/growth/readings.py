@@ -1,0 +1,176 @@
+"""The readings of the published rule side by side: angles, Z and sharing, from packs of the store.
+
+    python experiments/growth/readings.py                          # write the table into docs/readings.md
+    python experiments/growth/readings.py --check                  # exit code 1 where page and packs differ
+    python experiments/growth/readings.py --pack runs/readings --name readings    # put finished runs into the store
+
+The runs are those of readings.toml and readings_caltech.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import attrs
+
+from lw2g.registry.catalogue import load_catalogue
+from lw2g.store.layout import add_protocol, protocol_of
+from lw2g.store.submit import submit
+from lw2g.training.files.contents import read_record
+
+ROOT = Path(__file__).resolve().parents[2]
+STORE = ROOT / "experiments" / "store"
+PAGE = ROOT / "docs" / "readings.md"
+BEGIN, END = "<!-- table: readings -->", "<!-- end of table -->"
+READINGS = ("ours", "text", "algorithm", "release")
+DATA = {"glyphs": "glyphs, micro ViT", "folder": "Caltech, ViT-Tiny"}
+TOLD = {
+    "who": "lw2g",
+    "licence": "CC0-1.0",
+    "tuned_on": "nothing",
+    "runs": 1,
+    "hardware": "one CPU core of a busy machine",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Angles:
+    """What a run measured.
+
+    Attributes:
+        second: HFC and HFC_pre before the second task.
+        hfc: HFC of all candidates.
+        z: Z of all candidates.
+        by_rank: Z of random spaces of the same ranks, which the reading `release` decides by.
+        share: Ranks of old spaces as a share of the width.
+        sets: Number of sets.
+        pra: Retrieval accuracy.
+        faa: Final average accuracy.
+    """
+
+    second: tuple[float, float]
+    hfc: Sequence[float]
+    z: Sequence[float]
+    by_rank: Sequence[float]
+    share: Sequence[float]
+    sets: int
+    pra: float
+    faa: float
+
+
+def angles_of(record: dict[str, Any]) -> Angles:
+    """Return the angles in a record."""
+    measured = [
+        one["measures"]["hindrance"]
+        for decision in record["decisions"]
+        for one in decision["candidates"]
+        if one["measures"] and one["measures"]["hindrance"]["value"] is not None
+    ]
+    first = measured[0]["parts"]
+    sites = [site for one in measured for site in one["sites"].values()]
+    return Angles(
+        second=(first["hfc"], first["hfc_pre"]),
+        hfc=[one["parts"]["hfc"] for one in measured],
+        z=[one["value"] for one in measured],
+        by_rank=[one["null"] for one in measured],
+        share=[100 * site["rank"] / site["dim"] for site in sites],
+        sets=record["metrics"]["ssp"],
+        pra=record["metrics"]["pra"],
+        faa=record["metrics"]["faa"],
+    )
+
+
+def records(store: Path) -> list[dict[str, Any]]:
+    """Return the records of the packs that name a reading of `min` on these streams."""
+    found = []
+    for path in sorted(store.glob("runs/*/like-for-like/readings*/*/*/record.json")):
+        found.append(json.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.0f} to {max(values):.0f}"
+
+
+def _signed(values: Sequence[float]) -> str:
+    return f"{min(values):+.1f} to {max(values):+.1f}"
+
+
+def table(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table: a row for each reading and energy, over seeds."""
+    by_row: dict[tuple[str, int, float, bool], list[Angles]] = defaultdict(list)
+    for record in found:
+        config = record["config"]
+        reading, growth = config["policy"]["reading"], config["growth"]
+        key = (config["benchmark"]["name"], READINGS.index(reading), growth["energy"], growth["centre"])
+        by_row[key].append(angles_of(record))
+    heads = ("data", "reading", "energy", "n", "HFC, HFC_pre at task 2", "HFC", "Z", "Z by ranks alone")
+    heads += ("rank, % of width", "sets", "PRA", "FAA")
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    order = sorted(by_row, key=lambda key: (-list(DATA).index(key[0]), *key[1:3], key[3]), reverse=False)
+    for key in order:
+        runs = by_row[key]
+        name, reading, energy, centred = key
+        whole = {part: [value for run in runs for value in getattr(run, part)] for part in ("hfc", "z")}
+        row = (
+            DATA[name],
+            READINGS[reading] + (", centred" if centred else ""),
+            f"{energy:g}",
+            str(len(runs)),
+            f"{mean(run.second[0] for run in runs):.1f}, {mean(run.second[1] for run in runs):.1f}",
+            _range(whole["hfc"]),
+            _signed(whole["z"]),
+            _signed([value for run in runs for value in run.by_rank]),
+            _range([value for run in runs for value in run.share]),
+            f"{mean(run.sets for run in runs):.1f}",
+            f"{mean(run.pra for run in runs):.1f}",
+            f"{mean(run.faa for run in runs):.1f}",
+        )
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
+def page_with(page: str, lines: Sequence[str]) -> str:
+    """Return a page with the table between its marks."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return "\n".join([head + BEGIN, "", *lines, "", END]) + tail
+
+
+def pack(runs: Path, name: str) -> None:
+    """Put the finished runs of a sweep into the store, under a protocol of this name."""
+    catalogue = load_catalogue()
+    for path in sorted(runs.glob("*/record.json")):
+        record = read_record(path.parent)
+        if len(record["accuracy_matrix"]) < record["tasks"]:
+            continue
+        if protocol_of(STORE, record, required=False) is None:
+            add_protocol(STORE, record, [0, 1, 2], name)
+        print(submit(path.parent, catalogue, STORE, TOLD).path.relative_to(STORE))
+
+
+def main() -> None:
+    """Pack runs, or write the table, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pack", type=Path, metavar="RUNS", help="put the finished runs into the store")
+    parser.add_argument("--name", default="readings", help="of their protocol")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    if arguments.pack is not None:
+        pack(arguments.pack, arguments.name)
+    page = PAGE.read_text(encoding="utf-8")
+    wanted = page_with(page, table(records(STORE)))
+    if arguments.check:
+        sys.exit(0 if page == wanted else "docs/readings.md differs from the packs; write it without --check")
+    PAGE.write_text(wanted, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
