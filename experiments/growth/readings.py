@@ -1,8 +1,8 @@
 """The readings of the published rule side by side: angles, Z and sharing, from packs of the store.
 
-    python experiments/growth/readings.py                          # write the table into docs/readings.md
-    python experiments/growth/readings.py --check                  # exit code 1 where page and packs differ
-    python experiments/growth/readings.py --pack runs/readings --name readings    # put finished runs into the store
+    python experiments/growth/readings.py                       # write the table into docs/readings.md
+    python experiments/growth/readings.py --check               # exit code 1 where page and packs differ
+    python experiments/growth/readings.py --pack runs/readings  # put finished runs into the store
 
 The runs are those of readings.toml and readings_caltech.toml.
 """
