@@ -25,8 +25,10 @@ State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 OF_THE_MACHINE = {
     "benchmark.root",
     "benchmark.more_roots",
+    "benchmark.file",
     "benchmark.title",
     "backbone.weights",
+    "backbone.sha256",
     *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory")),
 }
 """Options that change no number, or that fingerprints cover."""

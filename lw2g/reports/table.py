@@ -152,6 +152,8 @@ def _data_name(run: ReportedRun, homes: dict[str, str]) -> str:
         homes: The folders in which the data of a fingerprint were first seen; updated.
     """
     options = run.options
+    if "benchmark.file" in options:
+        return _file_title(options)
     if options["benchmark.name"] != OWN_DATA:
         return ""
     folders = json.dumps([options.get("benchmark.root"), *(options.get("benchmark.more_roots") or ())])
@@ -248,8 +250,15 @@ def _benchmark(run: ReportedRun, catalogue: Catalogue) -> str:
     if name == OWN_DATA:
         roots = [options.get("benchmark.root") or name, *(options.get("benchmark.more_roots") or ())]
         return options.get("benchmark.title") or " + ".join(Path(root).resolve().name for root in roots)
+    if "benchmark.file" in options:
+        return f"{name} of {_file_title(options)}"
     known = catalogue.get("benchmark", name) if name in catalogue.names("benchmark") else None
     return known.data.title if isinstance(known, BenchmarkComponent) and known.data else name
+
+
+def _file_title(options: Mapping[str, Any]) -> str:
+    """Return the user's title of stored features, or the name of their file."""
+    return str(options.get("benchmark.title") or Path(str(options["benchmark.file"])).stem)
 
 
 def _task_size(run: ReportedRun) -> Iterator[str]:

@@ -195,4 +195,6 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
 def differing(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     """Return the options that change a number and differ between settings and a run of an earlier time."""
     settled = OF_THE_MACHINE | ({"run.precision"} if now["run.precision"] == "auto" else set())
+    # what is left open here, a run has filled in from its data: what its stored features are of
+    settled |= {key for key, value in now.items() if key.startswith("backbone.") and value in ("", None)}
     return [key for key in before if key in now and key not in settled and before[key] != now[key]]

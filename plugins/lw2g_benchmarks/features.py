@@ -185,6 +185,6 @@ def _facts(file: FeatureFile, sources: dict[Split, StoredVectors]) -> VectorFact
 def _origin(file: FeatureFile) -> str:
     """Return where the rows come from, in words."""
     model, sha256 = file.said("timm_name"), file.said("sha256")
-    made = f"by {model}" if model else "by an unknown backbone"
+    made = f"made by {model}" if model else "whose file names no backbone"
     weights = f", weights {sha256[:12]}" if sha256 else ""
-    return f"stored features in place of images: {file.dim} numbers in {file.dtype}, made {made}{weights}"
+    return f"stored features in place of images: {file.dim} numbers in {file.dtype}, {made}{weights}"
