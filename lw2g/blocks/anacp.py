@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.carrying import Motion
 from lw2g.blocks.closed_form import ClosedForm, factor
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.random_maps import RandomMap
@@ -94,10 +93,6 @@ class AnaCP(ClosedForm):
         for target, name in zip(task.targets, task.class_names, strict=True):
             self._names[target] = name
 
-    def centres(self, classes: Tensor) -> Tensor:
-        """Refuse: means of features of length 1 do not tell those of the features."""
-        raise TypeError("expected a head with means of features but got AnaCP; carry another head")
-
     def lifted(self, features: Tensor) -> Tensor:
         """Return features of length 1."""
         return functional.normalize(features, dim=-1)
@@ -115,7 +110,8 @@ class AnaCP(ClosedForm):
         ]
         return torch.stack(answers).mean(0)
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Add to the sums."""
         unit = self.lifted(features)
         self.moments.update(unit, labels)
         for part, classes in zip(torch.split(unit, _ROWS), torch.split(labels, _ROWS), strict=True):
@@ -125,13 +121,11 @@ class AnaCP(ClosedForm):
                 self.gram[member] += rows.T @ rows
                 self.cross[:, member] += of_class.T @ rows
 
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
-        self.centres(classes)
-
-    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        """Return what scores are computed from."""
         means, covariance = self.moments.within(seen)
         targets = spread_means(means, covariance, self.map_back)
-        weights = self._projections(self._pooled(self.cross[:seen]), targets)
+        weights = self._projections(self.pooled(self.cross[:seen]), targets)
         lower = factor(covariance)
         gram = torch.zeros_like(self.gram[0])
         cross = gram.new_zeros(len(means), len(gram))
@@ -160,7 +154,8 @@ class AnaCP(ClosedForm):
         dim = self.moments.mean.shape[1]
         return torch.randn(self.draws, dim, generator=generator, dtype=torch.float64).to(self.gram)
 
-    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return the scores of targets."""
         weights, classifier = solution
         rows: Tensor = self.last_map(self.projected(self.lifted(features), weights))
         return rows @ classifier

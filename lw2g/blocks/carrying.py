@@ -31,7 +31,19 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CARRIES", "Before", "Carry", "Motion", "affine", "gated", "shift", "stay", "take_shape"]
+from lw2g.interfaces.carry import Carry, Motion
+
+__all__ = [
+    "CARRIES",
+    "Before",
+    "CandidateCarry",
+    "Motion",
+    "affine",
+    "gated",
+    "shift",
+    "stay",
+    "take_shape",
+]
 
 _HELD = 5
 """Every fifth class (image, if there is one class) is held out to choose among the candidates."""
@@ -42,36 +54,6 @@ _REACH = 1.0
 
 From 1 to 2 nothing was seen to change; so it is no option.
 """
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class Motion:
-    """Where a task takes the features of old classes.
-
-    Attributes:
-        rows: Maps features ``[n, dim]`` float64 to those after the drift.
-        linear: The linear part A of the map, ``[dim, dim]`` float64; None for the identity.
-        left: Covariance ``[dim, dim]`` within held-out classes of what the map leaves unexplained, by which a
-            carried scatter is too small; None where it is not wanted.
-        still: Whether nothing moves.
-        share: Returns the share of a fitted motion that each row ``[n, dim]`` takes, ``[n]`` from 0 to 1;
-            None where all rows take the whole of it.
-    """
-
-    rows: Callable[[Tensor], Tensor]
-    linear: Tensor | None = None
-    left: Tensor | None = None
-    still: bool = False
-    share: Callable[[Tensor], Tensor] | None = None
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Return features ``[n, dim]`` after the drift."""
-        return self.rows(rows)
-
-    def scatter(self, scatter: Tensor, count: Tensor | int) -> Tensor:
-        """Return the scatter ``[..., dim, dim]`` of ``count`` features about their means after the drift."""
-        moved = scatter if self.linear is None else self.linear.mT @ scatter @ self.linear
-        return moved if self.left is None else moved + count * self.left
 
 
 Fit = Callable[[Tensor, Tensor], Motion]
@@ -170,28 +152,28 @@ def _median(values: Tensor) -> float:
 
 
 @attrs.frozen(kw_only=True)
-class Carry:
-    """A way to fit motions.
+class CandidateCarry(Carry):
+    """A carry that fits several motions and lets held-out classes choose.
 
     Attributes:
         fits: The candidates by name; the last one serves where no image can be held out.
-        gate: Whether old classes far from the new ones take less of the fitted motion (:func:`gated`).
+        moves: Whether any candidate moves anything.
     """
 
     fits: Mapping[str, Fit]
-    gate: bool = False
+    moves: bool = True
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Names of the candidates."""
+        return tuple(self.fits)
 
     def fit(
         self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
     ) -> tuple[Motion, str]:
         """Return the motion of images' features, and the name of the candidate that held-out classes chose.
 
-        Args:
-            before: Features before the drift, ``[n, dim]``, n >= 1.
-            after: Features of the same images after it.
-            labels: Their classes, ``[n]``: every fifth class judges fits to the others. If there is one
-                class, every fifth image does.
-            residual: Whether the motion gets :attr:`Motion.left`.
+        Every fifth class judges fits to the others. If there is one class, every fifth image does.
 
         >>> rows = torch.eye(4, dtype=torch.float64)
         >>> moved, _ = CARRIES["affine"].fit(rows, rows + 2, torch.tensor([0, 0, 1, 1]))
@@ -207,8 +189,7 @@ class Carry:
             misses = {name: motion(before[held]) - after[held] for name, motion in motions.items()}
             choice = min(misses, key=lambda name: float(misses[name].square().sum()))
             left = _within(misses[choice], places[held]) if residual else None
-        motion = attrs.evolve(self.fits[choice](before, after), left=left)
-        return (gated(motion, before, labels) if self.gate else motion), choice
+        return attrs.evolve(self.fits[choice](before, after), left=left), choice
 
 
 def _within(rows: Tensor, places: Tensor) -> Tensor:
@@ -227,12 +208,12 @@ _MAPS: dict[str, Fit] = {
 }
 
 CARRIES: Mapping[str, Carry] = {
-    "none": Carry(fits=_STAY),
-    "shift": Carry(fits=_SHIFTS),
-    "affine": Carry(fits=_MAPS),
-    "auto": Carry(fits=_STAY | _MAPS | _SHIFTS),
+    "none": CandidateCarry(fits=_STAY, moves=False),
+    "shift": CandidateCarry(fits=_SHIFTS),
+    "affine": CandidateCarry(fits=_MAPS),
+    "auto": CandidateCarry(fits=_STAY | _MAPS | _SHIFTS),
 }
-"""The carries by name; :class:`Carry` with a gate is the one called ``gated``."""
+"""The carries by name that choose among these candidates; ``gated`` gates one of them."""
 
 
 class Before(nn.Module):

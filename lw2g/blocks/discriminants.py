@@ -27,6 +27,8 @@ _CLASSES = 64
 class _Moments(ClosedForm):
     """Class means and the scatter about them, of each class or pooled over the classes of each set."""
 
+    carried = True
+
     mean: Tensor
     scatter: Tensor
 
@@ -43,7 +45,8 @@ class _Moments(ClosedForm):
         """Return the scatter ``[dim, dim]`` that a class adds to, a view."""
         return self.scatter[label]
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Merge the means and scatters of features into those of their classes."""
         for label in torch.unique(labels).tolist():
             rows = features[labels == label]
             centre, old = rows.mean(0), int(self.count[label])
@@ -60,10 +63,10 @@ class _Moments(ClosedForm):
         The last is scaled by the square root of the class's count: its outer products are scatter.
         """
         counts, means = self.count[:seen], self.mean[:seen]
-        pooled = self._pooled(counts)
+        pooled = self.pooled(counts)
         if len(pooled) == seen:
             return counts, means, means.new_zeros(0, means.shape[1])
-        centres = self._pooled(means * counts[:, None]) / pooled[:, None]
+        centres = self.pooled(means * counts[:, None]) / pooled[:, None]
         return pooled, centres, (means - centres[self._targets[:seen]]) * counts[:, None].double().sqrt()
 
 
@@ -81,19 +84,21 @@ class Discriminant(_Moments):
     """
 
     likelihood = True
+    exact = True
 
     def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
         super().__init__(dim, num_classes, 1)
         self.shrinkage = shrinkage
 
     def _scatter_of(self, label: int, owner: int) -> Tensor:
-        return self._of_owner("scatter", owner)
+        return self.of_owner("scatter", owner)
 
     def covariance(self, classes: Tensor, owner: int) -> Tensor:
         """Return the unbiased covariance ``[dim, dim]`` within the classes of an owner."""
         return self.scatter[owner] / (self.count[classes].sum() - len(classes)).clamp(min=1)
 
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move the means of classes, and the scatter of their owner."""
         self.mean[classes] = motion(self.mean[classes])
         self.scatter[owner] = motion.scatter(self.scatter[owner], self.count[classes].sum())
 
@@ -114,12 +119,14 @@ class Discriminant(_Moments):
             scatter = scatter + away.T @ away
         return means, _shrunk(scatter / freedom, self.shrinkage)
 
-    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        """Return weights and biases of targets from one shrunk covariance."""
         means, covariance = self.within(seen)
         weight = torch.cholesky_solve(means.T, factor(covariance))
         return weight, -0.5 * (means * weight.T).sum(1)
 
-    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return log likelihoods up to a term that all classes share."""
         weight, bias = solution
         return features @ weight + bias
 
@@ -142,6 +149,7 @@ class KernelDiscriminant(Discriminant):
     """
 
     likelihood = False  # Gaussians of random features are far too sure of themselves
+    exact = False  # the first task fixes the bandwidth
 
     bandwidth: Tensor
     raw: Discriminant | None
@@ -183,14 +191,15 @@ class KernelDiscriminant(Discriminant):
             self.bandwidth.fill_(1 / float(apart[(len(apart) - 1) // 2]) if len(apart) else 1.0)
         super().learn(features, labels, generator, owner)
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Add random features, once a bandwidth is fixed."""
         if not self.bandwidth:
             raise ValueError("expected a bandwidth but got none; learn a whole task first")
-        super()._add(self.lifted(features), labels, owner)
+        super().add(self.lifted(features), labels, owner)
         if self.raw is not None:
             self.raw.update(features, labels, owner)
 
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Set the moments to those of random features of Gaussian classes, by the characteristic function.
 
         With t = m O' + b for the mean m of a class, O' = sqrt(2 s) O, and K = O'^T S O' for the covariance S,
@@ -209,10 +218,11 @@ class KernelDiscriminant(Discriminant):
         second = ((own + spread).exp() * (even + odd) + (own - spread).exp() * (even - odd)) / len(variance)
         within = second - self.mean[classes].T @ (weight * self.mean[classes])
         freedom = 1 - len(classes) / weight.sum()
-        self._of_owner("scatter", owner).copy_(freedom * within)
+        self.of_owner("scatter", owner).copy_(freedom * within)
 
-    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        return super()._score(self.lifted(features), *solution)
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return scores of random features."""
+        return super().score(self.lifted(features), *solution)
 
 
 class Mahalanobis(_Moments):
@@ -235,6 +245,9 @@ class Mahalanobis(_Moments):
             lw2g wrote have room for all classes of the stream, and are read as they are.
         length: Sum of the lengths of each class's features, ``[num_classes]`` float64.
     """
+
+    exact = True
+    class_rows = True
 
     length: Tensor
 
@@ -260,13 +273,14 @@ class Mahalanobis(_Moments):
         """Return the means of normalised features at the mean length of their class."""
         return self.length[classes, None] / self.count[classes, None] * self.mean[classes]
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
-        self._of_owner("scatter", int(labels.max()))  # room for all classes that come, at once
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Add normalised features and their lengths."""
+        self.of_owner("scatter", int(labels.max()))  # room for all classes that come, at once
         self._forget(labels.tolist())
         self.length.index_add_(0, labels, features.norm(dim=-1))
-        super()._add(self.lifted(features), labels, owner)
+        super().add(self.lifted(features), labels, owner)
 
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move means and scatters of normalised features at the mean length of their class.
 
         Exact where a drift turns or scales all features; else to first order about the mean.
@@ -281,7 +295,8 @@ class Mahalanobis(_Moments):
         raw = self.scatter[classes] * length.square()[..., None]
         self.scatter[classes] = motion.scatter(raw, count[..., None]) / now.square()[..., None]
 
-    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        """Return means and Cholesky factors of targets; factor again what has changed alone."""
         counts, means, away = self._means(seen)
         classes_of: dict[int, list[int]] = {}
         for label, target in enumerate(self._targets[:seen]):
@@ -324,7 +339,8 @@ class Mahalanobis(_Moments):
         for label in set(classes):
             self._solved_from.pop(self._targets[label], None)
 
-    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return negated Mahalanobis distances."""
         means, factors = solution[0], solution[1:]
         rows = self.lifted(features)
         distances = []

@@ -15,17 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lw2g.blocks.carrying import CARRIES, Before, Carry, Motion
-from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
+from lw2g.blocks.carrying import Before
 from lw2g.blocks.motions import Motions
-from lw2g.blocks.options import ClosedFormKind, HeadOptions
-from lw2g.blocks.ridge import Ridge
+from lw2g.blocks.options import HeadOptions
 from lw2g.blocks.statistics import ClassStatistics, collect_features
 from lw2g.errors import ConfigError
 from lw2g.interfaces.baseline import Baseline, mask_logits
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo, derive_seed
+from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.interfaces.phase import ComputePhase, Phase
 from lw2g.interfaces.pool import Routing
 
@@ -77,67 +76,74 @@ def closed_form_head(options: HeadOptions, context: BuildContext) -> ClosedForm 
     """Return the closed-form head that the options name; None for the trained linear head.
 
     Raises:
-        ConfigError: ``klda`` without random features.
+        ConfigError: The head cannot be built as configured, or not be carried.
     """
     if options.head == "linear":
         return None
-    carried = options.head_carry != "none"
-    return closed_form(options.head, options.head_features, context, carried=carried)
+    carry = carry_of(options, context)
+    head = closed_form(options.head, options.head_features, context, carried=carry.moves)
+    if carry.moves and not head.carried:
+        raise ConfigError(
+            f"baseline.head_carry: no carry can move the sums of head {options.head!r}",
+            "leave it out, or use another head such as 'lda'",
+        )
+    return head
 
 
-def closed_form(
-    kind: ClosedFormKind, width: int, context: BuildContext, *, carried: bool = False
-) -> ClosedForm:
+def closed_form(name: str, width: int, context: BuildContext, *, carried: bool = False) -> ClosedForm:
     """Return a closed-form classifier for features of the backbone's width.
 
     Args:
-        kind: Name of the classifier.
-        width: Number of random features for ``ridge`` and ``klda``.
+        name: Name of the head, which an option of the baseline must hold (``names="head"``).
+        width: Number of random features, for heads that take some.
         context: What is known before the first task.
         carried: Whether its sums are to follow features that drift.
 
     Raises:
-        ConfigError: ``klda`` without random features.
+        ConfigError: The head cannot be built as configured.
     """
-    dim, classes = context.backbone.dim, context.num_classes
-    seed = derive_seed(context.seed, "head", dim, width)
-    match kind:
-        case "cosine":
-            return Cosine(dim, classes)
-        case "lda":
-            return Discriminant(dim, classes)
-        case "mahalanobis":
-            return Mahalanobis(dim, classes)
-        case "ridge":
-            return Ridge(dim, classes, width, seed, carried=carried)
-        case "klda":
-            if not width:
-                raise ConfigError(
-                    "baseline.head_features: 0 leaves 'klda' nothing to work on", "raise it, or use 'lda'"
-                )
-            return KernelDiscriminant(dim, classes, width, seed, carried=carried)
+    dim = context.backbone.dim
+    of = HeadContext(
+        dim=dim,
+        num_classes=context.num_classes,
+        seed=derive_seed(context.seed, "head", dim, width),
+        features=width,
+        carried=carried,
+    )
+    head: ClosedForm = context.heads[name].build(of)
+    return head
 
 
-def carry_of(options: HeadOptions) -> Carry:
+def carry_of(options: HeadOptions, context: BuildContext) -> Carry:
     """Return how motions are fitted, as the options name it.
 
     Raises:
         ConfigError: An option contradicts the others.
     """
-    if options.head_carry != "gated":
+    maker = context.carries[options.head_carry]
+    of = CarryContext(dim=context.backbone.dim)
+    if not maker.wraps:
         if options.head_gated != "affine":
             raise ConfigError(
                 f"baseline.head_gated: {options.head_gated!r} has no gate while baseline.head_carry is "
                 f"{options.head_carry!r}",
                 "set baseline.head_carry=gated, or leave it out",
             )
-        return CARRIES[options.head_carry]
+        carry: Carry = maker.build(of)
+        return carry
     if options.head_residual:
         raise ConfigError(
             "baseline.head_residual: a gated carry leaves scatters as they are, and nothing is added to them",
             f"leave it out, or set baseline.head_carry={options.head_gated}",
         )
-    return attrs.evolve(CARRIES[options.head_gated], gate=True)
+    inner = context.carries[options.head_gated]
+    if inner.wraps:
+        raise ConfigError(
+            f"baseline.head_gated: {options.head_gated!r} wraps another carry itself",
+            "name one that does not, such as 'affine'",
+        )
+    wrapping: Carry = maker.build(attrs.evolve(of, inner=inner.build(of)))
+    return wrapping
 
 
 def fitting_phase(
@@ -195,14 +201,17 @@ class HeadedBaseline(Baseline):
         self.head = self.new_head().to(context.device)
         predictor = closed_form_head(options, context)
         self.register_module("closed_form", None if predictor is None else predictor.to(context.device))
-        self.carry, self._residual = carry_of(options), options.head_residual
-        carried = options.head_carry != "none"
+        self.carry = carry_of(options, context)
+        self._residual = options.head_residual
+        carried = self.carry.moves
         if carried and predictor is None and not self.replays:
             raise ConfigError(
                 "baseline.head_carry: the trained head keeps nothing that could be carried",
                 "set baseline.head to a closed-form head such as 'lda', or leave head_carry out",
             )
-        before = Before(context.backbone.dim, len(self.carry.fits)).to(context.device) if carried else None
+        before = (
+            Before(context.backbone.dim, len(self.carry.candidates)).to(context.device) if carried else None
+        )
         self.register_module("before", before)
         self.register_module("motions", Motions().to(context.device) if carried else None)
 
@@ -305,7 +314,7 @@ class HeadedBaseline(Baseline):
         """Return the motion of the task's images, and record it and the passes over them."""
         assert self.before is not None
         motion, name = self.carry.fit(old, now, labels, residual=self._residual)
-        self.before.choices[list(self.carry.fits).index(name)] += 1
+        self.before.choices[self.carry.candidates.index(name)] += 1
         self.before.forwards += len(labels) * passes
         return motion
 
@@ -326,7 +335,7 @@ class HeadedBaseline(Baseline):
         """Return the number of images passed to carry statistics, and the motions: of what kind, how far."""
         if self.before is None or self.motions is None:
             return {}
-        motions = dict(zip(self.carry.fits, self.before.choices.tolist(), strict=True))
+        motions = dict(zip(self.carry.candidates, self.before.choices.tolist(), strict=True))
         return {
             "carry_forwards": int(self.before.forwards),
             "carried_by": {name: count for name, count in motions.items() if count},

@@ -11,12 +11,8 @@ from lw2g.interfaces.options import option
 
 __all__ = [
     "AdapterSetOptions",
-    "CarryKind",
-    "ClosedFormKind",
-    "HeadKind",
     "HeadOptions",
     "LowRankOptions",
-    "MotionKind",
     "PrefixOptions",
     "ReplayOptions",
     "ScheduleOptions",
@@ -34,10 +30,6 @@ __all__ = [
 StatisticsMode = Literal["multi-centroid", "variance", "covariance"]
 UpOnReuse = Literal["project", "freeze", "free"]
 Stepping = Literal["official", "exact"]
-ClosedFormKind = Literal["cosine", "ridge", "mahalanobis", "lda", "klda"]
-HeadKind = Literal["linear", ClosedFormKind]
-MotionKind = Literal["shift", "affine", "auto"]
-CarryKind = Literal["none", MotionKind, "gated"]
 
 
 def blocks_option(default: tuple[int, ...], help: str, *, empty: bool = False) -> Any:
@@ -73,7 +65,8 @@ class RandomFeatureOptions:
 
     head_features: int = option(
         2000,
-        "random features of ridge (0: none) and klda; the state is their square in float64 (10000: 0.8 GB)",
+        "random features of heads with some: ridge (0: none), klda; the state is their square in float64 "
+        "(10000: 0.8 GB)",
         validator=ge(0),
     )
 
@@ -82,17 +75,22 @@ class RandomFeatureOptions:
 class HeadOptions(RandomFeatureOptions):
     """The head that predicts from the features on which the linear head is trained."""
 
-    head: HeadKind = option(
+    head: str = option(
         "linear",
         "head that predicts: the trained linear head, or a closed-form head on sums over features",
         published="linear",
+        names="head",
+        own=("linear",),
     )
-    head_carry: CarryKind = option(
+    head_carry: str = option(
         "none",
         "how statistics of old classes follow when a task moves their features: sums of a closed-form head, "
         "or the Gaussians on which replay trains the linear head; gated holds classes far from the new ones",
+        names="carry",
     )
-    head_gated: MotionKind = option("affine", "the motion that head_carry=gated fits and gates")
+    head_gated: str = option(
+        "affine", "the motion that head_carry=gated fits and gates", names="carry", wrapped=True
+    )
     head_residual: bool = option(
         False,
         "whether a carried scatter gets what the carry leaves unexplained on held-out classes",

@@ -61,6 +61,8 @@ class Ridge(ClosedForm):
             which a carry draws again.
     """
 
+    carried = True
+
     raw: Discriminant | None
     lift: RandomMap | None
     gram: Tensor
@@ -110,8 +112,9 @@ class Ridge(ClosedForm):
             return kept_moments(self.raw).centres(classes)
         return self.cross[classes] / self.count[classes, None].double()
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
-        gram = self._of_owner("gram", owner)
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Add products of random features, with themselves and with labels."""
+        gram = self.of_owner("gram", owner)
         for part, classes in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
             rows = self.lifted(part)
             gram += rows.T @ rows
@@ -119,9 +122,9 @@ class Ridge(ClosedForm):
         if self.raw is not None:
             self.raw.update(features, labels, owner)
 
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
+    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
         """Move the sums exactly, or draw the random features of Gaussian classes again."""
-        count, gram = self.count[classes, None].double(), self._of_owner("gram", owner)
+        count, gram = self.count[classes, None].double(), self.of_owner("gram", owner)
         if self.lift is None:
             mean = self.centres(classes)
             within = gram - mean.T @ (count * mean)
@@ -184,8 +187,9 @@ class Ridge(ClosedForm):
         best: float = penalties[int(errors.argmin()) if bool(errors.isfinite().any()) else -1]
         return best
 
-    def _solve(self, seen: int) -> tuple[Tensor, ...]:
-        gram, cross = self.gram.sum(0), self._pooled(self.cross[:seen]).T
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        """Return the weights of targets at the chosen penalty, or on the kept part of the spectrum."""
+        gram, cross = self.gram.sum(0), self.pooled(self.cross[:seen]).T
         if self.choice != "gcv" and not self.cut:
             gram.diagonal().add_(self.penalty)
             return (torch.cholesky_solve(cross, factor(gram)),)
@@ -196,7 +200,8 @@ class Ridge(ClosedForm):
         rank = round((1 - self.cut) * min(int(self.count.sum()), len(gram)))
         return (spectrum.cut(max(rank, 1), penalty),)
 
-    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return the regressed labels."""
         return self.lifted(features) @ solution[0]
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.carrying import Motion, take_shape
+from lw2g.blocks.carrying import take_shape
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.statistics import held_back
 from lw2g.errors import ConfigError
@@ -118,10 +118,6 @@ class TextHead(ClosedForm):
         rows = features @ self.projection if self.projection.numel() else features
         return functional.normalize(rows, dim=-1)
 
-    def centres(self, classes: Tensor) -> Tensor:
-        """Refuse: text keeps no features."""
-        raise TypeError("expected a head with means of features but got text; carry another head")
-
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task; where the weight is fitted, by those that are held back first."""
         if self.head is None:
@@ -152,26 +148,26 @@ class TextHead(ClosedForm):
             self.losses[place] += functional.cross_entropy(cosines + weight * beside, wanted, reduction="sum")
 
     def _pooled_text(self, seen: int) -> Tensor:
-        return functional.normalize(self._pooled(self.text[:seen]), dim=-1)
+        return functional.normalize(self.pooled(self.text[:seen]), dim=-1)
 
-    def _add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Add to the sums."""
         self._read_classes(labels)
         if self.head is not None:
             self.head.update(self.lifted(features), labels)
 
-    def _carry(self, motion: Motion, classes: Tensor, owner: int) -> None:
-        self.centres(classes)
-
-    def _solve(self, seen: int) -> tuple[Tensor, ...]:
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        """Return what scores are computed from."""
         text = self.scale * self._pooled_text(seen)
-        return (text,) if self.head is None else (text, *self.head._solve(seen))
+        return (text,) if self.head is None else (text, *self.head.solve(seen))
 
-    def _score(self, features: Tensor, *solution: Tensor) -> Tensor:
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return the scores of targets."""
         text, beside = solution[0], solution[1:]
         rows = self.lifted(features)
         scores = rows @ text.T
         if self.head is not None:
-            scores = scores + self.fitted_weight * self.head._score(rows, *beside)
+            scores = scores + self.fitted_weight * self.head.score(rows, *beside)
         return scores
 
     def _read_classes(self, labels: Tensor) -> None:

@@ -296,6 +296,8 @@ class ModelConfig:
         backbone: The frozen backbone.
         routing: How many sets predict a test image.
         run: Seed, device and the like.
+        head: The heads that options of the baseline name.
+        carry: The carries likewise.
     """
 
     baseline: Chosen
@@ -303,6 +305,8 @@ class ModelConfig:
     backbone: BackboneChoice
     routing: RoutingConfig
     run: RunConfig
+    head: tuple[Chosen, ...] = ()
+    carry: tuple[Chosen, ...] = ()
 
     def chosen(self) -> Iterator[tuple[Kind, Chosen | BackboneChoice]]:
         """Yield every component in use with its kind, kind by kind."""

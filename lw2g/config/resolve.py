@@ -31,6 +31,7 @@ from lw2g.config.model import (
     RoutingConfig,
     RunConfig,
 )
+from lw2g.config.named import named_by
 from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
 from lw2g.config.structure import NONE, structure
 from lw2g.config.toml import read_toml, to_mapping
@@ -287,7 +288,9 @@ class _Resolver:
         self._take_over(policy, rule)
         parts: dict[str, Any] = {
             "benchmark": self._chosen(benchmark, "benchmark"),
-            "baseline": self._chosen(baseline, "baseline"),
+            "baseline": (method := self._chosen(baseline, "baseline")),
+            "head": self._named_by(method, "head"),
+            "carry": self._named_by(method, "carry"),
             "policy": rule,
             "retrieval": self._chosen(retrieval, "retrieval", preset=own_retrieval),
             "constraints": self._constraints(policy),
@@ -312,6 +315,30 @@ class _Resolver:
                 if isinstance(below[name], Mapping):
                     merged[name] = {**below[name], **table[name]}
             self.preset_tables[section] = merged
+
+    def _named_by(self, method: Chosen | None, kind: Kind) -> tuple[Chosen | None, ...]:
+        """Return the components of a kind that the baseline's options name."""
+        if method is None or method.config is None:
+            return ()
+        named = named_by(method.config, kind, self.catalogue)
+        for name in self.explicit.get(kind, {}):
+            if name not in named:
+                used = ", ".join(map(repr, named)) or "none"
+                self.problems.append(
+                    f"{kind}.{name}: no such {kind} in use ({used}){nearest(name, named)}; name it in an "
+                    "option of the baseline"
+                )
+        for name in self.file.get(kind, {}):
+            if name not in named and self._find(kind, name, f"{kind}.{name}") is not None:
+                self.notes.append(f"the file's [{kind}.{name}] is of a {kind} that is not in use")
+        found: list[Chosen | None] = []
+        for name, option in named.items():
+            path, hint = f"baseline.{option.name}", nearest(name, option.metadata["own"])
+            if hint and name not in self.catalogue.names(kind):
+                self.problems.append(f"{path}: no {kind} is called {name!r}{hint}")
+            elif self._find(kind, name, path) is not None:
+                found.append(self._named(kind, name))
+        return tuple(found)
 
     def _growth(self) -> GrowthConfig | None:
         config: GrowthConfig | None = self._record(

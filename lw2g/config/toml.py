@@ -29,7 +29,7 @@ __all__ = [
     "to_toml",
 ]
 
-_MAY_BE_EMPTY = ("evidence", "trackers")
+_MAY_BE_EMPTY = ("carry", "evidence", "head", "trackers")
 """Sections omitted if empty; an empty [constraints] is a choice."""
 _DEEPEST = 50
 """The deepest nesting of files that is read; lw2g writes less than half of it."""

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lw2g.interfaces.baseline import Baseline
+    from lw2g.interfaces.carry import Carry, CarryContext
     from lw2g.interfaces.constraint import Constraint
     from lw2g.interfaces.context import BuildContext
     from lw2g.interfaces.evidence import Measure
     from lw2g.interfaces.growth import GrowthPolicy
+    from lw2g.interfaces.head import ClosedForm, HeadContext
     from lw2g.interfaces.retrieval import RetrievalStrategy
     from lw2g.interfaces.stream import Benchmark
     from lw2g.interfaces.tracker import Tracker
@@ -31,9 +33,11 @@ __all__ = [
     "BackboneComponent",
     "BaselineComponent",
     "BenchmarkComponent",
+    "CarryComponent",
     "Component",
     "ConstraintComponent",
     "EvidenceComponent",
+    "HeadComponent",
     "Kind",
     "Lazy",
     "PolicyComponent",
@@ -44,7 +48,17 @@ __all__ = [
 ]
 
 Kind = Literal[
-    "baseline", "retrieval", "policy", "evidence", "constraint", "benchmark", "backbone", "tracker", "metric"
+    "baseline",
+    "head",
+    "carry",
+    "retrieval",
+    "policy",
+    "evidence",
+    "constraint",
+    "benchmark",
+    "backbone",
+    "tracker",
+    "metric",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -198,6 +212,50 @@ class BaselineComponent(Component):
     presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
     tuned: Presets = attrs.field(factory=dict)
     without_images: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class HeadComponent(Component):
+    """A head: a classifier in closed form, which predicts from features in place of a method's trained one.
+
+    Every baseline with the option ``head`` takes every head: ``baseline.head=NAME``. Its own options stand
+    in the section ``head``: ``head.NAME.OPTION``. What it can do is declared by the class that it builds
+    (:class:`lw2g.interfaces.head.ClosedForm`).
+
+    Attributes:
+        build: ``build(config, context)``.
+    """
+
+    kind: ClassVar[Kind] = "head"
+    hook: ClassVar[str] = "lw2g_heads"
+    section: ClassVar[str] = "head"
+    several: ClassVar[bool] = True
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.head:ClosedForm")
+
+    build: Callable[[Any, HeadContext], ClosedForm]
+
+
+@attrs.frozen(kw_only=True)
+class CarryComponent(Component):
+    """A carry: it moves what heads and replay keep of old classes along with features that drift.
+
+    Every baseline with the option ``head_carry`` takes every carry: ``baseline.head_carry=NAME``. Its own
+    options stand in the section ``carry``: ``carry.NAME.OPTION``.
+
+    Attributes:
+        build: ``build(config, context)``.
+        wraps: Whether it changes the motion of another carry, which ``baseline.head_gated`` names and
+            ``context.inner`` holds.
+    """
+
+    kind: ClassVar[Kind] = "carry"
+    hook: ClassVar[str] = "lw2g_carries"
+    section: ClassVar[str] = "carry"
+    several: ClassVar[bool] = True
+    interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.carry:Carry")
+
+    build: Callable[[Any, CarryContext], Carry]
+    wraps: bool = False
 
 
 @attrs.frozen(kw_only=True)

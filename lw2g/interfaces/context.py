@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 import torch
@@ -19,6 +19,7 @@ from lw2g.vit.backbone import Backbone
 
 __all__ = [
     "BuildContext",
+    "Maker",
     "SelectsKeys",
     "TaskContext",
     "TaskInfo",
@@ -39,6 +40,19 @@ def derive_seed(seed: int, *names: int | str) -> int:
 
 
 @attrs.frozen(kw_only=True)
+class Maker:
+    """A component that an option of the baseline names, with its own options.
+
+    Attributes:
+        build: Builds it from the context of its kind.
+        wraps: Whether it is built around another one.
+    """
+
+    build: Callable[[Any], Any]
+    wraps: bool = False
+
+
+@attrs.frozen(kw_only=True)
 class BuildContext:
     """The facts of a run that are known before the first task.
 
@@ -48,6 +62,9 @@ class BuildContext:
         num_classes: Number of classes of the whole stream.
         device: Where parameters live.
         seed: The run's seed.
+        heads: The heads that the baseline's options name; a method builds one by
+            :func:`lw2g.blocks.heads.closed_form`.
+        carries: The carries that they name likewise.
     """
 
     backbone: Backbone
@@ -55,6 +72,8 @@ class BuildContext:
     num_classes: int
     device: torch.device
     seed: int
+    heads: Mapping[str, Maker] = attrs.field(factory=dict, eq=False, repr=False)
+    carries: Mapping[str, Maker] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)

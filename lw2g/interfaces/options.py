@@ -21,6 +21,9 @@ def option(
     converter: Callable[[Any], Any] | None = None,
     published: Any = UNPUBLISHED,
     literal: Mapping[Any, str] | None = None,
+    names: str | None = None,
+    own: tuple[str, ...] = (),
+    wrapped: bool = False,
 ) -> Any:
     """Declare one option of a config class.
 
@@ -34,12 +37,17 @@ def option(
         literal: Values that reproduce a known flaw of the paper or its release, each with the reason. A run
             with such a value lists it in ``deviations``. If the published figures come from such a value, it
             is ``published`` as well, and a run with the corrected value lists that.
+        names: The kind of component that the option names, such as ``"head"``; its type is then ``str``.
+        own: With ``names``, further values, which name no component.
+        wrapped: With ``names``, that it counts only where another option names a component that wraps one.
     """
     metadata: dict[str, Any] = {"help": help}
     if published is not UNPUBLISHED:
         metadata["published"] = published
     if literal:
         metadata["literal"] = dict(literal)
+    if names is not None:
+        metadata |= {"names": names, "own": own, "wrapped": wrapped}
     return attrs.field(default=default, validator=validator, converter=converter, metadata=metadata)
 
 

@@ -14,6 +14,7 @@ import attrs
 from attrs.validators import max_len, min_len
 
 from lw2g.config.model import BackboneChoice, Chosen, ModelConfig, RoutingConfig, RunConfig
+from lw2g.config.named import named_by
 from lw2g.config.structure import NONE, structure
 from lw2g.errors import ConfigError, DataError, PluginError, UnknownComponentError
 from lw2g.inputs.preprocessing import Preprocessing
@@ -141,6 +142,8 @@ class Manifest:
         learned_from: Name and fingerprint of the stream.
         files: Of an export: SHA-256 of its other files.
         learning: Of an export that can learn: its history; else None.
+        head: Options of the heads that the method uses, by name; a model of an earlier lw2g tells of none.
+        carry: Options of its carries likewise.
     """
 
     baseline: Section
@@ -161,6 +164,8 @@ class Manifest:
     learned_from: dict[str, str] = attrs.field(factory=dict)
     files: dict[str, str] = attrs.field(factory=dict)
     learning: Learning | None = None
+    head: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    carry: dict[str, dict[str, Any]] = attrs.field(factory=dict)
 
     @property
     def infos(self) -> tuple[TaskInfo, ...]:
@@ -199,8 +204,11 @@ class Manifest:
         chosen = {"device": device, "evaluation_batch": batch_size}
         run = self.run | {name: value for name, value in chosen.items() if value is not None}
         written, backbone = self.backbone.weights, self.chosen("backbone", self.backbone, catalogue)
+        baseline = self.chosen("baseline", self.baseline, catalogue)
         return ModelConfig(
-            baseline=self.chosen("baseline", self.baseline, catalogue),
+            baseline=baseline,
+            head=self._named_by(baseline, "head", self.head, catalogue),
+            carry=self._named_by(baseline, "carry", self.carry, catalogue),
             retrieval=None if self.retrieval is None else self.chosen("retrieval", self.retrieval, catalogue),
             backbone=BackboneChoice(
                 name=backbone.name,
@@ -210,6 +218,15 @@ class Manifest:
             ),
             routing=_record(RoutingConfig, self.routing, "lw2g"),
             run=_record(RunConfig, run, "lw2g"),
+        )
+
+    def _named_by(
+        self, baseline: Chosen, kind: Kind, options: Mapping[str, dict[str, Any]], catalogue: Catalogue
+    ) -> tuple[Chosen, ...]:
+        """Return the components of a kind that the baseline's options name."""
+        return tuple(
+            self.chosen(kind, Section(name=name, options=options.get(name, {})), catalogue)
+            for name in named_by(baseline.config, kind, catalogue)
         )
 
     def chosen(self, kind: Kind, section: Section, catalogue: Catalogue) -> Chosen:
@@ -228,7 +245,8 @@ class Manifest:
 
     def made_with(self, kind: Kind, section: Section) -> str:
         """Return a component with its origin, for people."""
-        origin = next((origin for origin in self.components if origin.kind == kind), None)
+        origins = (one for one in self.components if (one.kind, one.name) == (kind, section.name))
+        origin = next(origins, None)
         if origin is None:
             return f"{kind} {section.name!r}"
         whose = f"plugin {origin.plugin!r}"
@@ -262,6 +280,7 @@ def note_of(info: TaskInfo) -> dict[str, Any]:
 def sections(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of ``config.toml`` that a manifest has, as it has them."""
     tables = {name: dict(written[name]) for name in ("routing", "run")}
+    tables |= {name: dict(written[name]) for name in ("head", "carry") if name in written}
     for kind in ("baseline", "retrieval", "backbone", "benchmark"):
         if kind in written:
             options = dict(written[kind])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from lw2g.errors import ConfigError
 from lw2g.files.checkpoint import part, under
 from lw2g.files.settled import settle
 from lw2g.interfaces.baseline import Baseline
-from lw2g.interfaces.context import BuildContext, TaskInfo, derive_seed
+from lw2g.interfaces.context import BuildContext, Maker, TaskInfo, derive_seed
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.interfaces.stream import ImageTransform
@@ -224,6 +225,16 @@ def build_methods(
         ConfigError: They cannot be built as configured.
     """
     seed, device = context.seed, context.device
+    context = attrs.evolve(
+        context,
+        heads={one.name: Maker(build=partial(build, catalogue, "head", one)) for one in config.head},
+        carries={
+            one.name: Maker(
+                build=partial(build, catalogue, "carry", one), wraps=catalogue.get("carry", one.name).wraps
+            )
+            for one in config.carry
+        },
+    )
     torch.manual_seed(derive_seed(seed, "build"))
     baseline = build(catalogue, "baseline", config.baseline, context)
     add_expert(baseline, config, context)

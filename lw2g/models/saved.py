@@ -229,6 +229,8 @@ def as_exported(manifest: Manifest, catalogue: Catalogue) -> Manifest:
         ("benchmark", manifest.benchmark if needs_benchmark else None),
     ]
     names = [(kind, section.name) for kind, section in used if section is not None]
+    by_options: tuple[tuple[Kind, dict[str, Any]], ...] = (("head", manifest.head), ("carry", manifest.carry))
+    names += [(kind, name) for kind, tables in by_options for name in tables]
     origins = [
         ComponentOrigin(kind=kind, name=name, **attrs.asdict(catalogue.entries[kind, name].origin))
         for kind, name in names

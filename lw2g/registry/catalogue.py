@@ -17,9 +17,11 @@ from lw2g.interfaces.component import (
     BackboneComponent,
     BaselineComponent,
     BenchmarkComponent,
+    CarryComponent,
     Component,
     ConstraintComponent,
     EvidenceComponent,
+    HeadComponent,
     Kind,
     PolicyComponent,
     RetrievalComponent,
@@ -71,6 +73,10 @@ class Catalogue:
 
     @overload
     def get(self, kind: Literal["baseline"], name: str) -> BaselineComponent: ...
+    @overload
+    def get(self, kind: Literal["head"], name: str) -> HeadComponent: ...
+    @overload
+    def get(self, kind: Literal["carry"], name: str) -> CarryComponent: ...
     @overload
     def get(self, kind: Literal["retrieval"], name: str) -> RetrievalComponent: ...
     @overload

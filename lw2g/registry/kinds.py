@@ -9,9 +9,11 @@ from lw2g.interfaces.component import (
     BackboneComponent,
     BaselineComponent,
     BenchmarkComponent,
+    CarryComponent,
     Component,
     ConstraintComponent,
     EvidenceComponent,
+    HeadComponent,
     Kind,
     PolicyComponent,
     RetrievalComponent,
@@ -26,6 +28,8 @@ COMPONENTS: Mapping[Kind, type[Component]] = {
     record.kind: record
     for record in (
         BaselineComponent,
+        HeadComponent,
+        CarryComponent,
         RetrievalComponent,
         PolicyComponent,
         EvidenceComponent,

@@ -42,6 +42,7 @@ __all__ = [
     "HOST",
     "HOST_PHASE",
     "NO_RUN",
+    "QUICK",
     "Learned",
     "SmallRun",
     "changed",
@@ -53,6 +54,7 @@ __all__ = [
     "resumed",
     "run_again",
     "same_predictions",
+    "short_options",
     "whole",
     "wiring",
 ]
@@ -62,7 +64,7 @@ HOST, HOST_PHASE = "s-prompt-plus-plus", "prompts"
 SHARING_HOST = "dual-prompt"
 """The baseline with which constraints are checked: it has sites of sets and shared ones."""
 
-_QUICK: Mapping[str, Any] = {
+QUICK: Mapping[str, Any] = {
     "run.evaluation_batch": 16,
     "run.precision": "32-true",
     "growth.images": 16,
@@ -98,7 +100,7 @@ def resolved(subject: Subject) -> Resolved:
     """Return the configuration of the subject's short run; off the CPU it has deterministic kernels."""
     baseline, retrieval = _host_of(subject), _retrieval_of(subject)
     measure = isinstance(subject.component, EvidenceComponent)
-    overrides = {**_QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
+    overrides = {**QUICK, "run.device": subject.device, "run.deterministic": subject.device != "cpu"}
     sections = {"baseline": baseline, "retrieval": retrieval}
     if measure:
         overrides["growth.measures"] = [subject.component.name]
@@ -106,7 +108,7 @@ def resolved(subject: Subject) -> Resolved:
     for section, component in sections.items():
         if component is not None:
             own = subject.options if component is subject.component else {}
-            chosen = _short(component.config) | dict(own)
+            chosen = short_options(component.config) | dict(own)
             overrides |= {f"{section}.{key}": value for key, value in chosen.items()}
     return resolve(
         subject.catalogue,
@@ -120,7 +122,7 @@ def resolved(subject: Subject) -> Resolved:
     )
 
 
-def _short(config: type[Any]) -> dict[str, Any]:
+def short_options(config: type[Any]) -> dict[str, Any]:
     """Return options that make training short: at most two epochs or steps, small batches."""
     short: dict[str, Any] = {}
     for field in attrs.fields(config):

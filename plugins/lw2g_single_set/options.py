@@ -8,8 +8,6 @@ import attrs
 from attrs.validators import ge, gt, le, optional
 
 from lw2g.blocks.options import (
-    CarryKind,
-    ClosedFormKind,
     HeadOptions,
     PrefixOptions,
     RandomFeatureOptions,
@@ -81,10 +79,11 @@ class RanPacConfig(AdapterOptions, TokenOptions):
 class SimpleCILConfig(RandomFeatureOptions):
     """Options of ``simple-cil``: what reads the frozen features."""
 
-    head: ClosedFormKind = option(
+    head: str = option(
         "cosine",
         "what predicts from frozen features: the nearest class mean, or another head in closed form",
         published="cosine",
+        names="head",
     )
 
 
@@ -107,10 +106,11 @@ class SsiatConfig(HeadOptions):
     align_epochs: int = option(
         5, "epochs of alignment, of a step per seen class; 0: none", validator=ge(0), published=5
     )
-    head_carry: CarryKind = option(
+    head_carry: str = option(
         "shift",
         "how statistics of old classes follow when a task moves their features (published: a kernel of "
         "constant width, between images of two draws)",
+        names="carry",
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.carrying import CARRIES, Carry, Motion, affine, shift
+from lw2g.blocks.carrying import CARRIES, CandidateCarry, Motion, affine, shift
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
@@ -278,7 +278,9 @@ def test_an_affine_motion_is_found_from_images_of_other_classes(seed: int) -> No
     generator, moves = torch.Generator().manual_seed(seed), turned(seed)
     rows = torch.randn(200, DIM, generator=generator, dtype=torch.float64)
     other = torch.randn(7, DIM, generator=generator, dtype=torch.float64)
-    carry = Carry(fits={str(strength): partial(affine, strength=strength) for strength in (1e-9, 10.0)})
+    carry = CandidateCarry(
+        fits={str(strength): partial(affine, strength=strength) for strength in (1e-9, 10.0)}
+    )
     found, _ = carry.fit(rows, moves(rows), torch.arange(200) % 10)
     torch.testing.assert_close(found(other), moves(other), rtol=1e-5, atol=1e-5)
 

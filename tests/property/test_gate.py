@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lw2g.blocks.carrying import CARRIES, Carry, Motion, gated
+from lw2g.blocks.carrying import CARRIES, Motion, gated
 from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.heads import carry_of
@@ -21,6 +20,10 @@ from lw2g.blocks.options import HeadOptions
 from lw2g.blocks.ridge import Ridge
 from lw2g.blocks.statistics import ClassStatistics
 from lw2g.errors import ConfigError
+from lw2g.interfaces.carry import Carry, CarryContext
+from lw2g_carries.carries import Gated
+from lw2g_carries.options import NoOptions
+from tasks import build_of
 
 DIM, CLASSES = 4, 3
 UP = Motion(rows=lambda rows: rows + torch.tensor([0.0, 3.0], dtype=rows.dtype))
@@ -29,6 +32,11 @@ UP = Motion(rows=lambda rows: rows + torch.tensor([0.0, 3.0], dtype=rows.dtype))
 
 def table(*rows: tuple[float, ...]) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
+
+
+def gate_of(carry: Carry) -> Gated:
+    """The carry with a gate."""
+    return Gated(NoOptions(), CarryContext(dim=DIM, inner=carry))
 
 
 def going(seed: int) -> Motion:
@@ -85,7 +93,7 @@ def test_a_gated_row_ends_between_where_it_was_and_where_the_motion_takes_it(see
     before, labels = seen(seed)
     after = going(seed)(before)
     plain, name = CARRIES[carry].fit(before, after, labels)
-    motion, same = attrs.evolve(CARRIES[carry], gate=True).fit(before, after, labels)
+    motion, same = gate_of(CARRIES[carry]).fit(before, after, labels)
     rows = 3 * seen(seed + 1)[0]
     assert name == same
     assert motion.share is not None
@@ -112,7 +120,7 @@ def test_features_of_any_precision_have_the_gate_of_their_values(dtype: torch.dt
     """Rounding happens before, and never within."""
     whole, labels = seen(0)
     before, after = whole.to(dtype), going(0)(whole).to(dtype)
-    carry, rows = Carry(fits=CARRIES["affine"].fits, gate=True), 3 * seen(1)[0]
+    carry, rows = gate_of(CARRIES["affine"]), 3 * seen(1)[0]
     found = carry.fit(before, after, labels)[0](rows)
     assert found.dtype is torch.float64
     assert torch.equal(found, carry.fit(before.double(), after.double(), labels)[0](rows))
@@ -128,7 +136,7 @@ def test_with_one_kind_of_images_a_gate_costs_little() -> None:
     labels = torch.arange(40).repeat_interleave(20)
     new = labels >= 20
     left = {}
-    for name, carry in (("affine", CARRIES["affine"]), ("gated", attrs.evolve(CARRIES["affine"], gate=True))):
+    for name, carry in (("affine", CARRIES["affine"]), ("gated", gate_of(CARRIES["affine"]))):
         motion, _ = carry.fit(images[new], moved[new], labels[new])
         left[name] = float((motion(means[:20]) - (1.1 * means[:20] + 0.5)).norm(dim=1).mean())
     went = float((0.1 * means[:20] + 0.5).norm(dim=1).mean())
@@ -210,12 +218,15 @@ def test_a_class_that_comes_again_takes_the_whole_motion() -> None:
 
 def test_options_that_gate_nothing_are_refused_in_a_line() -> None:
     """A motion to gate without a gate, and a residual for a scatter that stays."""
-    assert carry_of(HeadOptions(head_carry="gated")) == attrs.evolve(CARRIES["affine"], gate=True)
-    assert carry_of(HeadOptions(head_carry="gated", head_gated="shift")).fits is CARRIES["shift"].fits
+    build = build_of()
+    for name in ("affine", "shift"):
+        carry = carry_of(HeadOptions(head_carry="gated", head_gated=name), build)
+        assert isinstance(carry, Gated)
+        assert carry.inner is CARRIES[name]
     with pytest.raises(ConfigError, match=r"'shift' has no gate while baseline.head_carry is 'affine'"):
-        carry_of(HeadOptions(head_carry="affine", head_gated="shift"))
+        carry_of(HeadOptions(head_carry="affine", head_gated="shift"), build)
     with pytest.raises(ConfigError, match=r"head_residual: a gated carry .*set baseline.head_carry=affine"):
-        carry_of(HeadOptions(head_carry="gated", head_residual=True))
+        carry_of(HeadOptions(head_carry="gated", head_residual=True), build)
 
 
 def test_a_log_of_motions_warns_from_three_medians_on_and_survives_a_checkpoint() -> None:

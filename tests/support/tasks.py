@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.context import BuildContext, Maker, TaskContext, TaskInfo
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.vit.taps import Tap
+from lw2g_carries.plugin import lw2g_carries
+from lw2g_heads.plugin import lw2g_heads
 
 __all__ = ["CPU", "Sizes", "build_of", "given_set", "retrieved", "task_context", "tasks_of"]
 
@@ -38,7 +41,18 @@ class Sizes:
 def build_of(backbone: Any = None, *, num_tasks: int = 4, num_classes: int = 8, dim: int = 8) -> BuildContext:
     """Return what components are built from; without a backbone there are its sizes alone."""
     sizes = Sizes(dim) if backbone is None else backbone
-    return BuildContext(backbone=sizes, num_tasks=num_tasks, num_classes=num_classes, device=CPU, seed=0)
+    return BuildContext(
+        backbone=sizes,
+        num_tasks=num_tasks,
+        num_classes=num_classes,
+        device=CPU,
+        seed=0,
+        heads={head.name: Maker(build=partial(head.build, head.config())) for head in lw2g_heads()},
+        carries={
+            carry.name: Maker(build=partial(carry.build, carry.config()), wraps=carry.wraps)
+            for carry in lw2g_carries()
+        },
+    )
 
 
 def tasks_of(sizes: Iterable[int], *, images: int = 2, names: Sequence[str] = ()) -> tuple[TaskInfo, ...]:

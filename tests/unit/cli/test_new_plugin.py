@@ -22,14 +22,13 @@ from packaging.version import Version
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
-from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_package
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.testing.evidence import measured_set
-from tasks import retrieved
+from tasks import build_of, retrieved
 
 KINDS = tuple(SCAFFOLDED)
 
@@ -64,9 +63,7 @@ def fresh(packages):
 @pytest.fixture
 def context():
     """What is known before the first task, with a tiny backbone."""
-    return BuildContext(
-        backbone=tiny_backbone(), num_tasks=3, num_classes=6, device=torch.device("cpu"), seed=0
-    )
+    return build_of(tiny_backbone(), num_tasks=3, num_classes=6)
 
 
 # -- what is written -----------------------------------------------------------------------------------------

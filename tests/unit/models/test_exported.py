@@ -173,7 +173,13 @@ def test_a_foreign_transform_is_made_by_its_benchmark(out, catalogue):
     """Functions cannot be written down: the export names the benchmark, and needs its plugin."""
     told = json.loads((out / "model.json").read_text())
     assert (told["preprocessing"], told["benchmark"]["name"]) == (None, "tiny")
-    assert {one["kind"] for one in told["components"]} == {"baseline", "retrieval", "backbone", "benchmark"}
+    assert {one["kind"] for one in told["components"]} == {
+        "baseline",
+        "carry",
+        "retrieval",
+        "backbone",
+        "benchmark",
+    }
     with pytest.raises(DataError, match=r"backbone 'tiny' \(plugin '.*'\) cannot be used here; install it"):
         open_model(out, load_catalogue())
 

@@ -1,0 +1,197 @@
+"""The contract of a head: a classifier in closed form, fitted from running sums over features.
+
+Features and labels may come in any batches and any order: the sums are the same as for all of them at once,
+up to rounding in float64. A class that comes again in a later task has sums of its own there, so that they
+can be carried apart; the classifier is solved from both together. A head keeps no image, has no epochs, and
+draws random numbers only from its own seed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import attrs
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lw2g.interfaces.carry import Motion
+from lw2g.interfaces.context import TaskInfo
+
+__all__ = ["ClosedForm", "HeadContext"]
+
+_ROWS = 2**16
+"""Rows that enter the sums at once."""
+
+
+@attrs.frozen(kw_only=True)
+class HeadContext:
+    """What a head knows when it is built.
+
+    Attributes:
+        dim: Width of the features.
+        num_classes: Number of classes of the stream.
+        seed: Of everything that the head draws; the same whenever it is built again.
+        features: Width that the method asks of random features (``baseline.head_features``).
+        carried: Whether a carry will move its sums.
+    """
+
+    dim: int
+    num_classes: int
+    seed: int
+    features: int = 0
+    carried: bool = False
+
+
+class ClosedForm(nn.Module, ABC):
+    """A classifier that is solved in closed form; a checkpoint holds its buffers.
+
+    A head implements :meth:`add`, :meth:`solve` and :meth:`score`, and for drifting features
+    :meth:`centres` and :meth:`move`. What it declares, the framework relies on and the contract kit checks.
+
+    Attributes:
+        count: Number of features of each class, ``[num_classes]`` int64.
+        likelihood: Whether scores are log likelihoods up to a term that all classes share, so that their
+            softmax is a posterior.
+        exact: Whether scores are the same to 1e-8, however the images are cut into tasks and batches.
+        carried: Whether a carry can move its sums.
+        class_rows: Whether every buffer has one row per class, which depends on that class alone: without
+            its row a class is as if it had never been learned.
+    """
+
+    likelihood: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    carried: ClassVar[bool] = False
+    class_rows: ClassVar[bool] = False
+
+    count: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(num_classes, dtype=torch.int64))
+        self._targets = list(range(num_classes))
+        self._solved: tuple[object, tuple[Tensor, ...]] | None = None
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Note which targets the classes of a task have: classes of one target are solved as one."""
+        for position, target in zip(task.classes, task.targets, strict=True):
+            self._targets[position] = target
+        self._solved = None
+
+    @torch.no_grad()
+    def update(self, features: Tensor, labels: Tensor, owner: int = 0) -> None:
+        """Add features ``[n, dim]`` of images with labels ``[n]``, measured under the set ``owner``."""
+        if not len(features):
+            return
+        # in parts: all rows of a very large task in float64 would take more memory than anything else
+        for rows, own in zip(torch.split(features, _ROWS), torch.split(labels, _ROWS), strict=True):
+            self.add(rows.double(), own, owner)
+            self.count += torch.bincount(own, minlength=len(self.count))
+        self._solved = None
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
+        """Add all features of a task, and choose what is chosen once per task (by default nothing).
+
+        Args:
+            features: ``[n, dim]``.
+            labels: ``[n]``.
+            generator: On the CPU; draws the images that choose.
+            owner: The set under which the features were measured, if classes of different sets are carried
+                separately; else 0.
+        """
+        self.update(features, labels, owner)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return scores of all classes of the stream, ``[B, num_classes]``; 0 for unseen ones."""
+        shown = int((self.count > 0).sum())
+        scores = self.scores(features, shown) if shown else features.new_zeros(len(features), 0)
+        return functional.pad(scores, (0, len(self.count) - shown)).float()
+
+    @torch.no_grad()
+    def carry(self, motion: Motion, classes: Sequence[int], owner: int = 0) -> None:
+        """Correct the sums of old classes for the drift of their features.
+
+        Args:
+            motion: The drift of their features.
+            classes: All classes that were learned under ``owner``.
+            owner: The set under which they were learned (:meth:`learn`).
+        """
+        if not motion.still:
+            self.move(motion, torch.as_tensor(classes, device=self.count.device), owner)
+            self._solved = None
+
+    @torch.no_grad()
+    def scores(self, features: Tensor, seen: int) -> Tensor:
+        """Return a score for each of the first ``seen`` classes, ``[n, seen]`` float64; the largest wins.
+
+        Raises:
+            ValueError: One of these classes has no features.
+        """
+        missing = (self.count[:seen] == 0).nonzero()
+        if len(missing):
+            raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
+        targets = self._targets[:seen]
+        if self._solved is None or self._solved[0] != self._stamp(seen):
+            self._solved = (self._stamp(seen), self.solve(seen))
+        scores = self.score(features.double(), *self._solved[1])
+        return scores if len(set(targets)) == seen else scores[:, targets]
+
+    def bytes_of(self, classes: int) -> int:
+        """Return the bytes that so many classes take; 0 if memory does not grow with classes."""
+        return 0
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The target of each class."""
+        return tuple(self._targets)
+
+    def lifted(self, features: Tensor) -> Tensor:
+        """Return float64 features as the sums take them, ``[n, width]``."""
+        return features
+
+    def pooled(self, sums: Tensor) -> Tensor:
+        """Return sums of targets, given those of the first classes ``[seen, ...]``."""
+        targets = self._targets[: len(sums)]
+        if (size := len(set(targets))) == len(targets):
+            return sums
+        index = torch.tensor(targets, device=sums.device)
+        return sums.new_zeros(size, *sums.shape[1:]).index_add_(0, index, sums)
+
+    def _stamp(self, seen: int) -> object:
+        return seen, self.count._version, self.count.data_ptr()
+
+    def of_owner(self, name: str, owner: int) -> Tensor:
+        """Return the entry of an owner in a buffer ``[owners, w, w]``, a view; new owners start at zero."""
+        if missing := max(owner + 1 - len(self.get_buffer(name)), 0):
+            setattr(self, name, functional.pad(self.get_buffer(name), (0, 0, 0, 0, 0, missing)))
+        return self.get_buffer(name)[owner]
+
+    def centres(self, classes: Tensor) -> Tensor:
+        """Return the mean features of classes that have some, ``[n, dim]`` float64, as far as sums tell them.
+
+        Raises:
+            TypeError: They do not tell.
+        """
+        raise TypeError(f"{type(self).__name__} keeps no means of features")
+
+    @abstractmethod
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        """Add float64 features to the sums; called before the counts are updated."""
+
+    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        """Move the sums of the classes of an owner; only asked for if :attr:`carried`."""
+        raise TypeError(f"{type(self).__name__} cannot be carried")
+
+    @abstractmethod
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        """Return what :meth:`score` needs, from the sums of the first ``seen`` classes.
+
+        It is kept until the sums change. Where several classes have one target, it has one column for them
+        together (:meth:`pooled`).
+        """
+
+    @abstractmethod
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        """Return the scores of float64 features, ``[n, targets]`` float64; the largest wins."""

@@ -1,0 +1,1 @@
+"""First-party carries: what moves statistics of old classes along with features that drift."""
