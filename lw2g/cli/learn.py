@@ -66,9 +66,10 @@ def start(
     from lw2g.registry.catalogue import load_catalogue
     from lw2g.updates.learning import start as begin
 
+    report = begin(folder, out, load_catalogue(), settings=dict(settings), **options)[1]
     if options["backbone"] is None and not is_feature_file(folder):
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
-    _print(begin(folder, out, load_catalogue(), settings=dict(settings), **options)[1], as_json=as_json)
+    _print(report, as_json=as_json)
 
 
 @click.command(short_help="Let a model learn new classes, or more images of known ones.")

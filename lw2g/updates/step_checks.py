@@ -89,7 +89,7 @@ def calibration_of(
     infos, head = saved.manifest.infos, solved.head
     report: dict[str, Any] = {
         "loss": None,
-        "accuracy": None,
+        "left_out_accuracy": None,
         "temperature": None,
         "ece": None,
         "left_out": 0,
@@ -115,7 +115,8 @@ def calibration_of(
         wrong.index_put_((labels.cpu(), best.cpu()), torch.ones(1, dtype=torch.float64), accumulate=True)
         report["wrong"] = wrong
         right = best == labels
-        report |= {"accuracy": 100 * float(right.double().mean()), "temperature": float(found["temperature"])}
+        report["left_out_accuracy"] = 100 * float(right.double().mean())
+        report["temperature"] = float(found["temperature"])
         before = sorted({target for info in infos[:-1] for target in info.targets}) if learned else []
         old = torch.isin(labels, torch.tensor(before, device=labels.device))
         if bool(old.any()):

@@ -280,6 +280,21 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 
+def test_the_accuracy_is_that_of_the_images_that_are_counted(glyphs: Path, tmp_path: Path) -> None:
+    """What is printed beside a number of images is their share; kept images have a figure of their own."""
+    for report in (
+        lw2g.start(glyphs / "first", tmp_path / "model", device="cpu")[1],
+        lw2g.learn(tmp_path / "model", glyphs / "cat", out=tmp_path / "more", device="cpu")[1],
+    ):
+        checked = sum(entry["checked"] for entry in report["classes"])
+        right = sum(
+            entry["checked"] * entry["recall"] / 100 for entry in report["classes"] if entry["checked"]
+        )
+        assert report["accuracy"] == pytest.approx(100 * right / checked)
+        assert report["left_out"] > checked
+        assert report["left_out_accuracy"] is not None
+
+
 def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
     """Nobody gets the embedded backbone for large images unasked; by name it is taken."""
     for name in ("cat", "dog"):
