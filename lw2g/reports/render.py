@@ -49,8 +49,8 @@ class Cell:
 
 
 Cells = list[list["Cell | str"]]
-_ALWAYS = ("faa", "ffm", "total_s")
-"""Columns that stand in every table."""
+_ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
+"""Default columns that stand in every table with a value for them."""
 _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 """Attributes of a published value in CSV and JSON."""
 
@@ -236,9 +236,9 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _differs(table: Table, column: Column) -> bool:
-    """Whether a column prints different means, or a row has none where another has one."""
+    """Whether a column prints different means."""
     means = [row.summary(column).mean for row in table.rows]
-    return len({None if mean is None else round(mean, column.digits) for mean in means}) > 1
+    return len({round(mean, column.digits) for mean in means if mean is not None}) > 1
 
 
 def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
