@@ -9,7 +9,7 @@ import click
 
 __all__ = ["new_plugin"]
 
-_KINDS = ("baseline", "policy", "evidence", "constraint", "retrieval", "benchmark", "metric")
+_KINDS = ("baseline", "head", "carry", "policy", "evidence", "constraint", "retrieval", "benchmark", "metric")
 
 
 @click.command("new-plugin", short_help="Write a plugin package to start from.")

@@ -44,6 +44,14 @@ SCAFFOLDED: Mapping[Kind, _Example] = {
         summary="one prefix per parameter set and one linear head",
         run="lw2g run --baseline $name --policy min",
     ),
+    "head": _Example(
+        summary="the nearest class mean, each dimension in units of its deviation within classes",
+        run="lw2g run --baseline simple-cil --set baseline.head=$name",
+    ),
+    "carry": _Example(
+        summary="old classes go as far as the new task's images did on average",
+        run="lw2g run --baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=$name",
+    ),
     "policy": _Example(
         summary="the paper's rule for growth, with a bound on the number of sets",
         run="lw2g run --policy $name",
