@@ -37,7 +37,9 @@ from lw2g.interfaces.component import (
 from lw2g.registry.catalogue import load_catalogue
 
 PLURALS: Mapping[Kind, str] = {
-    kind: {"policy": "policies", "carry": "carries"}.get(kind, kind if kind in ("retrieval", "evidence") else f"{kind}s")
+    kind: {"policy": "policies", "carry": "carries"}.get(
+        kind, kind if kind in ("retrieval", "evidence") else f"{kind}s"
+    )
     for kind in KINDS
 }
 TITLES: Mapping[Kind, str] = {

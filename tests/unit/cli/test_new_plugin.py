@@ -308,7 +308,8 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     assert first == 'python -m pip install -e "new-one[test]"'
     assert second == "python -m pytest -q new-one"
     assert third.startswith("lw2g run ")
-    named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}  # what every run computes is not named
+    # an option names some kinds, and what every run computes is not named
+    named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}
     assert named.get(kind, f"--{kind} new-one") in third
     again = CliRunner().invoke(main, command)
     assert (again.exit_code, again.stderr) == (
