@@ -198,12 +198,19 @@ def family(plan: Mapping[str, Any], gains: Any) -> Iterator[str]:
         verdict = "undecided"
         if holds:
             verdict = "gains" if own.mean > 0 else "loses"
-        yield f"(gains) {stream}: {verdict} ({own}, p {corrected:.3f} by Holm)"
+        p_shown = f"p {corrected:.3f}" if corrected >= 0.001 else "p < 0.001"
+        yield f"(gains) {stream}: {verdict} ({own}, {p_shown} by Holm)"
 
 
 def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
-    """Yield all verdicts."""
+    """Yield all verdicts; those on gains are open while a stream lacks heads."""
     gains, far = gains_of(plan, ends), distances(plan, ends)
+    lacking = [
+        stream for stream in plan["streams"] if any((stream, head) not in ends for head in plan["heads"])
+    ]
+    if lacking:
+        missing = ", ".join(lacking)
+        yield f"(near), (blind), (floor), (gains) are open: heads still to run on {missing}. On what there is:"
     for name in ("near", "blind"):
         yield from rank(plan, name, gains, far)
     method = plan["floor"]["method"]
@@ -229,8 +236,12 @@ def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
     for method in plan["methods"]:
         cells = [str(gains.get((stream, method), "-")) for stream in streams]
         yield f"| {method} | {' | '.join(cells)} |"
-    best = [sorted({own.head for (at, _), own in gains.items() if at == stream}) for stream in streams]
-    yield f"| best frozen head | {' | '.join(', '.join(heads) or '-' for heads in best)} |"
+    best = []
+    for stream in streams:
+        heads = sorted({own.head for (at, _), own in gains.items() if at == stream})
+        run = sum((stream, head) in ends for head in plan["heads"])
+        best.append(f"{', '.join(heads) or '-'} (of {run} run)")
+    yield f"| best frozen head | {' | '.join(best)} |"
     yield ""
     yield from (f"- {line}" for line in verdicts(plan, ends))
 
