@@ -210,7 +210,7 @@ def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
     ]
     if lacking:
         missing = ", ".join(lacking)
-        yield f"(near), (blind), (floor), (gains) are open: heads still to run on {missing}. On what there is:"
+        yield f"(near), (blind), (floor), (gains) are open: heads to run on {missing}. On what there is:"
     for name in ("near", "blind"):
         yield from rank(plan, name, gains, far)
     method = plan["floor"]["method"]
