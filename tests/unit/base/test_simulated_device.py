@@ -114,7 +114,7 @@ def test_counts_what_is_read_back_with_its_line(account, rows, work):
     work(rows)
     (wait,) = account.waits[before:]
     assert wait.kind == "read"
-    assert wait.line == f"training/test_simulated_device.py:{work.__code__.co_firstlineno}"
+    assert wait.line == f"base/test_simulated_device.py:{work.__code__.co_firstlineno}"
 
 
 def test_work_that_stays_on_the_device_is_not_counted(account, rows):
