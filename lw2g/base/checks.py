@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lw2g.errors import ConfigError, ContractError, shown
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.growth import Decision, Grow, Measurement, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
@@ -38,13 +39,13 @@ def require_several_classes(task: int, classes: int, baseline: str) -> None:
         )
 
 
-def require_mergeable(baseline: nn.Module, name: str) -> None:
+def require_mergeable(baseline: Baseline, name: str) -> None:
     """Refuse to merge sets under a trained head, which would fit the copy and not the merged set.
 
     Raises:
         ConfigError: No head in closed form predicts.
     """
-    if getattr(baseline, "closed_form", None) is None:
+    if baseline.closed_form is None:
         raise ConfigError(
             f"baseline {name!r} cannot merge sets: its trained head fits the copy, not the merged set",
             "choose a head in closed form, such as baseline.head=lda with baseline.head_carry=affine",

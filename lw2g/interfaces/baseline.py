@@ -52,10 +52,13 @@ class Baseline(nn.Module, ABC):
             ``EACH`` or ``POOL`` of :mod:`lw2g.interfaces.scope`.
         learning_only: Names of the baseline's own buffers, parameters and modules that only learning reads,
             such as statistics for replay; an exported model leaves them out.
+        closed_form: The classifier in closed form that predicts (``lw2g.blocks.closed_form.ClosedForm``), to
+            whose sums new classes can be added; None where a trained head predicts.
         frozen_expert: What answers beside the head from un-prompted features, which the framework adds where
             the configuration asks for it; else None.
     """
 
+    closed_form: nn.Module | None
     frozen_expert: nn.Module | None
 
     scope: ClassVar[Scope] = SET
@@ -74,6 +77,7 @@ class Baseline(nn.Module, ABC):
     def __init__(self, context: BuildContext) -> None:
         super().__init__()
         self._context = context
+        self.register_module("closed_form", None)
         self.register_module("frozen_expert", None)
 
     @property

@@ -99,7 +99,7 @@ class Classroom:
         self._directory, self._catalogue, self._options = directory, catalogue, options
         read_saved(directory)
         model = open_model(directory, catalogue, **options)
-        if not isinstance(getattr(model.baseline, "closed_form", None), ClosedForm):
+        if not isinstance(model.baseline.closed_form, ClosedForm):
             raise ConfigError("the model's head is trained and cannot learn", "lw2g start makes one that can")
         self._step, self._forward, self._writing = Lock(), Lock(), Lock()
         self._received = TemporaryDirectory(prefix="lw2g-", ignore_cleanup_errors=True)

@@ -320,7 +320,7 @@ def solved_of(parts: ModelParts) -> Solved:
     Raises:
         ConfigError: The model has none whose sums can grow.
     """
-    head = getattr(parts.baseline, "closed_form", None)
+    head = parts.baseline.closed_form
     reason = ""
     if not isinstance(head, ClosedForm):
         reason = f"the head of {parts.names[0]} is trained"
