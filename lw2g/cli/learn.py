@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import click
 
 from lw2g.cli.options import FiniteRange, settings_option
-from lw2g.errors import Lw2gError
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -83,34 +81,16 @@ def start(
     metavar="POINTS",
     help="Refuse if old classes lose more accuracy.",
 )
-@click.option("--adapt", is_flag=True, help="MODEL is a run: a copy of it trains on the new classes.")
 @_shared
-def learn(model: Path, folder: Path, as_json: bool, adapt: bool, **options: Any) -> None:
+def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Let the exported MODEL learn the images in FOLDER/CLASS, and write the result into a new folder.
 
     A known name adds images to that class, any other name is a new class. No old image is read. A model of
     stored features learns from the training rows of a file of these (FOLDER2: from its test rows).
 
-    With --adapt, a copy of the run MODEL trains its set on new classes. The old test images must be there.
+    A run that shall train on new classes goes on with `lw2g continue RUN --benchmark folder`.
     """
     from lw2g.registry.catalogue import load_catalogue
-
-    if adapt:
-        if as_json or any(options[name] is not None for name in ("max_loss", "weights", "device")):
-            raise click.UsageError("--adapt takes --out and --test alone: a run goes on as it is configured")
-        from lw2g.cli.execute import continue_one
-        from lw2g.models.places import free_folder
-        from lw2g.updates.adapting import taken_over
-
-        catalogue, out = load_catalogue(), options["out"] or free_folder(model)
-        source = taken_over(model, folder, catalogue, out, options["test"])
-        try:
-            continue_one(out, catalogue, None, source)
-        except Lw2gError:
-            shutil.rmtree(out)
-            raise
-        click.echo(f"a model of it: lw2g export {out} MODEL --learnable")
-        return
     from lw2g.updates.learning import learn as add
 
     _print(add(model, folder, load_catalogue(), **options)[1], as_json=as_json)

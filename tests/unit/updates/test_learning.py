@@ -22,7 +22,6 @@ import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.models import exported
-from lw2g.models.class_folders import read_class_folders
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.updates import learning
 
@@ -482,40 +481,3 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))
-
-
-def linked(folder: Path) -> set[Path]:
-    """The files that a folder links to."""
-    return {path.resolve() for path in folder.iterdir()}
-
-
-def test_a_copy_of_a_run_trains_on_new_classes(glyphs: Path, tmp_path: Path) -> None:
-    """`--adapt` leaves the run as it was, knows the new class, and becomes a model that learns on."""
-    options = SMALL | {"baseline.head": "lda", "baseline.head_carry": "gated", "baseline.epochs": 1}
-    options["routing.expert"] = "frozen"
-    options |= {"benchmark.classes_per_family": 1, "benchmark.increment": 5}
-    lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **options)
-    run = {path: path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
-    for name in ("cat", "dog"):
-        shutil.copytree(glyphs / name, tmp_path / "new", dirs_exist_ok=True)
-    done = command("learn", tmp_path / "run", tmp_path / "new", "--adapt")
-    assert done.exit_code == 0, done.output
-    assert all(path.read_bytes() == content for path, content in run.items())
-    assert len(lw2g.load(tmp_path / "run-2").classes) == 7
-    # a fifth of each class is held out: it is evaluated with, and not trained on
-    shown = read_class_folders(tmp_path / "new")
-    for name, one in shown.items():
-        split = {kind: linked(tmp_path / "run-2/images-5" / kind / name) for kind in ("train", "test")}
-        held = {path for path, apart in zip(one.paths, one.held_out, strict=True) if apart}
-        assert split == {"train": set(one.paths) - held, "test": held}
-        assert len(held) == len(one.paths) // 5 > 0
-    lw2g.export(tmp_path / "run-2", tmp_path / "model", learnable=True)
-    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "bee")
-    for model, folder, told in (
-        ("run-2", "cat", "adapt: the run knows class 'cat'; give images of new classes alone"),
-        ("run", "cat", "adapt: a loss over one class teaches nothing"),
-        ("model", "dog", "lacks what training needs; name the run that it was taken from"),
-    ):
-        done = command("learn", tmp_path / model, glyphs / folder, "--adapt", "--out", tmp_path / "no")
-        assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
-    assert not (tmp_path / "no").exists()
