@@ -236,10 +236,10 @@ class RunConfig:
         "compile the ViT's blocks for the batch sizes of baseline, retrieval strategy and evaluation: faster "
         "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU)",
     )
-    graph: Literal["auto", "off"] = option(
-        "auto",
-        "auto: CUDA graphs of the backbone's forward and backward at the batch sizes of baseline, retrieval "
-        "strategy and evaluation, where they give the same bits; off: none",
+    graph: Literal["off", "auto"] = option(
+        "off",
+        "off: no CUDA graphs; auto: CUDA graphs of the backbone's forward and backward at the batch sizes of "
+        "baseline, retrieval strategy and evaluation, where they give the same bits",
     )
     evaluation_batch: int = option(32, "images per step of evaluation and statistics", validator=ge(1))
     speed: Literal["exact", "fast"] = option(
