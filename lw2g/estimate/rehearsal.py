@@ -306,8 +306,8 @@ def _timed(work: Callable[[], object]) -> float:
 @torch.no_grad()
 def _seconds_per_image(session: Session) -> float:
     """Return the seconds per image of a plain forward, after one to warm up."""
-    side = session.backbone.fingerprint.image_size
-    images = torch.zeros(_PACED, 3, side, side, device=session.engine.device)
+    blank = session.backbone.blank().float().to(session.engine.device)
+    images = blank.expand(_PACED, *blank.shape)
 
     def forward() -> None:
         with session.engine.autocast():

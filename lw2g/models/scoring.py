@@ -8,6 +8,7 @@ from typing import Any
 
 from lw2g.errors import DataError, nearest
 from lw2g.models.class_folders import read_class_folders
+from lw2g.models.class_vectors import read_class_vectors
 from lw2g.models.model import TrainedModel
 
 __all__ = ["score"]
@@ -18,7 +19,8 @@ def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
 
     Args:
         model: The model.
-        folder: Images in a folder for each class; classes of the model may be missing.
+        folder: Images in a folder for each class, or the test rows of a file of stored features; classes of
+            the model may be missing.
 
     Returns:
         ``accuracy`` in percent over all ``images``; and for each of ``classes`` its name, number of images,
@@ -27,7 +29,10 @@ def score(model: TrainedModel, folder: Path) -> dict[str, Any]:
     Raises:
         DataError: A folder's name is no class of the model, or an image cannot be read.
     """
-    tested = read_class_folders(folder)
+    if model.backbone.takes_vectors:
+        tested = read_class_vectors(folder, "test", model.backbone.fingerprint)
+    else:
+        tested = read_class_folders(folder)
     if unknown := [name for name in tested if name not in model.classes]:
         raise DataError(
             f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",

@@ -107,7 +107,9 @@ def predicted_again(
         raise DataError("the model is on another backbone than the run")
     options = {key: value for key, value in pack.record["config"]["benchmark"].items() if key != "name"}
     component = catalogue.get("benchmark", pack.record["config"]["benchmark"]["name"])
-    options |= {"root": str(data)} if data is not None and "root" in options else {}
+    for key in ("root", "file"):
+        if data is not None and key in options:
+            options[key] = str(data)
     config, problems = structure(
         component.config, {k: "none" if v is None else v for k, v in options.items()}
     )

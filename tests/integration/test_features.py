@@ -203,6 +203,14 @@ def test_a_model_starts_from_a_file_and_refuses_another_backbone(tmp_path: Path)
         lw2g.learn(tmp_path / "model", tmp_path)
 
 
+def test_costs_are_estimated(file: Path) -> None:
+    """`--dry-run` times vectors as it times images, and writes nothing."""
+    options = [f"--set=benchmark.file={file}", "--set=benchmark.increment=2", "--baseline=simple-cil"]
+    told = CliRunner().invoke(main, ["run", "--benchmark=features", *options, "--dry-run", "--json"])
+    assert told.exit_code == 0
+    assert json.loads(told.stdout)["missing"] == []
+
+
 REFUSED = {
     "'hide-prompt' needs images, and benchmark 'features' has stored features alone; without images run "
     "'no-prompt', 'ranpac' with baseline.adapt=none, 'simple-cil'": {"baseline": "hide-prompt"},
