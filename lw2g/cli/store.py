@@ -199,7 +199,12 @@ _STORE = click.option(
 @store.command(short_help="Predict again with a run's exported model.")
 @click.argument("pack", metavar="PACK", type=_RUN)
 @click.argument("model", metavar="MODEL", type=_RUN)
-@click.option("--data", type=_RUN, metavar="ROOT", help="The root of the data, for benchmarks that have one.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="ROOT",
+    help="The root of the data, or the file of features.",
+)
 @click.option(
     "--fresh",
     type=click.IntRange(0, 2**31 - 1),
