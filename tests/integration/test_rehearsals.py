@@ -25,7 +25,8 @@ def kinds() -> list[Cell]:
     catalogue = load_catalogue()
     for grid in GRIDS:
         for cell in rehearsed_cells(grid, catalogue, {}):
-            keys = ("baseline.name", "policy.name", "constraints", "retrieval.name", "benchmark.stream")
+            keys = ("baseline.name", "policy.name", "policy.reading", "constraints", "retrieval.name")
+            keys += ("benchmark.stream",)
             found.setdefault(repr([cell.settings.get(key) for key in keys]), cell)
     return list(found.values())
 
