@@ -53,6 +53,7 @@ CAUTION = {
     "`turns` holds development images in other company.",
     "development": "Choices were made on these streams.",
 }
+OF_A_STUDY = "/readings@"
 PICTURED = (224, "report")
 PICTURE = "docs/leaderboard.svg"
 PICTURE_LINES = """\
@@ -77,6 +78,8 @@ def page(store: Path = STORE, stored: Stored | None = None) -> str:
         print(line, file=sys.stderr)
     # orders of a stream have classes of their own: as tables of a report they would stand apart
     others = [run for _, run in stored.runs if not OF_A_STREAM.fullmatch(protocol_of(run))]
+    # these vary one rule, and stand side by side on a page of their own (docs/readings.md)
+    others = [run for run in others if OF_A_STUDY not in protocol_of(run)]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]
     folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", *tables, "</details>", ""]
     return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else [])])
