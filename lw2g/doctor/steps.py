@@ -135,7 +135,9 @@ def supplies(kind: Kind, catalogue: Catalogue | None = None) -> Iterator[Finding
         published = getattr(component, "data", None)
         what = f"has the {kind} {component.name!r}, which fails"
         if published is not None:  # large: `lw2g data check` reads them
-            (here if published.lies_below(default_root()) else absent).append(component.name)
+            # a data set without a folder of its own lies in files that only a run opens
+            is_here = published.folder != "" and published.lies_below(default_root())
+            (here if is_here else absent).append(component.name)
             continue
         answer = attempt(partial(_found, component), entry.origin, what, problems)
         if isinstance(answer, DataError) and component.embedded:
