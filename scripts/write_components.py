@@ -18,7 +18,7 @@ import attrs
 from docstrings import inline
 
 from lw2g.cli.data import facts_of
-from lw2g.cli.plugins import differences, traits
+from lw2g.cli.plugins import aliases, differences, summary_of, traits
 from lw2g.config.describe import describe_options, plain
 from lw2g.config.model import OWN_SECTIONS
 from lw2g.interfaces.component import (
@@ -159,7 +159,7 @@ def page(component: Component, origin: str) -> Iterator[str]:
     yield from (f"- {component.kind} of {inline(origin)}",)
     if component.citation:
         yield f"- published in {inline(component.citation)}"
-    yield from (f"- {inline(line)}" for line in traits(component))
+    yield from (f"- {inline(line)}" for line in (*traits(component), *aliases(component)))
     yield from ("", "```sh", example(component), "```", "", "## Options", "")
     yield from options(component.config)
     if isinstance(component, BaselineComponent):
@@ -196,7 +196,9 @@ def listing() -> str:
     for kind, title in TITLES.items():
         lines += [f"## {title}", ""]
         of_kind = [one for one in there if one.kind == kind]
-        cited = [(f"`{one.name}`", inline(one.summary), *map(inline, paper(one.citation))) for one in of_kind]
+        cited = [
+            (f"`{one.name}`", inline(summary_of(one)), *map(inline, paper(one.citation))) for one in of_kind
+        ]
         if kind == "baseline":
             heads = [
                 "yes" if any(field.name == "head" for field in attrs.fields(one.config)) else ""

@@ -53,11 +53,15 @@ class AnaCP(ClosedForm):
         moments: Class means and covariance of features of length 1.
         gram: Sums of products of each member's rows, ``[members, D, D]`` float64.
         cross: Sums of each member's rows of each class, ``[num_classes, members, D]`` float64.
+        draw_seeds: Seeds of the draws of targets, ``[num_classes]`` int64.
     """
+
+    exact = True
 
     moments: Discriminant
     gram: Tensor
     cross: Tensor
+    draw_seeds: Tensor
 
     def __init__(
         self,
@@ -84,14 +88,15 @@ class AnaCP(ClosedForm):
         self.last_map = RandomMap(dim, features, derive_seed(seed, "classifier"), "gelu")
         self.register_buffer("gram", torch.zeros(members, features, features, dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(num_classes, members, features, dtype=torch.float64))
-        self._names = list(map(str, range(num_classes)))
+        seeds = [derive_seed(seed, "draws", str(position)) for position in range(num_classes)]
+        self.register_buffer("draw_seeds", torch.tensor(seeds, dtype=torch.int64))
 
     def begin_task(self, task: TaskInfo) -> None:
         """Note which targets the classes of a task have, and their names, which seed their draws."""
         super().begin_task(task)
         self.moments.begin_task(task)
         for target, name in zip(task.targets, task.class_names, strict=True):
-            self._names[target] = name
+            self.draw_seeds[target] = derive_seed(self.seed, "draws", name)
 
     def lifted(self, features: Tensor) -> Tensor:
         """Return features of length 1."""
@@ -150,7 +155,7 @@ class AnaCP(ClosedForm):
 
     def _noise(self, target: int) -> Tensor:
         """Return the standard normal draws of a class, ``[draws, dim]``."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "draws", self._names[target]))
+        generator = torch.Generator().manual_seed(int(self.draw_seeds[target]))
         dim = self.moments.mean.shape[1]
         return torch.randn(self.draws, dim, generator=generator, dtype=torch.float64).to(self.gram)
 

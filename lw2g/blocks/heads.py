@@ -158,6 +158,8 @@ def fitting_phase(
         features: Returns the features of a batch.
     """
 
+    head.expect(context.task)
+
     def run(progress: Callable[[int, int], None]) -> None:
         rows, labels = collect_features(context, features, progress)
         head.learn(rows, labels, context.generator(name))
@@ -306,6 +308,7 @@ class HeadedBaseline(Baseline):
 
         first = (ComputePhase(name="head-before", run=look),) if views else ()
         if head is not None:
+            head.expect(context.task)
             return (*first, *phases, *replay, ComputePhase(name="head", run=fit))
         following = (ComputePhase(name="head-carry", run=follow),) if views else ()
         return (*first, *phases, *following, *replay)

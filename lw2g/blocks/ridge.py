@@ -88,6 +88,7 @@ class Ridge(ClosedForm):
         super().__init__(num_classes)
         self.seed, width = seed, features or dim
         self.choice = choice
+        self.exact = choice in ("gcv", "fixed")
         self.cut = cut
         self.register_module("raw", Discriminant(dim, num_classes) if carried and features else None)
         self.register_module("lift", None)

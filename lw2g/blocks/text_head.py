@@ -8,15 +8,12 @@ ours on training images that are held back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lw2g.blocks.carrying import take_shape
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.blocks.statistics import held_back
 from lw2g.errors import ConfigError
@@ -45,6 +42,7 @@ class TextHead(ClosedForm):
     Args:
         dim: Width of the features.
         num_classes: Number of classes of the stream.
+        width: Width P of text vectors.
         file: File of text vectors. It is read when classes are learned, and never again: the state holds what
             was read.
         option: The option that names the file, for messages.
@@ -53,7 +51,7 @@ class TextHead(ClosedForm):
 
     Attributes:
         text: Unit vectors of classes, ``[num_classes, P]`` float64.
-        projection: ``[dim, P]`` float64; empty where features have the width of text.
+        projection: ``[dim, P]`` float64; the identity where the file has none.
         scale: The logit scale; 100 where the file does not say.
         losses: Log loss of each candidate weight, summed over images that were held back.
     """
@@ -68,6 +66,7 @@ class TextHead(ClosedForm):
         self,
         dim: int,
         num_classes: int,
+        width: int,
         file: Path | None,
         option: str,
         head: ClosedForm | None = None,
@@ -81,8 +80,8 @@ class TextHead(ClosedForm):
         self._vectors: TextVectors | None = None
         self._names = list(map(str, range(num_classes)))
         self.register_module("head", head)
-        self.register_buffer("text", torch.zeros(num_classes, 0, dtype=torch.float64))
-        self.register_buffer("projection", torch.zeros(0, 0, dtype=torch.float64))
+        self.register_buffer("text", torch.zeros(num_classes, width, dtype=torch.float64))
+        self.register_buffer("projection", torch.eye(dim, width, dtype=torch.float64))
         self.register_buffer("scale", torch.tensor(100.0, dtype=torch.float64))
         self.register_buffer("losses", torch.zeros(len(WEIGHTS), dtype=torch.float64))
 
@@ -115,8 +114,7 @@ class TextHead(ClosedForm):
 
     def lifted(self, features: Tensor) -> Tensor:
         """Return features in the space of text, at length 1, ``[n, P]``."""
-        rows = features @ self.projection if self.projection.numel() else features
-        return functional.normalize(rows, dim=-1)
+        return functional.normalize(features @ self.projection, dim=-1)
 
     def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
         """Add all features of a task; where the weight is fitted, by those that are held back first."""
@@ -151,18 +149,18 @@ class TextHead(ClosedForm):
         return functional.normalize(self.pooled(self.text[:seen]), dim=-1)
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
-        """Add to the sums."""
+        """Read the text of new classes, and add features to the other head."""
         self._read_classes(labels)
         if self.head is not None:
             self.head.update(self.lifted(features), labels)
 
     def solve(self, seen: int) -> tuple[Tensor, ...]:
-        """Return what scores are computed from."""
+        """Return scaled text vectors of targets, then what the other head needs."""
         text = self.scale * self._pooled_text(seen)
         return (text,) if self.head is None else (text, *self.head.solve(seen))
 
     def score(self, features: Tensor, *solution: Tensor) -> Tensor:
-        """Return the scores of targets."""
+        """Return scaled cosines of targets, plus the weighted scores of the other head."""
         text, beside = solution[0], solution[1:]
         rows = self.lifted(features)
         scores = rows @ text.T
@@ -176,7 +174,7 @@ class TextHead(ClosedForm):
 
     def _read_class(self, position: int) -> None:
         """Put the vector of a class into the state, unless it is there."""
-        if self.text.shape[1] and bool(self.text[position].any()):
+        if bool(self.text[position].any()):
             return
         if self._vectors is None:
             self._vectors = self._opened()
@@ -190,24 +188,23 @@ class TextHead(ClosedForm):
                 "write one with python -m lw2g_constraints.export, and name it here",
             )
         read = read_text_vectors(self._file, self._option)
-        projection = torch.zeros(0, 0) if read.projection is None else read.projection
-        width = len(projection) or read.dim
-        if width != self.dim:
-            what = "text vectors" if read.projection is None else "a projection of features"
+        dim, width = self.projection.shape
+        if read.dim != width:
             raise ConfigError(
-                f"{self._option}: {str(self._file)!r} has {what} of width {width}, "
-                f"the features have {self.dim}",
-                f"give a file whose 'projection' is [{self.dim}, {read.dim}], the model's own",
+                f"{self._option}: {str(self._file)!r} has text vectors of width {read.dim}, not {width}",
+                f"set head.text.width={read.dim}",
             )
-        if not self.text.shape[1]:
-            self.text = self.text.new_zeros(len(self.text), read.dim)
-            self.projection = projection.to(self.text)
-            if read.logit_scale is not None:
-                self.scale.fill_(read.logit_scale)
+        has = dim if read.projection is None and dim == width else 0
+        if read.projection is not None:
+            has = len(read.projection)
+        if has != dim:
+            raise ConfigError(
+                f"{self._option}: {str(self._file)!r} does not map features of width {dim} to text of width "
+                f"{width}",
+                f"give a file whose 'projection' is [{dim}, {width}], the model's own",
+            )
+        if read.projection is not None:
+            self.projection.copy_(read.projection)
+        if read.logit_scale is not None:
+            self.scale.fill_(read.logit_scale)
         return read
-
-    def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        if (text := state.get(prefix + "text")) is not None and text.shape[1] != self.text.shape[1]:
-            self.text = self.text.new_zeros(len(self.text), text.shape[1])
-        take_shape(self, "projection", state, prefix)
-        super()._load_from_state_dict(state, prefix, *others)

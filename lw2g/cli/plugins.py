@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
     from lw2g.registry.catalogue import Catalogue, Registered
 
-__all__ = ["differences", "plugins", "traits"]
+__all__ = ["aliases", "differences", "plugins", "summary_of", "traits"]
 
 
 @click.command(short_help="List all components, or describe one.")
@@ -91,7 +91,7 @@ def _print_list(entries: Sequence[Registered]) -> None:
         rows = [
             (
                 f"{entry.component.name}{' *' if entry.origin.first_party else ''}",
-                entry.component.summary,
+                summary_of(entry.component),
                 entry.origin.plugin,
                 f"{entry.origin.distribution or '-'} {entry.origin.version or ''}".rstrip(),
             )
@@ -100,6 +100,12 @@ def _print_list(entries: Sequence[Registered]) -> None:
         ]
         if rows:
             console().print(table(kind, ("name", "summary", "plugin", "distribution"), rows, left=4))
+
+
+def summary_of(component: Component) -> str:
+    """Return the summary, with the names by which users look for the component."""
+    names = ", ".join(alias.name for alias in component.aliases)
+    return f"{component.summary} (known as {names})" if names else component.summary
 
 
 def _print_problems(catalogue: Catalogue) -> None:
@@ -122,7 +128,7 @@ def _print_detail(entry: Registered) -> None:
     for line in traits(component):
         click.echo(f"  {line}")
     _print_options(describe_options(component.config))
-    for line in (*_values(component), *differences(component)):
+    for line in (*_values(component), *differences(component), *aliases(component)):
         click.echo(f"  {line}")
 
 
@@ -182,6 +188,14 @@ def _values(component: Component) -> Iterator[str]:
 
     for name, values in named.items():
         yield f"{name}: " + ", ".join(f"{key}={plain(value)}" for key, value in values.items())
+
+
+def aliases(component: Component) -> Iterator[str]:
+    """Yield the names by which users look for a component, and what to type for each."""
+    from lw2g.registry.catalogue import alias_text
+
+    for alias in component.aliases:
+        yield f"known as {alias.name}: {alias.differs}; {alias_text(component, alias)[1]}"
 
 
 def differences(component: Component) -> Iterator[str]:

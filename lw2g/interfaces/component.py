@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
+    "Alias",
     "BackboneComponent",
     "BaselineComponent",
     "BenchmarkComponent",
@@ -141,6 +142,24 @@ def lazy(target: str, **fixed: Any) -> Lazy:
 
 
 @attrs.frozen(kw_only=True)
+class Alias:
+    """A name by which users look for a component, since a paper has it.
+
+    It never runs as it stands: what is typed says what it gets. An error, ``lw2g plugins`` and the page of
+    components lead from it to the component.
+
+    Attributes:
+        name: As it would be typed, in kebab-case.
+        differs: What is different here, as the end of a sentence that begins with the name.
+        options: What to set, as ``--set`` takes it, beside what names the component.
+    """
+
+    name: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z0-9]+(-[a-z0-9]+)*"))
+    differs: str
+    options: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class Component:
     """The record of one component.
 
@@ -158,6 +177,7 @@ class Component:
             without files that do not ship with lw2g.
         lacks: ``lacks(config)`` returns the option that has to name a file and names none, with how to get
             the file; None if the options suffice.
+        aliases: Names by which users look for it.
     """
 
     kind: ClassVar[Kind]
@@ -178,6 +198,7 @@ class Component:
     control: bool = False
     rehearsal: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
     lacks: Callable[[Any], tuple[str, str] | None] = _lacks_nothing
+    aliases: tuple[Alias, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -62,7 +62,7 @@ class ClosedForm(nn.Module, ABC):
     """
 
     likelihood: ClassVar[bool] = False
-    exact: ClassVar[bool] = False
+    exact: bool = False
     carried: ClassVar[bool] = False
     class_rows: ClassVar[bool] = False
 
@@ -79,6 +79,12 @@ class ClosedForm(nn.Module, ABC):
         for position, target in zip(task.classes, task.targets, strict=True):
             self._targets[position] = target
         self._solved = None
+
+    def expect(self, task: TaskInfo) -> None:
+        """Prepare for a task that is about to be learned, before any of its images is looked at.
+
+        What is missing for its classes is told here, in one line (by default nothing is).
+        """
 
     @torch.no_grad()
     def update(self, features: Tensor, labels: Tensor, owner: int = 0) -> None:

@@ -14,6 +14,7 @@ from lw2g import __version__
 from lw2g.errors import PluginError, UnknownComponentError, nearest
 from lw2g.interfaces.component import (
     KINDS,
+    Alias,
     BackboneComponent,
     BaselineComponent,
     BenchmarkComponent,
@@ -156,6 +157,15 @@ class Catalogue:
             raise PluginError("\n".join(dict.fromkeys(map(str, problems))))
         raise self._unknown("component", name)
 
+    def heir_of(self, name: str) -> tuple[Registered, Alias] | None:
+        """Return the component that users look for by a name that it does not have; None without one."""
+        typed = name.lower().replace("_", "-").replace(" ", "-")
+        for entry in self.components():
+            for alias in entry.component.aliases:
+                if alias.name == typed:
+                    return entry, alias
+        return None
+
     def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
         remedy = "run `lw2g plugins` for all names"
         if name.startswith(LOCAL):
@@ -166,9 +176,25 @@ class Catalogue:
             remedy += f" (plugins with problems: {', '.join(broken)})"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
+        if (heir := self.heir_of(name)) is not None:
+            entry, alias = heir
+            told = alias_text(entry.component, alias)
+            return UnknownComponentError(f"no {kind} is called {name!r}; {told[0]}", told[1])
         known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
+        known += [alias.name for entry in self.components() for alias in entry.component.aliases]
         what = f"no {kind} is called {name!r}{nearest(name, known)}"
         return UnknownComponentError(what, remedy)
+
+
+def alias_text(component: Component, alias: Alias) -> tuple[str, str]:
+    """Return what a name leads to and how it differs, and what to type for it."""
+    named = (
+        f"baseline.head={component.name}"
+        if component.kind == "head"
+        else f"{component.kind}={component.name}"
+    )
+    typed = " ".join(f"--set {option}" for option in (named, *alias.options))
+    return f"it is {component.kind} {component.name!r} here, {alias.differs}", typed
 
 
 def load_catalogue(

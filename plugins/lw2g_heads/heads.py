@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from lw2g.blocks.closed_form import Cosine
+import attrs
+
+from lw2g.blocks.anacp import AnaCP
+from lw2g.blocks.closed_form import ClosedForm, Cosine
 from lw2g.blocks.discriminants import Discriminant, KernelDiscriminant, Mahalanobis
 from lw2g.blocks.ridge import Ridge
+from lw2g.blocks.text_head import TextHead
 from lw2g.errors import ConfigError
 from lw2g.interfaces.head import HeadContext
-from lw2g_heads.options import CosineConfig, KldaConfig, LdaConfig, MahalanobisConfig, RidgeConfig
+from lw2g_heads.options import (
+    AnaCPConfig,
+    CosineConfig,
+    KldaConfig,
+    LdaConfig,
+    MahalanobisConfig,
+    RidgeConfig,
+    TextConfig,
+)
 
-__all__ = ["cosine", "klda", "lda", "mahalanobis", "ridge"]
+__all__ = ["anacp", "cosine", "klda", "lda", "mahalanobis", "ridge", "text"]
 
 
 def cosine(config: CosineConfig, context: HeadContext) -> Cosine:
@@ -24,12 +36,109 @@ def lda(config: LdaConfig, context: HeadContext) -> Discriminant:
 
 def mahalanobis(config: MahalanobisConfig, context: HeadContext) -> Mahalanobis:
     """Build ``mahalanobis``: class means, each class with its own covariance."""
-    return Mahalanobis(context.dim, context.num_classes, config.diagonal)
+    return Mahalanobis(context.dim, context.num_classes, config.diagonal, config.off_diagonal)
 
 
 def ridge(config: RidgeConfig, context: HeadContext) -> Ridge:
-    """Build ``ridge``: regression of one-hot labels on features, or on random features."""
-    return Ridge(context.dim, context.num_classes, context.features, context.seed, carried=context.carried)
+    """Build ``ridge``: regression of one-hot labels on features, or on random features.
+
+    Raises:
+        ConfigError: Options contradict each other.
+    """
+    if config.penalty != "fixed" and config.value != 1.0:
+        raise ConfigError(
+            f"head.ridge.value: {config.value!r} is not used, because {config.penalty!r} chooses the penalty",
+            "set head.ridge.penalty=fixed, or leave it out",
+        )
+    if config.penalty == "fixed" and not config.value and not config.cut:
+        raise ConfigError(
+            "head.ridge.value: 0 leaves the sums singular", "raise it, or cut: head.ridge.cut=0.25"
+        )
+    if not context.features and (config.lift != "relu" or config.row_nonzeros):
+        raise ConfigError(
+            "head.ridge.lift: there is no random map while baseline.head_features is 0", "raise head_features"
+        )
+    if config.cut and context.carried:
+        raise ConfigError(
+            "head.ridge.cut: no carry is known for a cut spectrum", "set baseline.head_carry=none, or cut=0"
+        )
+    return Ridge(
+        context.dim,
+        context.num_classes,
+        context.features,
+        context.seed,
+        config.value,
+        choice=config.penalty,
+        cut=config.cut,
+        lift=config.lift,
+        row_nonzeros=config.row_nonzeros,
+        kept=config.kept,
+        carried=context.carried,
+    )
+
+
+def anacp(config: AnaCPConfig, context: HeadContext) -> AnaCP:
+    """Build ``anacp``: a projection towards spread class means, then ridge regression of Gaussian features.
+
+    Raises:
+        ConfigError: There are no random features.
+    """
+    if not context.features:
+        raise ConfigError(
+            "baseline.head_features: 0 leaves 'anacp' nothing to work on", "raise it, or use 'lda'"
+        )
+    return AnaCP(
+        context.dim,
+        context.num_classes,
+        context.features,
+        context.seed,
+        members=config.members,
+        penalty=config.penalty,
+        draws=config.draws,
+        map_back=config.map_back,
+    )
+
+
+def text(config: TextConfig, context: HeadContext) -> TextHead:
+    """Build ``text``: cosines to class names, alone or mixed with a head in closed form.
+
+    Raises:
+        ConfigError: There is no file, or a weight without a head to weigh.
+    """
+    if config.file is None:
+        raise ConfigError(
+            "head.text.file: the head 'text' has no file of text vectors",
+            "write one with python -m lw2g_constraints.export, and name it here",
+        )
+    if config.mix == "none" and config.weight is not None:
+        raise ConfigError(
+            "head.text.weight: text alone has nothing to weigh", "set head.text.mix=lda, or leave it out"
+        )
+    return TextHead(
+        context.dim,
+        context.num_classes,
+        config.width,
+        config.file,
+        "head.text.file",
+        _beside_text(config.mix, attrs.evolve(context, dim=config.width)),
+        config.weight,
+    )
+
+
+def _beside_text(name: str, context: HeadContext) -> ClosedForm | None:
+    """Return the head beside text, for features of the width of text."""
+    match name:
+        case "cosine":
+            return Cosine(context.dim, context.num_classes)
+        case "lda":
+            return Discriminant(context.dim, context.num_classes)
+        case "mahalanobis":
+            return Mahalanobis(context.dim, context.num_classes)
+        case "ridge":
+            # a penalty from sums fits features of length 1, whose sums are small
+            return Ridge(context.dim, context.num_classes, context.features, context.seed, choice="gcv")
+        case _:
+            return None
 
 
 def klda(config: KldaConfig, context: HeadContext) -> KernelDiscriminant:

@@ -258,9 +258,3 @@ def test_anacp_knows_neither_tasks_nor_the_order_of_classes():
     other.update(features, labels)
     assert not torch.allclose(other.scores(features, CLASSES), whole)
     assert (whole.argmax(1) == labels).double().mean() > 0.7
-
-
-def test_what_has_no_means_of_features_is_not_carried():
-    """AnaCP keeps features of length 1: asked for means, it names itself."""
-    with pytest.raises(TypeError, match="got AnaCP"):
-        AnaCP(DIM, CLASSES, 5, 0).centres(torch.tensor([0]))

@@ -57,9 +57,9 @@ def test_text_alone_is_zero_shot(world):
     file, vectors, features, labels = world
     expected = 100 * torch.cosine_similarity(features[:, None].double(), vectors.double()[None], dim=2)
     for cuts in ((range(4),), (range(1), range(1, 4))):
-        head = taught(TextHead(DIM, CLASSES, file, OPTION), features, labels, cuts)
+        head = taught(TextHead(DIM, CLASSES, DIM, file, OPTION), features, labels, cuts)
         torch.testing.assert_close(head.scores(features, CLASSES), expected, rtol=1e-6, atol=1e-5)
-    first = taught(TextHead(DIM, CLASSES, file, OPTION), features, labels, (range(2),))
+    first = taught(TextHead(DIM, CLASSES, DIM, file, OPTION), features, labels, (range(2),))
     assert first.logits(features)[:, 2:].abs().sum() == 0
 
 
@@ -84,13 +84,15 @@ def test_a_projection_and_a_scale_come_from_the_file(world, tmp_path):
     file = tmp_path / "projected.safetensors"
     note = {"sentences": json.dumps([name.replace("_", " ") for name in NAMES]), "logit_scale": "20"}
     save_file({"vectors": vectors, "projection": projection}, file, metadata=note)
-    head = taught(TextHead(9, CLASSES, file, OPTION, Discriminant(DIM, CLASSES)), wide, labels, (range(4),))
+    head = taught(
+        TextHead(9, CLASSES, DIM, file, OPTION, Discriminant(DIM, CLASSES)), wide, labels, (range(4),)
+    )
     assert float(head.scale) == 20
-    alone = taught(TextHead(9, CLASSES, file, OPTION), wide, labels, (range(4),))
+    alone = taught(TextHead(9, CLASSES, DIM, file, OPTION), wide, labels, (range(4),))
     expected = 20 * torch.cosine_similarity(features[:, None], vectors[None], dim=2)
     torch.testing.assert_close(alone.scores(wide, CLASSES).float(), expected, rtol=1e-3, atol=1e-3)
     file.unlink()
-    second = TextHead(9, CLASSES, file, OPTION, Discriminant(DIM, CLASSES))
+    second = TextHead(9, CLASSES, DIM, file, OPTION, Discriminant(DIM, CLASSES))
     second.begin_task(task(0, range(4)))
     second.load_state_dict(head.state_dict())
     assert torch.equal(second.scores(wide, CLASSES), head.scores(wide, CLASSES))
@@ -99,12 +101,12 @@ def test_a_projection_and_a_scale_come_from_the_file(world, tmp_path):
 def test_a_mix_adds_weighted_scores_of_a_head_on_projected_features(world):
     """At weight 0 it is zero-shot; at another one, cosines plus that much of the head on unit features."""
     file, _, features, labels = world
-    alone = taught(TextHead(DIM, CLASSES, file, OPTION), features, labels, (range(4),))
+    alone = taught(TextHead(DIM, CLASSES, DIM, file, OPTION), features, labels, (range(4),))
     other = Discriminant(DIM, CLASSES)
     other.update(functional.normalize(features.double(), dim=1), labels)
     beside = other.scores(functional.normalize(features.double(), dim=1), CLASSES)
     for weight in (0.0, 0.3):
-        mix = TextHead(DIM, CLASSES, file, OPTION, Discriminant(DIM, CLASSES), weight)
+        mix = TextHead(DIM, CLASSES, DIM, file, OPTION, Discriminant(DIM, CLASSES), weight)
         found = taught(mix, features, labels, (range(2), range(2, 4))).scores(features, CLASSES)
         torch.testing.assert_close(found, alone.scores(features, CLASSES) + weight * beside)
 
@@ -113,7 +115,7 @@ def test_a_fitted_weight_is_that_of_least_loss_on_images_held_back(world):
     """Every fifth image of a class, scored by a head of the others; afterwards the head has seen all."""
     file, vectors, features, labels = world
     mix = taught(
-        TextHead(DIM, CLASSES, file, OPTION, Discriminant(DIM, CLASSES)), features, labels, (range(4),)
+        TextHead(DIM, CLASSES, DIM, file, OPTION, Discriminant(DIM, CLASSES)), features, labels, (range(4),)
     )
     held = torch.zeros(60, dtype=torch.bool)
     for label in range(CLASSES):
@@ -138,9 +140,9 @@ def test_useless_text_leaves_the_decision_to_images(world, tmp_path):
     file = tmp_path / "wrong.safetensors"
     write_vectors(file, vectors.roll(1, 0), [name.replace("_", " ") for name in NAMES], "test")
     ridge = Ridge(DIM, CLASSES, 0, 0, choice="gcv")
-    mix = taught(TextHead(DIM, CLASSES, file, OPTION, ridge), features, labels, (range(4),))
+    mix = taught(TextHead(DIM, CLASSES, DIM, file, OPTION, ridge), features, labels, (range(4),))
     assert mix.fitted_weight > 10
-    alone = taught(TextHead(DIM, CLASSES, file, OPTION), features, labels, (range(4),))
+    alone = taught(TextHead(DIM, CLASSES, DIM, file, OPTION), features, labels, (range(4),))
     right = [
         float((head.scores(features, CLASSES).argmax(1) == labels).double().mean()) for head in (alone, mix)
     ]
@@ -169,14 +171,16 @@ def test_files_that_do_not_fit_are_refused_in_one_line(world, tmp_path):
     """No file, another width, a turned projection, a class without a vector, zeros: each names the option."""
     vectors = world[1]
     with pytest.raises(ConfigError, match=r"baseline.head_text: the head 'text' has no file"):
-        TextHead(DIM, CLASSES, None, OPTION).expect(task(0, range(2)))
+        TextHead(DIM, CLASSES, DIM, None, OPTION).expect(task(0, range(2)))
     with pytest.raises(ConfigError, match=r"baseline.head_text: no file '.*gone.npz'"):
-        TextHead(DIM, CLASSES, tmp_path / "gone.npz", OPTION).expect(task(0, range(2)))
+        TextHead(DIM, CLASSES, DIM, tmp_path / "gone.npz", OPTION).expect(task(0, range(2)))
     file = tmp_path / "some.safetensors"
     write_vectors(file, vectors[:2], ["apple", "aquarium fish"], "test")
-    with pytest.raises(ConfigError, match=r"text vectors of width 6, the features have 7; .*\[7, 6\]"):
-        TextHead(7, CLASSES, file, OPTION).expect(task(0, range(2)))
-    head = TextHead(DIM, CLASSES, file, OPTION)
+    with pytest.raises(ConfigError, match=r"does not map features of width 7 to text of width 6; .*\[7, 6\]"):
+        TextHead(7, CLASSES, DIM, file, OPTION).expect(task(0, range(2)))
+    with pytest.raises(ConfigError, match=r"text vectors of width 6, not 5; set head.text.width=6"):
+        TextHead(DIM, CLASSES, 5, file, OPTION).expect(task(0, range(2)))
+    head = TextHead(DIM, CLASSES, DIM, file, OPTION)
     head.begin_task(task(0, range(4)))
     with pytest.raises(DataError, match=r"no vector for class 'road'"):
         head.expect(task(0, range(4)))

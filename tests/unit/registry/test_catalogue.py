@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from importlib.metadata import entry_points
 from types import ModuleType, SimpleNamespace
@@ -10,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 import attrs
 import pytest
 
+from lw2g.config.resolve import resolve
 from lw2g.errors import PluginError, UnknownComponentError
 from lw2g.interfaces.component import (
     BaselineComponent,
@@ -17,7 +19,7 @@ from lw2g.interfaces.component import (
     PolicyComponent,
     RetrievalComponent,
 )
-from lw2g.registry.catalogue import load_catalogue
+from lw2g.registry.catalogue import alias_text, load_catalogue
 from lw2g.registry.markers import hookimpl
 
 _numbers = itertools.count()
@@ -420,3 +422,46 @@ def test_disabled_plugins_are_not_even_imported(tmp_path, monkeypatch):
     ]
     with pytest.raises(UnknownComponentError, match="leaves out: broken"):
         catalogue.get("policy", "other")
+
+
+def test_a_name_that_users_look_for_leads_to_its_component():
+    """Whatever its kind and its case: it never runs, but says what is different and what to type."""
+    catalogue = load_catalogue()
+    for kind, name in (("head", "loranpac"), ("baseline", "LoRanPAC")):
+        with pytest.raises(UnknownComponentError) as told:
+            catalogue.get(kind, name)
+        text = str(told.value)
+        assert f"no {kind} is called {name!r}; it is head 'ridge' here" in text
+        assert "--set baseline.head=ridge --set head.ridge.cut=0.25" in text
+    with pytest.raises(UnknownComponentError, match="did you mean 'fly-cl'"):
+        catalogue.get("head", "fly-c")
+    names = [alias.name for entry in catalogue.components() for alias in entry.component.aliases]
+    assert len(names) == len(set(names))
+    # an alias that is a component's own name would hide nothing, and say nothing
+    assert not set(names) & {entry.component.name for entry in catalogue.components()}
+    wanted = {
+        "acil",
+        "g-acil",
+        "ds-al",
+        "fecam",
+        "slda",
+        "ncm",
+        "ranpac-phase-2",
+        "tsvd",
+        "loranpac",
+        "fly-cl",
+    }
+    assert wanted <= set(names)
+
+
+def test_what_an_alias_says_to_type_can_be_run():
+    """Its options are those of the component, with values that are accepted."""
+    catalogue = load_catalogue()
+    for entry in catalogue.components():
+        for alias in entry.component.aliases:
+            _, typed = alias_text(entry.component, alias)
+            options: dict[str, object] = {}
+            for setting in typed.removeprefix("--set ").split(" --set "):
+                key, _, value = setting.partition("=")
+                options[key] = json.loads(value) if value[0].isdigit() else value
+            resolve(catalogue, baseline="simple-cil", overrides=options)
