@@ -98,8 +98,9 @@ def _once(catalogue: Catalogue, settings: Settings) -> Settings:
     found: Settings = {}
     for section, component in (("baseline", baseline), ("retrieval", retrieval)):
         for field in () if component is None else attrs.fields(component.config):
-            # some epochs are none unless asked for, such as those of a warm-up
-            if field.name.endswith("epochs") and field.default != 0:
+            # some are none unless asked for (a warm-up's), others say when a rate falls
+            counts = field.name.endswith("epochs") and not field.name.startswith("decay")
+            if counts and field.default != 0:
                 found[f"{section}.{field.name}"] = 1
     return found
 
