@@ -20,6 +20,7 @@ from lw2g.interfaces.component import KINDS, Kind
 
 if TYPE_CHECKING:
     from lw2g.config.describe import OptionDescription
+    from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["complete_component", "complete_setting", "completion"]
 
@@ -57,8 +58,9 @@ def complete_setting(context: click.Context, parameter: click.Parameter, begun: 
     values = context.params
     names = {kind: values.get(kind) for kind in ("baseline", "policy", "retrieval", "benchmark", "backbone")}
     try:
+        catalogue = load_catalogue()
         resolved = resolve(
-            load_catalogue(),
+            catalogue,
             file=values.get("file"),
             constraints=values.get("constraint") or None,
             trackers=values.get("tracker") or (),
@@ -68,7 +70,9 @@ def complete_setting(context: click.Context, parameter: click.Parameter, begun: 
         return []
     options, (key, equals, _) = describe_experiment(resolved.config), begun.partition("=")
     if equals:
-        offered = (f"{key}={value}" for value in (_values_of(options[key]) if key in options else ()))
+        offered = (
+            f"{key}={value}" for value in (_values_of(options[key], catalogue) if key in options else ())
+        )
         return [CompletionItem(setting) for setting in offered if setting.startswith(begun)]
     return [
         CompletionItem(f"{key}=", help=option.sentence())
@@ -77,10 +81,13 @@ def complete_setting(context: click.Context, parameter: click.Parameter, begun: 
     ]
 
 
-def _values_of(option: OptionDescription) -> Sequence[str]:
+def _values_of(option: OptionDescription, catalogue: Catalogue) -> Sequence[str]:
     """Return the values of an option, or examples: its default and its published value."""
     from lw2g.config.describe import plain
 
+    if option.component:
+        installed = [entry.component for entry in catalogue.components()]
+        return (*option.choices, *(one.name for one in installed if one.kind == option.component))
     examples = (plain(value) for value in (option.default, option.published) if value is not None)
     return option.choices or tuple(dict.fromkeys(examples))
 

@@ -39,6 +39,7 @@ class OptionDescription:
         help: One line.
         published: Plain value of the published method; None if there is none.
         choices: Its values as text, if there are few.
+        component: The kind of component that it names, beside its choices; empty if it names none.
     """
 
     name: str
@@ -48,6 +49,7 @@ class OptionDescription:
     help: str = ""
     published: Any = None
     choices: tuple[str, ...] = ()
+    component: str = ""
 
     def sentence(self) -> str:
         """Return help, type, range, default and published value in one line."""
@@ -70,16 +72,25 @@ def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
     return tuple(
         OptionDescription(
             name=field.name,
-            type=(kind := describe_type(hints.get(field.name, Any))),
+            type=(kind := _type_of(field, hints.get(field.name, Any))),
             default=NONE if defaults[field.name] is None else defaults[field.name],
             range="" if (bounds := describe_range(field.validator)) in kind else bounds,
             help=field.metadata.get("help", ""),
             published=_published(field),
-            choices=choices_of(hints.get(field.name, Any)),
+            choices=field.metadata.get("own", choices_of(hints.get(field.name, Any))),
+            component=field.metadata.get("names", ""),
         )
         for field in attrs.fields(config)
         if field.init
     )
+
+
+def _type_of(field: attrs.Attribute[Any], hint: Any) -> str:
+    """Return the type of an option in words; of one that names a component, its kind."""
+    kind = field.metadata.get("names")
+    if kind is None:
+        return describe_type(hint)
+    return " or ".join([f"name of a {kind}", *map(repr, field.metadata["own"])])
 
 
 def describe_experiment(config: ExperimentConfig) -> dict[str, OptionDescription]:

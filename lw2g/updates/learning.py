@@ -23,8 +23,7 @@ from torch import Tensor
 
 from lw2g import __version__
 from lw2g.base.boundary import guarded
-from lw2g.blocks.closed_form import ClosedForm, Cosine
-from lw2g.blocks.discriminants import Discriminant, Mahalanobis
+from lw2g.blocks.closed_form import ClosedForm
 from lw2g.config.directory import WEIGHTS
 from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.structure import read_plain
@@ -477,7 +476,7 @@ def _remains(parts: ModelParts) -> list[str]:
     if parts.baseline.scope.learned:
         words.append("the sets, which were trained before the export")
     solved = solved_of(parts)
-    if not isinstance(solved.head, Discriminant | Cosine | Mahalanobis):
+    if not solved.head.exact:
         words.append("constants that the head chose before the export")
     if solved.expert is not None and solved.expert.temperature is not None:
         words.append("the head's temperature beside the expert, which was fitted before the export")

@@ -1,0 +1,137 @@
+"""Checks of heads and carries: what breaks a promise fails the check of that promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from torch import Tensor
+
+from lw2g.blocks.carrying import CARRIES
+from lw2g.blocks.closed_form import Cosine
+from lw2g.interfaces.carry import Carry, CarryContext, Motion
+from lw2g.interfaces.component import CarryComponent, Component, HeadComponent
+from lw2g.interfaces.head import HeadContext
+from lw2g.testing import contract_cases
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """None."""
+
+
+class OfTheLastTask(Cosine):
+    """Says that it is exact, and weighs a task by the number of its images."""
+
+    def learn(self, features: Tensor, labels: Tensor, generator: torch.Generator, owner: int = 0) -> None:
+        super().learn(features, labels, generator, owner)
+        self.total[labels.unique()] += len(labels)
+
+
+class Sure(Cosine):
+    """Says that cosines are posteriors."""
+
+    likelihood = True
+
+
+class Mixed(Cosine):
+    """Says that a class can be forgotten, and centres features on the mean of all."""
+
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        return (super().solve(seen)[0] - self.first,)
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes)
+        self.first: Tensor
+        self.register_buffer("first", torch.zeros(num_classes, 1, dtype=torch.float64)[:1, 0])
+
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        super().add(features, labels, owner)
+        self.first += features.sum() / 1000
+
+
+class Global(Cosine):
+    """Draws from the global generator."""
+
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        super().add(features + torch.rand(1), labels, owner)
+
+
+class Stuck(Cosine):
+    """Says that it can be carried, and stays."""
+
+    def move(self, motion: Motion, classes: Tensor, owner: int) -> None:
+        return
+
+
+def head(kind: type[Cosine]) -> HeadComponent:
+    def build(config: Any, context: HeadContext) -> Cosine:
+        return kind(context.dim, context.num_classes)
+
+    return HeadComponent(name="broken", config=NoOptions, summary="for tests", build=build)
+
+
+class Remembers(Carry):
+    """Moves by the drift of all tasks so far."""
+
+    candidates = ("sum",)
+
+    def __init__(self) -> None:
+        self.total: Any = 0.0
+
+    def fit(
+        self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
+    ) -> tuple[Motion, str]:
+        self.total = self.total + (after.double() - before.double()).mean(0)
+        drift = self.total
+        return Motion(rows=lambda rows: rows + drift), "sum"
+
+
+class Still(Remembers):
+    """Says that it moves, and does not."""
+
+    def fit(
+        self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
+    ) -> tuple[Motion, str]:
+        return CARRIES["none"].fit(before, after, labels)[0], "sum"
+
+
+class ByFirst(Remembers):
+    """Moves by the drift of the first image."""
+
+    def fit(
+        self, before: Tensor, after: Tensor, labels: Tensor, *, residual: bool = False
+    ) -> tuple[Motion, str]:
+        drift = (after.double() - before.double())[0]
+        return Motion(rows=lambda rows: rows + drift), "sum"
+
+
+def carry(kind: type[Remembers]) -> CarryComponent:
+    def build(config: Any, context: CarryContext) -> Carry:
+        return kind()
+
+    return CarryComponent(name="broken", config=NoOptions, summary="for tests", build=build)
+
+
+@pytest.mark.parametrize(
+    ("component", "check"),
+    [
+        (head(OfTheLastTask), "is_exact"),
+        (head(Sure), "scores_are_posteriors"),
+        (head(Mixed), "forgets_a_class"),
+        (head(Global), "draws_from_its_seed"),
+        (head(Stuck), "can_be_carried"),
+        (carry(Remembers), "sees_this_task_alone"),
+        (carry(Still), "says_whether_it_moves"),
+        (carry(ByFirst), "order_does_not_matter"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_broken_promise_is_found(component: Component, check: str) -> None:
+    """The check of the promise fails, with a line that says what to do."""
+    (case,) = (case for case in contract_cases(component) if case.check.name == check)
+    result = case.result()
+    assert result.status == "failed"
+    assert result.message
