@@ -208,7 +208,9 @@ class _Resolver:
 
     def _find(self, kind: Kind, name: Any, path: str) -> Component | None:
         if not isinstance(name, str):
-            self.problems.append(f"{path}: expected a name but got {name!r}")
+            # not the object itself: a model prints itself over hundreds of lines
+            got = repr(name) if isinstance(name, bool | int | float) else f"an object {type(name).__name__!r}"
+            self.problems.append(f"{path}: expected a name but got {got}")
             return None
         try:
             return self.catalogue.get(kind, name)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError, nearest
 from lw2g.vit.anatomy import has_blocks, model_name
+from lw2g.vit.layouts import filtered
 from lw2g.vit.offline import hub_fails, without_network
 from lw2g.vit.room import bytes_per_image, require_room
 from lw2g.vit.sizes import require_frozen_features, sizes_of
@@ -41,7 +42,7 @@ __all__ = [
     "state_sha256",
 ]
 
-_CONTAINERS = ("state_dict", "model", "teacher")
+_CONTAINERS = ("state_dict", "model", "teacher", "module")
 _MOCO = "module.base_encoder."
 _MOCO_DROPS = ("module.momentum_encoder.", "module.predictor.")
 # the classifier or projection head, the removed pre-logits layer, and iBOT's mask token
@@ -211,6 +212,8 @@ def _require_vector(name: str, plan: nn.Module, side: int) -> None:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load a checkpoint file into a timm model without a classifier, strictly.
 
+    A file whose names are not timm's goes through timm's own filter (:mod:`lw2g.vit.layouts`).
+
     Position embeddings of another image size are resampled. ``convert_state_dict`` converts ``.safetensors``,
     ``.pth``, ``.pt``, ``.tar`` and ``.bin``; timm reads ``.npz`` (Google's format).
 
@@ -228,7 +231,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
         _load_npz(model, path)
         return
     own = model.state_dict()
-    state = convert_state_dict(_read(path), source=str(path), own=own, classifier=_classifier(model))
+    drops = _classifier(model)
+    state = convert_state_dict(_read(path), source=str(path), own=own, classifier=drops)
+    if state.keys() != own.keys():
+        converted = filtered(state, model, str(path))
+        state = {name: x for name, x in converted.items() if name in own or not name.startswith(drops)}
     _require_numbers(state, model, path)
     _fit_positions(state, model)
     _require_fit(state, model, path)
@@ -272,7 +279,10 @@ def _classifier(model: nn.Module) -> tuple[str, ...]:
     config = getattr(model, "pretrained_cfg", None)
     named = config.get("classifier") if isinstance(config, dict) else None
     names = (named,) if isinstance(named, str) else tuple(named or ())
-    return tuple(f"{name}." for name in names)
+    # a model with mean pooling reads a file with pooling by attention: SigLIP's, under its _gap_ name
+    architecture = str(config.get("architecture", "")) if isinstance(config, dict) else ""
+    pooling = ("attn_pool.",) if "_gap_" in architecture else ()
+    return (*(f"{name}." for name in names), "head.", *pooling)
 
 
 def convert_state_dict(

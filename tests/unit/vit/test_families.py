@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -15,6 +18,7 @@ from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
 from lw2g.vit.tokens import TokenInjection
 
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = [family for family in FAMILIES if family.changes]
 LARGE = [family for family in FAMILIES if not family.changes]
 
@@ -225,3 +229,14 @@ def test_a_failed_forward_leaves_the_model_as_it_was(opened, snapshot):
     with pytest.raises(RuntimeError, match="stop"):
         backbone.features(images, [TokenInjection({0: rows}, keep=True), PrefixInjection({1: fails})])
     assert snapshot(backbone.model) == before
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table_of_the_installed_timm():
+    """``docs/backbones.md`` is what the script writes."""
+    if not all(family.is_known for family in FAMILIES):
+        pytest.skip("the installed timm lacks some of the families")
+    spec = importlib.util.spec_from_file_location("write_backbones", ROOT / "scripts" / "write_backbones.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.table() in script.PAGE.read_text(encoding="utf-8")

@@ -1,0 +1,70 @@
+"""Checkpoints in their authors' layouts, converted to timm's names by timm's own filters."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from lw2g.errors import DataError
+
+__all__ = ["filtered"]
+
+
+def filtered(state: Mapping[str, Tensor], model: nn.Module, source: str) -> dict[str, Tensor]:
+    """Return a state dict under timm's names, if the module of the model's class has a filter.
+
+    Files of OpenAI and open_clip (``visual.*``, ``visual.trunk.*``) and those of the authors of DINOv2,
+    DINOv3, EVA, PE, BEiT and DeiT III are recognised by their keys, and positions are resampled. Whatever is
+    left over is refused when the result is loaded.
+
+    Args:
+        state: Content of the file.
+        model: The model that it is for.
+        source: Name of the file in messages.
+
+    Raises:
+        DataError: The filter fails, or would drop biases that the file holds.
+    """
+    convert: Any = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    if convert is None:
+        return dict(state)
+    _require_biases(state, model, source)
+    # DeiT III: its filter does this where the builder of the model asks for it
+    scaled = any(".gamma_" in name for name in state) and hasattr(model, "no_embed_class")
+    options = {"adapt_layer_scale": True} if scaled and _has_layer_scale(model) else {}
+    try:
+        # a filter prints what it does, and may change what it is given
+        with contextlib.redirect_stdout(io.StringIO()):
+            converted: Mapping[str, Any] = convert(dict(state), model, **options)
+    except Exception as error:  # whatever a filter stumbles over in a file of another kind
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"weights file {source!r} cannot be converted ({reason})",
+            "name the architecture the file was made for",
+        ) from error
+    return {name: value for name, value in converted.items() if isinstance(value, Tensor)}
+
+
+def _has_layer_scale(model: nn.Module) -> bool:
+    return any(name.endswith("ls1.gamma") for name, _ in model.named_parameters())
+
+
+def _require_biases(state: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
+    """Refuse biases of queries and values for a model without them, which the filter would drop (DINOv3)."""
+    names = {name for name, _ in model.named_parameters()}
+    if any(name.endswith(("q_bias", "qkv.bias", "q_proj.bias")) for name in names):
+        return
+    for name, value in state.items():
+        if not name.endswith("attn.qkv.bias") or value.ndim != 1:
+            continue
+        query, _, values = value.chunk(3)
+        if query.any() or values.any():
+            raise DataError(
+                f"weights file {source!r} holds biases of queries and values, and the model has none",
+                "name the architecture with them, such as vit_small_patch16_dinov3_qkvb",
+            )

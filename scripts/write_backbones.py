@@ -1,0 +1,57 @@
+"""Write the table of docs/backbones.md from small random models: which injections each family takes.
+
+python scripts/write_backbones.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lw2g.errors import ConfigError
+from lw2g.testing.families import FAMILIES, RUNGS, Family, build_family, probes
+from lw2g.vit.backbone import Backbone
+from lw2g.vit.pooling import offered_pools
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "backbones.md"
+BEGIN, END = "<!-- begin: scripts/write_backbones.py -->", "<!-- end -->"
+
+
+def answer(backbone: Backbone, rung: str) -> str:
+    """Return ``yes`` if a probe can be made and installed, else ``-``."""
+    try:
+        probe = probes(backbone)[rung]()
+        with probe.injection.install(backbone.model):
+            return "yes"
+    except ConfigError:
+        return "-"
+
+
+def row(family: Family) -> str:
+    """Return the row of a family."""
+    backbone = build_family(family)
+    pools = [pool for pool in offered_pools(backbone.model) if pool != "default"]
+    feature = backbone.fingerprint.pool
+    named = "its own" if feature == "default" else feature
+    cells = [family.name, f"`{family.timm_name}`", named, ", ".join(pools) or "-"]
+    cells += [answer(backbone, rung) for rung in RUNGS]
+    return f"| {' | '.join(cells)} |"
+
+
+def table() -> str:
+    """Return the table of the families that the installed timm has."""
+    heads = ["family", "for example", "feature", "`backbone.pool`", *RUNGS]
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    lines += [row(family) for family in FAMILIES if family.is_known]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the table between its marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
