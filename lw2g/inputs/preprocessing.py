@@ -89,7 +89,14 @@ class Preprocessing(StagedTransform):
 
 @attrs.frozen
 class AsStored:
-    """The transform of stored features: a vector is taken as it is."""
+    """The transform of stored features: a vector is taken as it is.
+
+    Attributes:
+        size: Side of an image in pixels, 0 because there is none. A protocol knows a transform with a size by
+            its numbers, and not by the module that it lies in.
+    """
+
+    size: int = 0
 
     def __call__(self, vector: Tensor) -> Tensor:
         """Return the vector ``[dim]``."""

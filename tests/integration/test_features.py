@@ -112,6 +112,8 @@ def test_the_record_says_what_made_the_features(tmp_path: Path) -> None:
         "dim": DIM,
     }
     assert record["config"]["backbone"]["model"] == "a_vit"
+    # by no module's name: the protocol's hash must outlive a move of code
+    assert record["protocol_facts"]["test_transform"] == {"size": 0}
     assert any("made by a_vit" in entry["note"] for entry in record["deviations"])
 
 
