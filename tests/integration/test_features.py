@@ -61,7 +61,8 @@ def test_a_file_gives_the_numbers_of_its_images(catalogue: Catalogue, tmp_path: 
     images = shortest(catalogue, baseline, {**options, **tiny})
     file = stored(catalogue, tmp_path / "f.safetensors", images)
     # of the tiny benchmark, the first task has two classes and the second three
-    vectors = of_file(file, load_catalogue(), **{"benchmark.base": 2, "benchmark.increment": 3})
+    cut = {"benchmark.base": 2, "benchmark.increment": 3}
+    vectors = of_file(file, load_catalogue(), baseline, **{**options, **cut})
     same = attrs.evolve(vectors.config, baseline=images.config.baseline, run=images.config.run)
     first = start(images, catalogue, tmp_path / "images")
     second = start(attrs.evolve(vectors, config=same), load_catalogue(), tmp_path / "vectors")
