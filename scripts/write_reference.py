@@ -86,13 +86,17 @@ BRIEF = {
         "lw2g/blocks/presets.py",
         *(
             f"lw2g/inputs/{name}.py"
-            for name in ["preprocessing", "augmentation", "image_files", "feature_files"]
+            for name in ["preprocessing", "augmentation", "image_files", "feature_files", "text_vectors"]
         ),
     ],
     "The backbone and what is injected": [
         f"lw2g/vit/{name}.py"
         for name in [
             "backbone",
+            "loading",
+            "fingerprint",
+            "anatomy",
+            "pooling",
             "stored",
             "taps",
             "injection",
@@ -122,7 +126,20 @@ PUBLIC = tuple(path for parts in (WHOLE, BRIEF) for paths in parts.values() for 
 """The modules whose ``__all__`` is the public interface: what the deprecation policy covers."""
 
 INTERNAL = tuple(
-    f"lw2g/vit/{name}.py" for name in ["graphs", "offline", "processor", "products", "room", "weights"]
+    f"lw2g/vit/{name}.py"
+    for name in [
+        "attention",
+        "compiling",
+        "graphs",
+        "layouts",
+        "names",
+        "offline",
+        "processor",
+        "products",
+        "room",
+        "sizes",
+        "weights",
+    ]
 )
 """Modules of the public packages that are nobody's to rely on."""
 

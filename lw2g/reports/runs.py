@@ -29,7 +29,7 @@ OF_THE_MACHINE = {
     "benchmark.title",
     "backbone.weights",
     "backbone.sha256",
-    *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory")),
+    *(f"run.{name}" for name in ("device", "workers", "evaluation_batch", "image_memory", "graph")),
 }
 """Options that change no number, or that fingerprints cover."""
 
