@@ -23,6 +23,7 @@ from lw2g.interfaces.stream import (
     TaskStream,
     Transforms,
 )
+from lw2g.registry.catalogue import Catalogue
 from lw2g.testing.guards import available, available_once, bearing, seeded
 from lw2g.testing.kit import ContractViolation, Subject, check
 
@@ -237,10 +238,23 @@ def _by_the_batch(augmentation: BatchAugmentation, images: Sequence[Tensor], cho
 def check_like_for_like_names_options(subject: Subject) -> None:
     """like_for_like names options that exist, with values that they take."""
     name = subject.component.name
+    # stored features go with a method that needs no images: the first one that never does
+    baseline = _first_without_images(subject.catalogue) if subject.component.vectors else None
     try:
-        resolve(subject.catalogue, benchmark=name, overrides={"run.protocol": "like-for-like"})
+        resolve(
+            subject.catalogue, baseline=baseline, benchmark=name, overrides={"run.protocol": "like-for-like"}
+        )
     except ConfigError as error:
         raise ContractViolation(f"correct like_for_like of {name!r}: {error}") from error
+
+
+def _first_without_images(catalogue: Catalogue) -> str | None:
+    """Return a method that never needs images, whatever its options; None if there is none."""
+    for name in catalogue.names("baseline"):
+        wanted = catalogue.get("baseline", name).without_images
+        if wanted is not None and not wanted:
+            return name
+    return None
 
 
 # -- reading ------------------------------------------------------------------------------------------------

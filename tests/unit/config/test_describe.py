@@ -56,6 +56,7 @@ def test_an_option_tells_everything_it_declares():
         "help": "the rate",
         "published": 0.5,
         "choices": ("none",),
+        "component": "",
     }
     assert (rule.type, rule.default, rule.range, rule.published) == ("one of 'a', 'b'", "a", "", None)
     assert rule.choices == ("a", "b")

@@ -81,7 +81,7 @@ def test_a_library_that_fails_in_its_own_way_is_named(tmp_path, monkeypatch, cap
 @pytest.fixture
 def automatic(monkeypatch):
     """Let nothing be measured."""
-    monkeypatch.setattr("lw2g.vit.backbone.load_backbone", lambda *_, **options: options["device"])
+    monkeypatch.setattr("lw2g.vit.loading.load_backbone", lambda *_, **options: options["device"])
     monkeypatch.setattr("lw2g.devices.precision.choose_precision", lambda model: f"p-{model}")
 
 

@@ -15,8 +15,13 @@ from lw2g.sweeps.grid import read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 FORKED = EXPERIMENTS / "growth" / "base.toml"
-FACTS_ALONE = {EXPERIMENTS / "streams.toml", *(EXPERIMENTS / "carries").glob("*.toml")}
-"""Not grids: which streams there are, and what the study of carries trains and asks."""
+STUDIES = ("carries", "heads", "worth")
+"""Folders whose files are rows and hypotheses that scripts of their own read."""
+FACTS_ALONE = {
+    EXPERIMENTS / "streams.toml",
+    *(path for study in STUDIES for path in (EXPERIMENTS / study).glob("*.toml")),
+}
+"""Not grids: which streams there are, and what studies train and ask."""
 OTHERS = {FORKED, *FACTS_ALONE, *(EXPERIMENTS / "store").rglob("*.toml")}
 GRIDS = sorted(set(EXPERIMENTS.rglob("*.toml")) - OTHERS)
 FACTS = json.loads((files("lw2g.reports") / "paper.json").read_text())["sources"][0]["rows"]
