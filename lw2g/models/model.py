@@ -173,16 +173,26 @@ class TrainedModel(nn.Module):
         return self._answers(images, tasks=True)
 
     def _answers(self, images: ImageLike | Sequence[ImageLike], *, tasks: bool) -> Answers:
-        if self.retrieval is not None and self.retrieval.control:
-            raise DataError("retrieval of this run is told the task", "it can only be evaluated, not used")
+        self._require_own_retrieval()
         with self._guard():
             predictor = Predictor.of(self._parts, self.task - 1)
             answers = [self._answer(predictor, batch, tasks=tasks) for batch in self._batches(images)]
         return joined(answers)
 
+    def _require_own_retrieval(self) -> None:
+        """Refuse a model whose sets are named by the true task, which nobody knows of a new image.
+
+        Raises:
+            DataError: It is one.
+        """
+        if self.retrieval is not None and self.retrieval.control:
+            raise DataError("retrieval of this run is told the task", "it can only be evaluated, not used")
+
     @torch.no_grad()
     def features(self, images: ImageLike | Sequence[ImageLike], *, queries: bool = False) -> Tensor:
-        """Return what the head is fed, ``[B, F]`` float32: one forward an image, batches not filled up.
+        """Return what the head is fed, ``[B, F]`` float32; batches are not filled up.
+
+        It costs one forward an image, and a bare one more where the set of an image is retrieved.
 
         Args:
             images: The images.
@@ -192,12 +202,15 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: As :meth:`answer`.
         """
+        self._require_own_retrieval()
         with self._guard():
             predictor = Predictor.of(self._parts, self.task - 1)
             rows = []
             for part in self._batches(images):
                 batch = self._batch(part)
-                rows.append(predictor.rows(batch, predictor.all_members(len(part))).flatten(1))
+                names = [str(row) for row in range(len(part))]
+                chosen = predictor.sets_of(batch, names, tasks=False)
+                rows.append(predictor.rows(batch, chosen).flatten(1))
                 if queries:
                     with predictor.autocast():
                         rows[-1] = torch.cat([rows[-1], batch.query], dim=1)

@@ -157,14 +157,7 @@ class Predictor:
         Raises:
             ContractError: A component answers something else than it promises.
         """
-        if self.retrieval is None:
-            choice = self.all_members(len(batch))
-        elif not tasks and len(self.pool) == 1 and self.mixer is None:
-            only = torch.full((len(batch),), self.pool.ids[0], device=self.device)
-            choice = SetChoice(sets=only[:, None], first=only)
-        else:
-            choice, suits = self.choose(batch)
-            require_sound(suits[: len(names)], names, self.names[1])
+        choice = self.sets_of(batch, names, tasks=tasks)
         if self.expert is not None:
             with self.autocast():
                 query = batch.query.float()
@@ -172,6 +165,27 @@ class Predictor:
         return self.answer(self.rows(batch, choice), choice, names)
 
     # -- which sets answer -------------------------------------------------------------------------------
+
+    def sets_of(self, batch: Batch, names: Sequence[str], *, tasks: bool = True) -> SetChoice:
+        """Return the sets under which the images of a batch are answered.
+
+        Args:
+            batch: The images; those behind the last name only fill it up.
+            names: Of the images, for messages.
+            tasks: Whether tasks have to be named where there is but one set.
+
+        Raises:
+            ContractError: A retrieval strategy gives a score that is no number.
+        """
+        if self.retrieval is None:
+            return self.all_members(len(batch))
+        if not tasks and len(self.pool) == 1 and self.mixer is None:
+            # one set answers for all: nothing has to be retrieved, and no forward is spent on a query
+            only = torch.full((len(batch),), self.pool.ids[0], device=self.device)
+            return SetChoice(sets=only[:, None], first=only)
+        choice, suits = self.choose(batch)
+        require_sound(suits[: len(names)], names, self.names[1])
+        return choice
 
     def all_members(self, count: int) -> SetChoice:
         """Return the choice where nothing is retrieved: the sets as they are, or each of them."""

@@ -63,6 +63,7 @@ def run(name, directory, *, policy, retrieval=None, constraints=None, speed="exa
             "run.deterministic": True,
             "run.precision": "32-true",
             "run.speed": speed,
+            "run.graph": "auto",  # whatever is replayed has to come to the same end
             "run.workers": 0,  # a forked process would simulate a device of its own
             "growth.images": 16,
             "benchmark.random_crops": True,

@@ -36,6 +36,16 @@ def pixels():
     ]
 
 
+@pytest.mark.parametrize("policy", ["one", "always"])
+def test_features_are_those_that_the_answers_rest_on(policy, catalogue, quick, pixels, tmp_path):
+    """Under retrieval, too: those of the set that an image gets, one set or several."""
+    chosen = quick(baseline="dual-prompt", policy=policy, overrides={"baseline.head": "lda"})
+    start(chosen, catalogue, tmp_path / "run")
+    model = open_model(tmp_path / "run", catalogue)
+    features = model.features(pixels)
+    torch.testing.assert_close(features, model.answer(pixels).features)
+
+
 @pytest.mark.parametrize(
     "chosen",
     [
