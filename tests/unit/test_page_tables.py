@@ -160,7 +160,11 @@ def test_the_numbers_are_those_that_the_study_found(script, stored):
 def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
     """Its labels by the tasks of another order's protocol are refused, and a stream that is not stored."""
     tables = script("stream_tables")
-    pack = next(pack for pack, run in stored.runs if "turns.0.224.at-once" in run.given.protocol)
+    pack = next(
+        pack
+        for pack, run in stored.runs
+        if "turns.0.224.at-once" in run.given.protocol and pack.parent.name == "simple-cil_lda"
+    )
 
     def by(name: str) -> float:
         named = tables.OF_A_STREAM.fullmatch(f"folder/like-for-like/{name}.224.at-once@1")
