@@ -163,7 +163,7 @@ def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
     pack = next(
         pack
         for pack, run in stored.runs
-        if "turns.0.224.at-once" in run.given.protocol and pack.parent.name == "simple-cil_lda"
+        if "turns.0.224.at-once" in run.given.protocol and pack.submission["method"] == "simple-cil_lda"
     )
 
     def by(name: str) -> float:
