@@ -69,7 +69,8 @@ class Carry(ABC):
         """Return the motion of images' features, and the name of the candidate that it is.
 
         It sees this and nothing else: no test image, no image of old classes. Where nothing moved, it moves
-        nothing; the numbers and the order of classes and images do not matter.
+        nothing. Labels count by their order alone, by which a carry may choose the classes that it holds out;
+        the order of images does not matter where there are several classes.
 
         Args:
             before: Features of the new task's images before the drift, ``[n, dim]``, n >= 1.
