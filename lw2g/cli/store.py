@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,9 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--replaces", default="", metavar="SHA256", help="The record of a stored run that this one corrects."
 )
+@click.option(
+    "--plugin", default="", metavar="URL@COMMIT", help="Where a plugin lies that is on no package index."
+)
 def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
     """Verify the run in the directory RUN and pack its record, configuration and predictions.
 
@@ -66,6 +70,13 @@ def submit(run: Path, out: Path, new_protocol: bool, **told: Any) -> None:
                 f"--{name.replace('_', '-')}: more than one line or 1,000 letters", "shorten it"
             )
     from lw2g.registry.catalogue import load_catalogue
+    from lw2g.store.packs import PLUGIN
+
+    if told["plugin"] and not re.fullmatch(PLUGIN, told["plugin"]):
+        raise ConfigError(
+            f"--plugin: {told['plugin']!r} is not an address and a commit",
+            "write https://HOST/PATH@COMMIT, with all 40 digits of the commit",
+        )
     from lw2g.store.submit import submit as pack
 
     added = _added_protocol(run, out) if new_protocol else None

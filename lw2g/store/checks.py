@@ -112,6 +112,8 @@ def _run(store: Path, folder: str, catalogue: Catalogue, protocols: dict[str, An
         text = f"recomputed: FAA {faa:.2f}, seed {pack.record['seed']}"
         if shared and shared["count"]:
             text += f"; {shared['count']} of {shared['tested']} test images are training images, too"
+        if plugin := pack.submission.get("plugin"):
+            text += f"; plugin {plugin}"
         yield Verdict(what=folder, holds=True, text=text)
 
 

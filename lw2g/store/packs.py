@@ -33,6 +33,7 @@ from lw2g.store.claims import (
 )
 
 __all__ = [
+    "PLUGIN",
     "PREDICTED",
     "SUBMISSION",
     "Pack",
@@ -51,6 +52,8 @@ __all__ = [
 SUBMISSION = "submission.json"
 FILES = (RECORD, CONFIG, PREDICTED, SUBMISSION)
 LICENCES = ("CC0-1.0", "CC-BY-4.0")
+PLUGIN = r"https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)+@[0-9a-f]{40}"
+"""Where a package lies that no index has: its address and the commit."""
 _KEPT_ONCE = ("sample", "true", "task")
 _NEEDED = ("faa", "caa", "ffm", "bwt")
 _MISSING = -2
@@ -74,6 +77,7 @@ class Submission:
     contact: str = ""
     paper: str = ""
     replaces: str = ""
+    plugin: str = attrs.field(default="", validator=attrs.validators.matches_re(rf"({PLUGIN})?"))
 
 
 @attrs.frozen(kw_only=True)

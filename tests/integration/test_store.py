@@ -775,6 +775,26 @@ def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
     assert "samples.json: does not match its checksum" in invoke(*words, "--out", tmp_path / "o").stderr
 
 
+def test_a_plugin_on_no_index_is_told_by_address_and_commit(
+    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+) -> None:
+    """The pack has it and the check shows it; anything else is refused in one line, here and in a store."""
+    address = "https://example.org/me/method@" + "0a" * 20
+    shutil.rmtree(only(store))
+    submit(honest[0], known, store, TOLD | {"plugin": address})
+    (verdict,) = check_store(store, known)
+    assert verdict.holds
+    assert verdict.text.endswith(f"; plugin {address}")
+    words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
+    for wrong in (address[:-1], address.replace("https", "http"), "https://example.org/a b@" + "0" * 40):
+        refused = invoke(*words, "--out", tmp_path / "out", "--plugin", wrong)
+        assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+        assert "is not an address and a commit; write https://" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    forge(only(store), _told(plugin="https://example.org/me"))
+    assert any("plugin" in text for text in failed(store, known))
+
+
 # -- reports ---------------------------------------------------------------------------------------------
 
 
