@@ -197,6 +197,7 @@ RECORD = unseal_json(PACK / "record.json")
 PLACES = [path for path in places_in(RECORD) if path]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(path=st.sampled_from(PLACES), value=VALUES)
 @example(path=("task_classes", 0, 0), value=2**40)

@@ -73,6 +73,7 @@ class Halved(SimpleCIL):
         return super().logits(features) * self.factor
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PAGE.exists(), reason="needs the source tree")
 @pytest.mark.filterwarnings("ignore")
 def test_every_example_of_the_page_runs(tmp_path, monkeypatch):

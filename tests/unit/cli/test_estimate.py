@@ -39,6 +39,7 @@ def test_a_dry_run_prints_costs_and_writes_nothing(lw2g, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_listed_and_nothing_is_priced(lw2g, tmp_path):
     """A line with the remedy, in a table's place; in JSON no cost."""
     dry = ["run", "--baseline", "simple-cil", "--benchmark", "cifar100", "--dry-run"]

@@ -28,6 +28,7 @@ def test_sealed_json_is_plain_json_and_comes_back(tmp_path: Path) -> None:
     assert shell.stdout.decode().split()[0] == plain["sha256"]
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_sealed_json_is_noticed(tmp_path: Path) -> None:
     """Also in white space, in the checksum, and where the number stays the same."""
     path, content = tmp_path / "record.json", seal_json(RECORD)
