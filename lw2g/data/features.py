@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import attrs
 import numpy as np
@@ -45,6 +45,7 @@ Progress = Callable[[str, int, int], None]
 _SPLITS: tuple[Split, ...] = ("train", "test")
 _BLOCK = 1024
 """Images between two notes of how far it is."""
+_COPY_BYTES = 1 << 20
 _PLAN, _DONE = "plan.json", "done.json"
 
 
@@ -361,9 +362,11 @@ class _Part:
     def _archive(self, whole: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for split in self.rows:
-                archive.write(self.folder / f"{split}_x.npy", f"{split}_x.npy")
+                rows = self.folder / f"{split}_x.npy"
+                with _member(archive, rows.name) as member, rows.open("rb") as file:
+                    shutil.copyfileobj(file, member, _COPY_BYTES)
             for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                with _member(archive, f"{name}.npy") as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
 
     def _directory(
@@ -376,6 +379,11 @@ class _Part:
         for name, array in arrays.items():
             np.save(whole / f"{name}.npy", array, allow_pickle=False)
         (whole / JSON_FILE).write_text(json.dumps(described, indent=1), encoding="utf-8")
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a member to be written; it has no date, so that equal arrays make equal files."""
+    return archive.open(zipfile.ZipInfo(name), "w", force_zip64=True)
 
 
 def _sync(path: Path) -> None:

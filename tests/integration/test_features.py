@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,8 @@ def test_a_killed_file_goes_on(catalogue: Catalogue, tmp_path: Path, monkeypatch
     arrays = np.load(tmp_path / "whole.npz")
     assert sum(asked) == len(arrays["train_x"]) + len(arrays["test_x"]) - 12
     assert (tmp_path / "cut.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "whole.npz") as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert not (tmp_path / "cut.npz.part").exists()
 
 
