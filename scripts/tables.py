@@ -38,6 +38,7 @@ PAGES = (
     "README.md",
     "docs/use.md",
     "docs/growth.md",
+    "docs/heads.md",
     WORTH,
     CARRIES,
     LEADERBOARD,
@@ -49,6 +50,7 @@ MARKED = re.compile(
     r"<!-- (?:table: [\w-]+|cells|gains) -->.*?<!-- end of (?:table|cells|gains) -->", re.DOTALL
 )
 FRACTION = re.compile(r"\d\.\d")
+CODE = re.compile(r"`[^`]*`")
 
 
 def facts() -> dict[str, dict[str, Any]]:
@@ -58,7 +60,7 @@ def facts() -> dict[str, dict[str, Any]]:
 
 def streams_tables() -> list[str]:
     """Return the names of the tables whose rows are methods on streams."""
-    return [name for name, table in facts().items() if table.get("form") != "seeds"]
+    return [name for name, table in facts().items() if table.get("form") not in ("heads", "seeds")]
 
 
 def table_lines(table: Mapping[str, Any], runs: Sequence[StreamRun]) -> list[Line]:
@@ -90,12 +92,15 @@ def with_table(page: str, name: str, lines: Iterator[str]) -> str:
 def table_text(table: Mapping[str, Any], runs: Sequence[StreamRun], stored: Stored) -> Iterator[str]:
     """Return the lines of a table in Markdown, in the form that its facts name."""
     form = table.get("form", "lines")
+    if form == "heads":
+        lines: Iterator[str] = of_experiment("heads", "heads_table").heads_of(stored)
+        return lines
     if form == "seeds":
         return seeds_of(stored, table["protocol"], table["rows"], table["against"])
-    lines = table_lines(table, runs)
+    of_streams = table_lines(table, runs)
     if form == "matrix":
-        return matrix(lines, table["methods"])
-    return markdown(lines, table["columns"])
+        return matrix(of_streams, table["methods"])
+    return markdown(of_streams, table["columns"])
 
 
 def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
@@ -137,7 +142,8 @@ def without_packs(root: Path = ROOT) -> Iterator[str]:
         # the lines of what is cut out stay, so that those that follow keep their numbers
         rest = MARKED.sub(lambda found: "\n" * found[0].count("\n"), text)
         for at, line in enumerate(rest.splitlines(), start=1):
-            if line.startswith("|") and FRACTION.search(line):
+            told = CODE.sub("", line)  # the value of an option is no result
+            if line.startswith("|") and FRACTION.search(told):
                 yield f"{page}:{at}: no pack bears the numbers of this row"
 
 

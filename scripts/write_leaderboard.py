@@ -54,6 +54,7 @@ CAUTION = {
     "development": "Choices were made on these streams.",
 }
 OF_A_STUDY = "/readings@"
+OF_FEATURES = "features/"
 PICTURED = (224, "report")
 PICTURE = "docs/leaderboard.svg"
 PICTURE_LINES = """\
@@ -80,6 +81,8 @@ def page(store: Path = STORE, stored: Stored | None = None) -> str:
     others = [run for _, run in stored.runs if not OF_A_STREAM.fullmatch(protocol_of(run))]
     # these vary one rule, and stand side by side on a page of their own (docs/readings.md)
     others = [run for run in others if OF_A_STUDY not in protocol_of(run)]
+    # heads on stored features of whole data sets have a page of their own, too (docs/heads.md)
+    others = [run for run in others if not protocol_of(run).startswith(OF_FEATURES)]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]
     folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", *tables, "</details>", ""]
     return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else [])])

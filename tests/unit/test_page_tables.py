@@ -58,7 +58,15 @@ def test_every_page_says_what_the_packs_say(script, stored):
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/use.md", "docs/growth.md", "docs/worth.md", "docs/carries.md", "docs/leaderboard.md"],
+    [
+        "README.md",
+        "docs/use.md",
+        "docs/growth.md",
+        "docs/heads.md",
+        "docs/worth.md",
+        "docs/carries.md",
+        "docs/leaderboard.md",
+    ],
 )
 def test_a_changed_number_is_found(script, stored, root, page):
     """In whichever table, with its line."""
