@@ -9,7 +9,19 @@ import click
 
 __all__ = ["new_plugin"]
 
-_KINDS = ("baseline", "head", "carry", "policy", "evidence", "constraint", "retrieval", "benchmark", "metric")
+_KINDS = (
+    "baseline",
+    "head",
+    "carry",
+    "policy",
+    "evidence",
+    "constraint",
+    "retrieval",
+    "benchmark",
+    "backbone",
+    "tracker",
+    "metric",
+)
 
 
 @click.command("new-plugin", short_help="Write a plugin package to start from.")

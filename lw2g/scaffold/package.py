@@ -70,6 +70,13 @@ SCAFFOLDED: Mapping[Kind, _Example] = {
     "benchmark": _Example(
         summary="stripes in noise, one direction and width per class", run="lw2g run --benchmark $name"
     ),
+    "backbone": _Example(
+        summary="a small ViT of timm, with random weights, published ones or those of a file",
+        run="lw2g run --backbone $name",
+    ),
+    "tracker": _Example(
+        summary="each event of a run as a line of a file", run="lw2g run --benchmark digits --tracker $name"
+    ),
     "metric": _Example(
         summary="accuracy on the task that has the lowest one after the last task",
         run="lw2g run --benchmark digits",

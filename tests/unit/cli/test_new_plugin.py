@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -18,11 +19,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 from packaging.version import Version
+from safetensors.torch import save_file
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
+from lw2g.interfaces.tracker import Stepped, Warned
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_package
@@ -31,6 +34,7 @@ from lw2g.testing.evidence import measured_set
 from tasks import build_of, retrieved
 
 KINDS = tuple(SCAFFOLDED)
+SECTIONS_OF_SEVERAL = {"constraint": "constraints", "tracker": "trackers"}
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +240,66 @@ def test_the_benchmark_s_transform_normalises(module_of):
         module.FreshBenchmark(module.FreshBenchmarkConfig(increment=3)).stream()
 
 
+def test_the_backbone_takes_random_weights_or_a_file(module_of, tmp_path):
+    """Random weights are the same each time and leave the generator alone; a file's weights replace them."""
+    module = module_of("backbone")
+    config = module.FreshBackboneConfig
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first, again = (module.build(config(), None, 32) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first.fingerprint == again.fingerprint
+    assert (first.fingerprint.source, first.image_size) == ("random", 32)
+    state = first.model.state_dict()
+    state["norm.bias"] = state["norm.bias"] + 1
+    # a file that holds random values is refused as untrained
+    state["norm.weight"] = torch.rand_like(state["norm.weight"]) + 0.5
+    save_file(state, tmp_path / "own.safetensors")
+    loaded = module.build(config(), tmp_path / "own.safetensors", 32)
+    assert loaded.fingerprint.source == "file"
+    assert torch.equal(loaded.model.state_dict()["norm.bias"], state["norm.bias"])
+
+
+def test_the_published_weights_of_the_backbone_are_fetched_or_named_as_missing(module_of, monkeypatch):
+    """`source = hub` asks for the tag's weights, and a file given beside it needs no hub."""
+    module = module_of("backbone")
+    config = module.FreshBackboneConfig
+    asked = []
+    monkeypatch.setattr(module, "load_backbone", lambda name, **how: asked.append((name, how)))
+    module.build(config(source="hub"), None, None)
+    module.build(config(source="hub"), Path("own.safetensors"), None)
+    assert asked == [
+        (module.MODEL, {"weights": None, "pretrained": True, "image_size": None}),
+        (module.MODEL, {"weights": Path("own.safetensors"), "pretrained": False, "image_size": None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "names"), [(False, ["Warned", "Warned"]), (True, ["Warned", "Stepped", "Warned"])]
+)
+def test_the_tracker_appends_events_to_its_file(module_of, tmp_path, steps, names):
+    """A line per event, at the end of what an earlier run wrote; progress only if it is asked for."""
+    module = module_of("tracker")
+    config = module.FreshTrackerConfig
+    step = Stepped(task=0, tasks=2, phase="train", done=1, total=2)
+    for events in ([Warned(message="first"), step], [Warned(message="second")]):
+        tracker = module.FreshTracker(config(steps=steps), tmp_path)
+        for event in events:
+            tracker.on_event(event)
+        tracker.close()
+    lines = [json.loads(line) for line in (tmp_path / "fresh-tracker.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == names
+    assert (lines[0]["message"], lines[-1]["message"]) == ("first", "second")
+
+
+def test_a_file_that_the_tracker_cannot_open_is_one_line(module_of, tmp_path):
+    """The option, the path and what to do."""
+    module = module_of("tracker")
+    config = module.FreshTrackerConfig
+    with pytest.raises(ConfigError, match=r"trackers.fresh-tracker.file: '.*missing.*'.*; name another file"):
+        module.FreshTracker(config(file="missing/events.jsonl"), tmp_path)
+
+
 # -- names and folders ---------------------------------------------------------------------------------------
 
 
@@ -335,11 +399,12 @@ def test_the_suggested_run_is_a_real_command(fresh, kind):
     words = Scaffold(name=f"fresh-{kind}", kind=kind).run.split()[2:]
     pairs = list(zip(words[::2], words[1::2], strict=True))
     names = {option.removeprefix("--"): value for option, value in pairs if option != "--set"}
-    if "constraint" in names:
-        names["constraints"] = [names.pop("constraint")]
+    for one, section in SECTIONS_OF_SEVERAL.items():
+        if one in names:
+            names[section] = [names.pop(one)]
     settings = dict(value.split("=", 1) for option, value in pairs if option == "--set")
     config = resolve(fresh, overrides=settings, **names).config
-    chosen = getattr(config, {"constraint": "constraints"}.get(kind, kind))
+    chosen = getattr(config, SECTIONS_OF_SEVERAL.get(kind, kind))
     chosen = chosen[0] if isinstance(chosen, tuple) else chosen
     assert chosen.name == f"fresh-{kind}"
 
