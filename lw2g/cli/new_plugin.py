@@ -46,4 +46,5 @@ def new_plugin(name: str, kind: Any, out: Path | None) -> None:
     click.echo("next:")
     click.echo(f'  python -m pip install -e "{directory}[test]"')
     click.echo(f"  python -m pytest -q {directory}")
-    click.echo(f"  {scaffold.run}")
+    for command in scaffold.next_steps(directory):
+        click.echo(f"  {command}")

@@ -1,7 +1,7 @@
 """Writes a package for a name and a kind; it installs and passes its tests.
 
-A template is a plain file ``templates/<common or kind>/.../FILE.tmpl`` with ``string.Template`` placeholders
-such as ``$name``; in its path, the folder ``package`` stands for the import package.
+A template is a plain file ``templates/<common, grid or kind>/.../FILE.tmpl`` with ``string.Template``
+placeholders such as ``$name``; in its path, the folder ``package`` stands for the import package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from string import Template
 
 import attrs
@@ -25,32 +25,45 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import HOOKS
 from lw2g.registry.markers import PROJECT
 
-__all__ = ["SCAFFOLDED", "Scaffold", "check_name", "write_package"]
+__all__ = ["GRID", "SCAFFOLDED", "Scaffold", "check_name", "write_package"]
 
+GRID = "grid.toml"
+"""The file with the standard rows of a component: itself, and the methods that it has to beat."""
 _SUFFIX = ".tmpl"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @attrs.frozen(kw_only=True)
 class _Example:
-    """The summary of a template's component, and a command that uses it."""
+    """What is said of a template's component.
+
+    Attributes:
+        summary: Its summary.
+        run: A command that uses it.
+        row: Its row in the grid of standard rows, in TOML; empty for a kind without a grid.
+    """
 
     summary: str
     run: str
+    row: str = ""
 
 
 SCAFFOLDED: Mapping[Kind, _Example] = {
     "baseline": _Example(
         summary="one prefix per parameter set and one linear head",
         run="lw2g run --baseline $name --policy min",
+        row='baseline = "$name"',
     ),
     "head": _Example(
         summary="the nearest class mean, each dimension in units of its deviation within classes",
         run="lw2g run --baseline simple-cil --set baseline.head=$name",
+        row='baseline = { name = "simple-cil", head = "$name" }',
     ),
     "carry": _Example(
         summary="old classes go as far as the new task's images did on average",
         run="lw2g run --baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=$name",
+        row='baseline = { name = "slca-plus-plus", head = "lda", head_carry = "$name" }\n'
+        'routing = { expert = "frozen" }',
     ),
     "policy": _Example(
         summary="the paper's rule for growth, with a bound on the number of sets",
@@ -107,11 +120,21 @@ class Scaffold:
         """A command that uses the component."""
         return Template(SCAFFOLDED[self.kind].run).substitute(name=self.name)
 
+    def next_steps(self, folder: PurePath) -> list[str]:
+        """Return the commands that use the component, for the package in a folder."""
+        commands = [self.run]
+        if SCAFFOLDED[self.kind].row:
+            commands.append(f'lw2g sweep "{folder / GRID}" --out runs/{self.name}')
+        return commands
+
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         """Yield path and text of each file, relative to the package's folder."""
         values = self._values()
         root = files(__package__) / "templates"
-        for folder in ("common", self.kind):
+        folders = ["common", self.kind]
+        if SCAFFOLDED[self.kind].row:
+            folders.append("grid")
+        for folder in folders:
             for path, template in _templates(root / folder, PurePosixPath()):
                 parts = [self.package if part == "package" else part for part in path.parts]
                 yield PurePosixPath(*parts), Template(template.read_text(encoding="utf-8")).substitute(values)
@@ -126,7 +149,8 @@ class Scaffold:
             "camel": "".join(word.capitalize() for word in words),
             "title": " ".join(words).capitalize(),
             "summary": SCAFFOLDED[self.kind].summary,
-            "run": self.run,
+            "row": Template(SCAFFOLDED[self.kind].row).substitute(name=self.name),
+            "steps": "\n    ".join(self.next_steps(PurePosixPath())),
             "hook": hook,
             "record": record.__name__,
             "version": __version__,

@@ -22,18 +22,21 @@ from packaging.version import Version
 from safetensors.torch import save_file
 
 from lw2g.cli.main import main
+from lw2g.cli.options import RECOMMENDED
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import Stepped, Warned
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.scaffold.package import SCAFFOLDED, Scaffold, check_name, write_package
+from lw2g.scaffold.package import GRID, SCAFFOLDED, Scaffold, check_name, write_package
+from lw2g.sweeps.grid import read_grid
 from lw2g.testing import contract_cases, tiny_backbone, tiny_catalogue
 from lw2g.testing.evidence import measured_set
 from tasks import build_of, retrieved
 
 KINDS = tuple(SCAFFOLDED)
+WITH_GRID = ("baseline", "head", "carry")
 SECTIONS_OF_SEVERAL = {"constraint": "constraints", "tracker": "trackers"}
 
 
@@ -362,11 +365,13 @@ def loaded_once(catalogue, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
-    """Files, then three commands; the same command again is refused."""
+    """Files, then three commands, and the grid where there is one; the same command again is refused."""
     command = ["new-plugin", "new-one", "--kind", kind]
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
-    *files, first, second, third = [line.strip() for line in result.stdout.splitlines() if line != "next:"]
+    written, _, commands = result.stdout.partition("next:\n")
+    files = [line.strip() for line in written.splitlines()]
+    first, second, third, *sweep = [line.strip() for line in commands.splitlines()]
     assert all((tmp_path / file).is_file() for file in files)
     assert str(Path("new-one") / "src" / "new_one" / f"{kind}.py") in files
     assert first == 'python -m pip install -e "new-one[test]"'
@@ -375,6 +380,9 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     # an option names some kinds, and what every run computes is not named
     named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}
     assert named.get(kind, f"--{kind} new-one") in third
+    grid = str(Path("new-one") / "grid.toml")
+    assert (grid in files) == (kind in WITH_GRID)
+    assert sweep == [f'lw2g sweep "{grid}" --out runs/new-one'] * (kind in WITH_GRID)
     again = CliRunner().invoke(main, command)
     assert (again.exit_code, again.stderr) == (
         2,
@@ -407,6 +415,44 @@ def test_the_suggested_run_is_a_real_command(fresh, kind):
     chosen = getattr(config, SECTIONS_OF_SEVERAL.get(kind, kind))
     chosen = chosen[0] if isinstance(chosen, tuple) else chosen
     assert chosen.name == f"fresh-{kind}"
+
+
+@pytest.mark.parametrize("kind", WITH_GRID)
+def test_the_grid_has_the_standard_rows(packages, fresh, kind):
+    """The new component and the three methods that it has to beat, three seeds each on glyphs, resolve."""
+    cells = read_grid(packages[kind] / GRID)
+    rows = {}
+    for cell in cells:
+        config = resolve(fresh, file=cell.tables()).config
+        assert (config.benchmark.name, config.backbone.name) == ("glyphs", "micro")
+        rows.setdefault(cell.row, {})[config.run.seed] = config
+    own, *others = rows
+    assert own == f"fresh-{kind}"
+    assert others == ["frozen lda", "ranpac without its first phase", "recommended"]
+    assert {tuple(seeds) for seeds in rows.values()} == {(0, 1, 2)}
+    configs = {name: seeds[0] for name, seeds in rows.items()}
+    chosen = configs[own].baseline
+    named = {
+        "baseline": chosen.name,
+        "head": getattr(chosen.config, "head", None),
+        "carry": getattr(chosen.config, "head_carry", None),
+    }
+    assert named[kind] == own
+    frozen, ranpac = (configs[name].baseline for name in others[:2])
+    assert (frozen.name, frozen.config.head) == ("simple-cil", "lda")
+    assert (ranpac.name, ranpac.config.adapt) == ("ranpac", "none")
+
+
+@pytest.mark.parametrize("kind", WITH_GRID)
+def test_the_grid_s_recommended_row_is_what_the_option_stands_for(packages, kind):
+    """The row sets what --recommended sets; that of a carry differs from it in the carry alone."""
+    rows = {cell.row: dict(cell.settings) for cell in read_grid(packages[kind] / GRID)}
+    shared = {"benchmark.name": "glyphs", "backbone.name": "micro", "run.seed": 2}
+    baseline, *options = RECOMMENDED
+    wanted = {"baseline.name": RECOMMENDED[baseline]} | {key: RECOMMENDED[key] for key in options}
+    assert rows["recommended"] == shared | wanted
+    if kind == "carry":
+        assert rows["fresh-carry"] == shared | wanted | {"baseline.head_carry": "fresh-carry"}
 
 
 # -- for real ------------------------------------------------------------------------------------------------
